@@ -1,0 +1,245 @@
+//! Errors, structured by who is to blame, and the one map from an error to the reaction it calls for.
+
+use std::{io, sync::Arc, time::Duration};
+
+pub use crate::proto::ErrorCode;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a lock is no longer held although its holder did not release it.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LostReason {
+    /// The server said that the session has expired.
+    SessionExpired,
+    /// The connection was gone for as long as the session timeout, so the session was given up.
+    SuspendedTooLong,
+    /// Somebody deleted the lock's znode while the session lived.
+    NodeDeleted,
+    /// The client was closed while the lock was held.
+    ClientClosed,
+}
+
+impl std::fmt::Display for LostReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            LostReason::SessionExpired => "the server expired the session",
+            LostReason::SuspendedTooLong => "the connection was gone for the whole session timeout",
+            LostReason::NodeDeleted => "somebody deleted the lock's znode",
+            LostReason::ClientClosed => "the client was closed",
+        })
+    }
+}
+
+/// Everything that can go wrong, by who is to blame: the caller, the server's answer, the connection, the peer.
+#[non_exhaustive]
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// A path that ZooKeeper or this recipe cannot use. Java: `IllegalArgumentException`.
+    #[error("invalid path {path:?}: {rule}")]
+    InvalidPath {
+        /// The path as given.
+        path: String,
+        /// The rule that it breaks.
+        rule: String,
+    },
+    /// An argument outside its range. Java: `IllegalArgumentException`.
+    #[error("invalid {name} {value:?}: {rule}")]
+    InvalidArgument {
+        /// Which argument.
+        name: &'static str,
+        /// Its value as given.
+        value: String,
+        /// The rule that it breaks.
+        rule: String,
+    },
+    /// `start` was not called yet. Java: `IllegalStateException`.
+    #[error("the client is not started: call start() first")]
+    NotStarted,
+    /// `start` was called a second time. Java: `IllegalStateException`.
+    #[error("the client was started before: start() can be called once")]
+    AlreadyStarted,
+    /// The client is closed. Java: `CuratorClosedException`.
+    #[error("the client is closed")]
+    ClientClosed,
+    /// The caller does not hold this lock. Java: `IllegalMonitorStateException`.
+    #[error("you do not own the lock {path}: {detail}")]
+    NotOwner {
+        /// The lock's path.
+        path: String,
+        /// Who holds it instead, as far as this process knows.
+        detail: String,
+    },
+    /// The lock was taken away from its holder; what it guards may have another holder by now.
+    #[error("the lock {path} was lost: {reason}; stop the guarded work, then acquire again")]
+    LockLost {
+        /// The lock's path.
+        path: String,
+        /// What happened.
+        reason: LostReason,
+    },
+    /// Waiting would never end, because the calling thread waits for itself.
+    #[error("waiting for {waiting_for} would never end: this thread already holds {held}")]
+    WouldDeadlock {
+        /// What the call wanted.
+        waiting_for: String,
+        /// What the thread holds.
+        held: String,
+    },
+    /// The directory's sequence numbers are nearly used up, and no order is safe beyond that.
+    #[error(
+        "sequence number {number} of {path} is at or above 2147483647 - 1000000: remove the directory while nobody \
+         uses it (it is made anew and counts from 0) or move the lock to another path"
+    )]
+    SequenceExhausted {
+        /// The lock's directory.
+        path: String,
+        /// The number that the server gave out.
+        number: i64,
+    },
+    /// The call's [`CancelToken`](crate::CancelToken) was cancelled. Java: `InterruptedException`.
+    #[error("cancelled while working on {path}")]
+    Cancelled {
+        /// The path of the call.
+        path: String,
+    },
+    /// The call's time is up. (A timed acquire that finds the lock held returns `false` instead.)
+    #[error("{what} did not end within {after:?}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        after: Duration,
+    },
+    /// The server answered with an error code.
+    #[error("{operation} {path}: {code}")]
+    Server {
+        /// The server's code.
+        code: ErrorCode,
+        /// The operation, for instance `create`.
+        operation: &'static str,
+        /// The path as the caller sees it.
+        path: String,
+    },
+    /// The connection broke, or never came about: whether the operation took effect is unknown.
+    #[error("{operation} {path}: connection lost, outcome unknown; see state() and try again when reconnected")]
+    ConnectionLoss {
+        /// The operation, for instance `create`.
+        operation: &'static str,
+        /// The path as the caller sees it.
+        path: String,
+        /// What the operating system said, if it did.
+        #[source]
+        source: Option<Arc<io::Error>>,
+    },
+    /// The session ended before the operation did. A new session follows by itself.
+    #[error("{operation} {path}: the session expired; what it owned is gone, a new session follows")]
+    SessionExpired {
+        /// The operation, for instance `create`.
+        operation: &'static str,
+        /// The path as the caller sees it.
+        path: String,
+    },
+    /// The server did not accept the credentials.
+    #[error("the server rejected the authorization of scheme {scheme:?}")]
+    AuthFailed {
+        /// The scheme, never the credentials.
+        scheme: String,
+    },
+    /// A request or reply above the frame limit; it is not tried again.
+    #[error("{operation} {path}: a frame of {size} bytes is above the limit of {limit}; see max_frame_size()")]
+    FrameTooLarge {
+        /// The operation, for instance `get_children`.
+        operation: &'static str,
+        /// The path as the caller sees it.
+        path: String,
+        /// The size of the frame.
+        size: usize,
+        /// The limit in force.
+        limit: usize,
+    },
+    /// The peer broke the protocol; the connection was ended.
+    #[error("protocol violation by the peer: {0}")]
+    Protocol(String),
+    /// The operating system refused something that is not a connection.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the operating system said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+}
+
+/// What an error calls for. The one place that decides it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reaction {
+    /// The outcome is unknown: a retry policy may be asked. Carries whether the session survives it.
+    Retry {
+        /// The session that sent the request is gone.
+        session_gone: bool,
+    },
+    /// The error is the answer.
+    GiveUp,
+}
+
+impl Error {
+    /// What to do about the error: ask the retry policy, or hand it to the caller.
+    pub(crate) fn reaction(&self) -> Reaction {
+        match self {
+            Error::ConnectionLoss { .. } => Reaction::Retry { session_gone: false },
+            Error::SessionExpired { .. } => Reaction::Retry { session_gone: true },
+            Error::Server { code, .. } => match code {
+                ErrorCode::ConnectionLoss | ErrorCode::OperationTimeout | ErrorCode::SessionMoved => {
+                    Reaction::Retry { session_gone: false }
+                }
+                ErrorCode::SessionExpired => Reaction::Retry { session_gone: true },
+                _ => Reaction::GiveUp,
+            },
+            Error::InvalidPath { .. }
+            | Error::InvalidArgument { .. }
+            | Error::NotStarted
+            | Error::AlreadyStarted
+            | Error::ClientClosed
+            | Error::NotOwner { .. }
+            | Error::LockLost { .. }
+            | Error::WouldDeadlock { .. }
+            | Error::SequenceExhausted { .. }
+            | Error::Cancelled { .. }
+            | Error::Timeout { .. }
+            | Error::AuthFailed { .. }
+            | Error::FrameTooLarge { .. }
+            | Error::Protocol(_)
+            | Error::Io { .. } => Reaction::GiveUp,
+        }
+    }
+
+    /// Whether trying again may help: the connection or the session was lost, nothing was refused.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.reaction(), Reaction::Retry { .. })
+    }
+
+    /// Whether the server answered that the znode does not exist.
+    #[must_use]
+    pub fn is_no_node(&self) -> bool {
+        self.code() == Some(ErrorCode::NoNode)
+    }
+
+    /// Whether the server answered that the znode exists already.
+    #[must_use]
+    pub fn is_node_exists(&self) -> bool {
+        self.code() == Some(ErrorCode::NodeExists)
+    }
+
+    /// The server's code, where the error is a server's answer.
+    #[must_use]
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Error::Server { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Curator's lock recipes on ZooKeeper.

@@ -1,0 +1,70 @@
+//! Every reply this crate reads, as data.
+
+use super::{Acl, ErrorCode, Stat};
+
+/// The body of a successful reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Response {
+    /// Delete, ping, auth, setWatches, removeWatches, closeSession: nothing but success.
+    Done,
+    /// Create.
+    Created {
+        /// The full path, with the sequence number if there is one.
+        path: String,
+        /// The new znode's stat, where the request asked for it.
+        stat: Option<Stat>,
+    },
+    /// Exists, setData, setACL.
+    Stat(Stat),
+    /// GetData.
+    Data {
+        /// The znode's data (a null buffer counts as empty).
+        data: Vec<u8>,
+        /// Its stat.
+        stat: Stat,
+    },
+    /// GetChildren.
+    Children {
+        /// The children's names, unordered.
+        names: Vec<String>,
+        /// The parent's stat, where the request asked for it.
+        stat: Option<Stat>,
+    },
+    /// GetACL.
+    Acl {
+        /// The entries.
+        acl: Vec<Acl>,
+        /// The znode's stat.
+        stat: Stat,
+    },
+    /// Sync.
+    Synced {
+        /// The path given.
+        path: String,
+    },
+    /// Multi: a result for each operation, in order. On failure all are errors, and the first real one is the cause
+    /// (the others carry code 0 before it, `RuntimeInconsistency` after it).
+    Multi(Vec<MultiResult>),
+    /// GetEphemerals.
+    Ephemerals(Vec<String>),
+    /// WhoAmI: (scheme, user).
+    WhoAmI(Vec<(String, String)>),
+}
+
+/// The result of one operation of a multi.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MultiResult {
+    /// A create succeeded.
+    Created {
+        /// The full path.
+        path: String,
+        /// The stat, where the operation reports one.
+        stat: Option<Stat>,
+    },
+    /// A delete or check succeeded.
+    Done,
+    /// A setData succeeded.
+    Stat(Stat),
+    /// The operation failed, or was rolled back (`None`: code 0, an operation before the one that failed).
+    Failed(Option<ErrorCode>),
+}

@@ -1,0 +1,278 @@
+//! The data that requests and replies carry.
+
+use std::fmt;
+
+/// What kind of znode `create` makes.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CreateMode {
+    /// Stays until deleted.
+    #[default]
+    Persistent,
+    /// Deleted by the server when the session ends.
+    Ephemeral,
+    /// Stays until deleted; the server appends a 10-digit sequence number to the name.
+    PersistentSequential,
+    /// Deleted when the session ends; the server appends a 10-digit sequence number to the name.
+    EphemeralSequential,
+    /// Deleted by the server some time after its last child is gone.
+    Container,
+    /// Deleted by the server when it has no child and was not changed for this many milliseconds.
+    PersistentWithTtl(i64),
+    /// As `PersistentWithTtl`, with a sequence number.
+    PersistentSequentialWithTtl(i64),
+}
+
+impl CreateMode {
+    /// Whether the server appends a sequence number to the name.
+    #[must_use]
+    pub fn is_sequential(self) -> bool {
+        matches!(
+            self,
+            CreateMode::PersistentSequential
+                | CreateMode::EphemeralSequential
+                | CreateMode::PersistentSequentialWithTtl(_)
+        )
+    }
+
+    /// Whether the znode ends with the session.
+    #[must_use]
+    pub fn is_ephemeral(self) -> bool {
+        matches!(self, CreateMode::Ephemeral | CreateMode::EphemeralSequential)
+    }
+}
+
+/// A znode's metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Stat {
+    /// The transaction that created the znode.
+    pub czxid: i64,
+    /// The transaction that last changed its data.
+    pub mzxid: i64,
+    /// When it was created, in milliseconds since the epoch, by the server's clock.
+    pub ctime: i64,
+    /// When its data last changed, in milliseconds since the epoch, by the server's clock.
+    pub mtime: i64,
+    /// How often its data changed.
+    pub version: i32,
+    /// How often its children changed.
+    pub cversion: i32,
+    /// How often its ACL changed.
+    pub aversion: i32,
+    /// The id of the session that owns it, 0 if it is not ephemeral.
+    pub ephemeral_owner: i64,
+    /// The length of its data in bytes.
+    pub data_length: i32,
+    /// How many children it has.
+    pub num_children: i32,
+    /// The transaction that last changed its children.
+    pub pzxid: i64,
+}
+
+/// Permission bits of an [`Acl`].
+pub mod perms {
+    /// Read the data and list the children.
+    pub const READ: i32 = 1;
+    /// Set the data.
+    pub const WRITE: i32 = 2;
+    /// Create children.
+    pub const CREATE: i32 = 4;
+    /// Delete children.
+    pub const DELETE: i32 = 8;
+    /// Set the ACL.
+    pub const ADMIN: i32 = 16;
+    /// All of them.
+    pub const ALL: i32 = 31;
+}
+
+/// One entry of a znode's access control list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Acl {
+    /// What is allowed, see [`perms`].
+    pub perms: i32,
+    /// How the client is identified: `world`, `auth`, `digest`, `ip`, `x509`, ...
+    pub scheme: String,
+    /// Who: the meaning depends on the scheme.
+    pub id: String,
+}
+
+impl Acl {
+    /// Everybody may do everything.
+    #[must_use]
+    pub fn open_unsafe() -> Vec<Acl> {
+        vec![Acl { perms: perms::ALL, scheme: "world".into(), id: "anyone".into() }]
+    }
+
+    /// Whoever creates the znode may do everything; needs an authorization.
+    #[must_use]
+    pub fn creator_all() -> Vec<Acl> {
+        vec![Acl { perms: perms::ALL, scheme: "auth".into(), id: String::new() }]
+    }
+
+    /// Everybody may read.
+    #[must_use]
+    pub fn read_unsafe() -> Vec<Acl> {
+        vec![Acl { perms: perms::READ, scheme: "world".into(), id: "anyone".into() }]
+    }
+}
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
+        /// A server's error code.
+        #[non_exhaustive]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ErrorCode {
+            $($(#[$doc])* $name,)*
+            /// A code that this crate has no name for.
+            Other(i32),
+        }
+
+        impl ErrorCode {
+            /// The code for a number on the wire (0 is success and has none).
+            #[must_use]
+            pub fn from_wire(code: i32) -> ErrorCode {
+                match code {
+                    $($code => ErrorCode::$name,)*
+                    other => ErrorCode::Other(other),
+                }
+            }
+
+            /// The number on the wire.
+            #[must_use]
+            pub fn to_wire(self) -> i32 {
+                match self {
+                    $(ErrorCode::$name => $code,)*
+                    ErrorCode::Other(code) => code,
+                }
+            }
+        }
+
+        impl fmt::Display for ErrorCode {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(ErrorCode::$name => f.write_str($text),)*
+                    ErrorCode::Other(code) => write!(f, "error code {code}"),
+                }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// The server failed internally.
+    SystemError = -1, "the server failed internally";
+    /// The server found its data inconsistent.
+    RuntimeInconsistency = -2, "the server found an inconsistency";
+    /// The server found its data inconsistent.
+    DataInconsistency = -3, "the server found inconsistent data";
+    /// The server lost a connection it needed.
+    ConnectionLoss = -4, "the server lost a connection it needed";
+    /// The server could not encode or decode.
+    MarshallingError = -5, "the server could not decode the request";
+    /// The server does not implement the operation.
+    Unimplemented = -6, "the server does not implement this operation";
+    /// The operation took too long at the server.
+    OperationTimeout = -7, "the operation timed out at the server";
+    /// The server found the arguments bad.
+    BadArguments = -8, "the server found the arguments bad";
+    /// The session does not exist.
+    UnknownSession = -12, "the server does not know the session";
+    /// The ensemble has no quorum yet for a new configuration.
+    NewConfigNoQuorum = -13, "no quorum of the new configuration is connected";
+    /// Another reconfiguration is under way.
+    ReconfigInProgress = -14, "another reconfiguration is under way";
+    /// The znode does not exist.
+    NoNode = -101, "no such znode";
+    /// The ACL forbids it.
+    NoAuth = -102, "the ACL of the znode does not allow it; check authorization() and the ACL provider";
+    /// The version given is not the znode's.
+    BadVersion = -103, "the znode has another version";
+    /// Ephemeral znodes cannot have children.
+    NoChildrenForEphemerals = -108, "ephemeral znodes cannot have children";
+    /// The znode exists already.
+    NodeExists = -110, "the znode exists already";
+    /// The znode has children.
+    NotEmpty = -111, "the znode has children";
+    /// The server has expired the session.
+    SessionExpired = -112, "the server expired the session";
+    /// A callback given is invalid.
+    InvalidCallback = -113, "invalid callback";
+    /// The ACL given is invalid.
+    InvalidAcl = -114, "the server found the ACL invalid";
+    /// The credentials were rejected.
+    AuthFailed = -115, "the server rejected the credentials";
+    /// The session went on at another server.
+    SessionMoved = -118, "the session moved to another server";
+    /// The server is read-only.
+    NotReadOnly = -119, "the server is read-only and cannot do this";
+    /// An ephemeral znode of a local session.
+    EphemeralOnLocalSession = -120, "ephemeral znode on a local session";
+    /// There is no such watch.
+    NoWatcher = -121, "there is no such watch";
+    /// The request was rejected because the server is overloaded.
+    RequestTimeout = -122, "the request timed out at the server";
+    /// Reconfiguration is disabled.
+    ReconfigDisabled = -123, "reconfiguration is disabled";
+    /// The session has been closed, and a SASL authentication is required.
+    SessionClosedRequireSaslAuth = -124, "the server requires SASL authentication";
+    /// A quota is exceeded.
+    QuotaExceeded = -125, "a quota is exceeded";
+    /// The server throttles.
+    ThrottledOp = -127, "the server is overloaded and throttles";
+}
+
+/// What happened to a watched znode.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// It was created.
+    NodeCreated,
+    /// It was deleted.
+    NodeDeleted,
+    /// Its data changed.
+    NodeDataChanged,
+    /// A child came or went.
+    NodeChildrenChanged,
+    /// Its data watch was removed at the server.
+    DataWatchRemoved,
+    /// Its child watch was removed at the server.
+    ChildWatchRemoved,
+    /// A type that this crate has no name for.
+    Other(i32),
+}
+
+impl EventType {
+    /// The type for a number on the wire.
+    #[must_use]
+    pub fn from_wire(event_type: i32) -> EventType {
+        match event_type {
+            1 => EventType::NodeCreated,
+            2 => EventType::NodeDeleted,
+            3 => EventType::NodeDataChanged,
+            4 => EventType::NodeChildrenChanged,
+            5 => EventType::ChildWatchRemoved,
+            6 => EventType::DataWatchRemoved,
+            other => EventType::Other(other),
+        }
+    }
+}
+
+/// A notification from the server: one watched znode, one thing that happened to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notification {
+    /// What happened.
+    pub event: EventType,
+    /// The session state that the server puts beside it (3 = connected); informative only.
+    pub state: i32,
+    /// The znode's full path at the server.
+    pub path: String,
+}
+
+/// Which of the server's two watch tables an entry is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WatchTable {
+    /// Watches left by `exists` and `get_data`.
+    Data,
+    /// Watches left by `get_children`.
+    Children,
+}
