@@ -4,6 +4,14 @@
 //! reply awaited later, so several can be on the wire before the first answer; their order on the wire is the order of
 //! submission. [`native`] is this crate's own session.
 
+mod liveness;
+mod machine;
+pub mod native;
+mod pending;
+mod rotation;
+mod transport;
+mod watches;
+
 use std::{
     fmt, io,
     sync::Arc,
@@ -11,6 +19,9 @@ use std::{
 };
 
 use crate::proto::{ErrorCode, EventType, Request, Response};
+
+pub use native::NativeSessionFactory;
+pub(crate) use pending::{Pending, Stop, WaitEnd, Watch, submit, submit_one};
 
 /// The answer to one request.
 pub type Reply = Result<Response, SessionError>;
@@ -137,6 +148,9 @@ pub trait Session: Send + Sync + 'static {
 
     /// Whether the session has ended, for whatever reason.
     fn is_ended(&self) -> bool;
+
+    /// Whether nothing runs for the session any more: it has ended, and was closed at the server or given up on.
+    fn is_finished(&self) -> bool;
 
     /// Declares the session lost: requests end with [`SessionError::Expired`], watches with [`WatchEvent::Ended`], and
     /// no event follows. In the background the session is taken up once more, only to close it, so that its znodes go

@@ -1,0 +1,587 @@
+//! The session as a plain state machine: (state, input, now) -> (state, actions). No thread, no socket, no clock.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    SessionConfig, SessionError, SessionEvent, WatchEvent,
+    liveness::Liveness,
+    watches::{Removal, Watches},
+};
+use crate::proto::{
+    ConnectRequest, ConnectResponse, ErrorCode, Notification, ProtoError, ReplyKind, Request, Response, WatchTable,
+    XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, decode_header, set_xid,
+};
+
+/// A `setWatches` frame carries at most this many bytes of paths, well below the server's own frame limit of 1 MiB.
+const SET_WATCHES_CHUNK: usize = 128 * 1024;
+
+/// What the owner of the machine has to do, in this order, after it has let go of the machine.
+pub(crate) enum Action<C, W> {
+    /// Hand a reply to whoever waits for it.
+    Complete(C, Result<Response, SessionError>),
+    /// Tell a watcher.
+    Notify(W, WatchEvent),
+    /// Tell the client.
+    Raise(SessionEvent),
+}
+
+/// Actions, in order.
+pub(crate) type Actions<C, W> = Vec<Action<C, W>>;
+
+/// Whether there is a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Down,
+    Up { read_only: bool },
+}
+
+/// Whether the session goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is in use.
+    Alive,
+    /// It is only taken up to be closed, at the longest until then.
+    Leaving { until: Option<Instant> },
+    /// It is over.
+    Ended,
+}
+
+struct Unsent<C> {
+    ticket: u64,
+    frame: Vec<u8>,
+    kind: ReplyKind,
+    purpose: Purpose<C>,
+}
+
+struct InFlight<C> {
+    xid: i32,
+    kind: ReplyKind,
+    purpose: Purpose<C>,
+}
+
+enum Purpose<C> {
+    /// Somebody waits for the reply.
+    Caller { completion: C, watch: Option<u64> },
+    /// A heartbeat, sent then.
+    Heartbeat(Instant),
+    /// Nobody waits for the reply.
+    Housekeeping,
+    /// The last request of the session.
+    Close,
+}
+
+/// One session. `C` receives a reply, `W` what happens to a watch.
+pub(crate) struct Machine<C, W> {
+    config: SessionConfig,
+    link: Link,
+    fate: Fate,
+    /// What requests are told once the session is not alive.
+    end: SessionError,
+    session_id: i64,
+    password: Vec<u8>,
+    timeout: Duration,
+    last_zxid: i64,
+    connections: u64,
+    next_xid: i32,
+    next_ticket: u64,
+    /// Goes out before anything else on a new connection: credentials and watches.
+    preamble: Vec<u8>,
+    /// Schemes whose acceptance the server has not confirmed on this connection.
+    unconfirmed_auths: VecDeque<String>,
+    unsent: VecDeque<Unsent<C>>,
+    in_flight: VecDeque<InFlight<C>>,
+    watches: Watches<W>,
+    liveness: Liveness,
+}
+
+impl<C, W: Clone> Machine<C, W> {
+    pub(crate) fn new(config: SessionConfig, now: Instant) -> Self {
+        let timeout = config.session_timeout;
+        Machine {
+            config,
+            link: Link::Down,
+            fate: Fate::Alive,
+            end: SessionError::Expired,
+            session_id: 0,
+            password: vec![0; 16],
+            timeout,
+            last_zxid: 0,
+            connections: 0,
+            next_xid: 1,
+            next_ticket: 1,
+            preamble: Vec::new(),
+            unconfirmed_auths: VecDeque::new(),
+            unsent: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            watches: Watches::new(),
+            liveness: Liveness::new(timeout, now),
+        }
+    }
+
+    pub(crate) fn session_id(&self) -> i64 {
+        self.session_id
+    }
+
+    pub(crate) fn password(&self) -> &[u8] {
+        &self.password
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The number of the live connection, 0 while there is none.
+    pub(crate) fn connection(&self) -> u64 {
+        match self.link {
+            Link::Up { .. } => self.connections,
+            Link::Down => 0,
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.fate == Fate::Alive
+    }
+
+    /// Whether nothing is left to do: the threads that serve the session may end.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        match self.fate {
+            Fate::Alive => false,
+            Fate::Leaving { until } => until.is_some_and(|until| now >= until),
+            Fate::Ended => true,
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        if self.is_alive() { self.liveness.valid_until() } else { None }
+    }
+
+    /// Takes a request in. The encoded frame is handed in so that encoding happens outside the lock.
+    pub(crate) fn submit(
+        &mut self,
+        request: &Request,
+        frame: Vec<u8>,
+        completion: C,
+        watcher: Option<W>,
+        actions: &mut Actions<C, W>,
+    ) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        if !self.is_alive() {
+            actions.push(Action::Complete(completion, Err(self.end.clone())));
+            return ticket;
+        }
+        if frame.len() > self.config.max_frame_size {
+            let error = SessionError::FrameTooLarge { size: frame.len(), limit: self.config.max_frame_size };
+            actions.push(Action::Complete(completion, Err(error)));
+            return ticket;
+        }
+        let watch = match (watched_table(request), watcher) {
+            (Some(table), Some(watcher)) => {
+                self.watches.request(ticket, table, request.path(), watcher);
+                Some(ticket)
+            }
+            _ => None,
+        };
+        let purpose = Purpose::Caller { completion, watch };
+        self.unsent.push_back(Unsent { ticket, frame, kind: request.reply_kind(), purpose });
+        ticket
+    }
+
+    /// Takes a request back that was not written yet.
+    pub(crate) fn withdraw(&mut self, ticket: u64) -> bool {
+        // Housekeeping shares ticket 0, so the queue is not sorted throughout.
+        let Some(index) = self.unsent.iter().position(|unsent| unsent.ticket == ticket) else { return false };
+        self.unsent.remove(index);
+        let removal = self.watches.rejected(ticket);
+        self.queue_removal(removal);
+        true
+    }
+
+    pub(crate) fn unwatch(&mut self, ticket: u64) {
+        let removal = self.watches.give_up(ticket);
+        self.queue_removal(removal);
+    }
+
+    fn queue_removal(&mut self, removal: Option<Removal>) {
+        // Without a connection there is no server that holds the watch.
+        let (Some(removal), Link::Up { .. }, true) = (removal, self.link, self.is_alive()) else { return };
+        let request = Request::RemoveWatches { path: removal.path.to_string(), table: removal.table };
+        self.queue_own(&request, Purpose::Housekeeping);
+    }
+
+    fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
+        self.unsent.push_back(Unsent { ticket: 0, frame: request.encode(0), kind: request.reply_kind(), purpose });
+    }
+
+    /// Whether there is something to write to the connection.
+    pub(crate) fn has_output(&self) -> bool {
+        matches!(self.link, Link::Up { .. }) && !(self.unsent.is_empty() && self.preamble.is_empty())
+    }
+
+    /// Moves everything unsent into `out`, in order. From here on it counts as on the wire.
+    pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut self.preamble);
+        while let Some(Unsent { mut frame, kind, purpose, .. }) = self.unsent.pop_front() {
+            let xid = self.next_xid;
+            self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
+            set_xid(&mut frame, xid);
+            if out.is_empty() {
+                *out = frame;
+            } else {
+                out.extend_from_slice(&frame);
+            }
+            self.in_flight.push_back(InFlight { xid, kind, purpose });
+        }
+    }
+
+    /// The first thing to say on a new connection.
+    pub(crate) fn connect_request(&self) -> ConnectRequest {
+        ConnectRequest {
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            session_id: self.session_id,
+            password: self.password.clone(),
+            read_only: self.config.can_be_read_only,
+        }
+    }
+
+    /// A server answered the handshake, which was sent at `sent`.
+    pub(crate) fn connected(
+        &mut self,
+        response: ConnectResponse,
+        sent: Instant,
+        now: Instant,
+        actions: &mut Actions<C, W>,
+    ) {
+        if response.timeout_ms <= 0 {
+            self.expired(actions);
+            return;
+        }
+        let resumed = self.session_id != 0;
+        self.session_id = response.session_id;
+        self.password = response.password;
+        self.timeout = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
+        self.link = Link::Up { read_only: response.read_only };
+        self.connections += 1;
+        self.liveness.connected(self.timeout, sent, now);
+        self.preamble.clear();
+        if !self.is_alive() {
+            self.queue_own(&Request::CloseSession, Purpose::Close);
+            return;
+        }
+        self.queue_auths();
+        if resumed {
+            self.queue_set_watches();
+            let event = WatchEvent::Reconnected { connection: self.connections };
+            self.notify_all(&event, actions);
+        }
+        let event = SessionEvent::Connected { connection: self.connections, read_only: response.read_only };
+        actions.push(Action::Raise(event));
+    }
+
+    fn queue_auths(&mut self) {
+        self.unconfirmed_auths.clear();
+        for (scheme, auth) in &self.config.authorizations {
+            let request = Request::Auth { scheme: scheme.clone(), auth: auth.clone() };
+            self.preamble.extend(request.encode(XID_AUTH));
+            self.unconfirmed_auths.push_back(scheme.clone());
+        }
+    }
+
+    fn queue_set_watches(&mut self) {
+        let rearm = self.watches.rearm();
+        let all = [(rearm.data, 0), (rearm.exist, 1), (rearm.child, 2)];
+        let mut paths = all.into_iter().flat_map(|(paths, list)| paths.into_iter().map(move |path| (path, list)));
+        let mut chunk = [Vec::new(), Vec::new(), Vec::new()];
+        let mut size = 0;
+        loop {
+            let next = paths.next();
+            if size > 0 && (next.is_none() || size >= SET_WATCHES_CHUNK) {
+                let [data, exist, child] = std::mem::take(&mut chunk);
+                let request = Request::SetWatches { relative_zxid: self.last_zxid, data, exist, child };
+                self.preamble.extend(request.encode(XID_SET_WATCHES));
+                size = 0;
+            }
+            let Some((path, list)) = next else { return };
+            size += path.len() + 4;
+            if let Some(list) = chunk.get_mut(list) {
+                list.push(path);
+            }
+        }
+    }
+
+    /// The connection is gone, or an attempt to take the session up came to nothing.
+    pub(crate) fn disconnected(&mut self, cause: Option<&Arc<io::Error>>, actions: &mut Actions<C, W>) {
+        let was_up = matches!(self.link, Link::Up { .. });
+        self.link = Link::Down;
+        self.preamble.clear();
+        self.liveness.disconnected();
+        if self.fate == Fate::Ended {
+            return;
+        }
+        // Only a caller's request is worth keeping: a heartbeat or a removal belongs to the connection.
+        self.unsent.retain(|unsent| matches!(unsent.purpose, Purpose::Caller { .. }));
+        for request in std::mem::take(&mut self.in_flight) {
+            self.fail(request, SessionError::ConnectionLoss(cause.cloned()), actions);
+        }
+        if !was_up {
+            return;
+        }
+        self.watches.disconnected();
+        if self.is_alive() {
+            self.notify_all(&WatchEvent::Disconnected, actions);
+            actions.push(Action::Raise(SessionEvent::Disconnected));
+        }
+    }
+
+    fn fail(&mut self, request: InFlight<C>, error: SessionError, actions: &mut Actions<C, W>) {
+        if let Purpose::Caller { completion, watch } = request.purpose {
+            if let Some(ticket) = watch {
+                let removal = self.watches.rejected(ticket);
+                self.queue_removal(removal);
+            }
+            actions.push(Action::Complete(completion, Err(error)));
+        }
+    }
+
+    /// One frame from the server. An error ends the connection.
+    pub(crate) fn frame(
+        &mut self,
+        frame: &[u8],
+        now: Instant,
+        actions: &mut Actions<C, W>,
+    ) -> Result<(), ProtoError> {
+        let (header, body) = decode_header(frame)?;
+        self.liveness.received(now);
+        match header.xid {
+            XID_NOTIFICATION => {
+                let notification = Notification::decode(body)?;
+                let event = WatchEvent::Node { event: notification.event, connection: self.connections };
+                let fired = self.watches.fire(notification.event, &notification.path);
+                actions.extend(fired.into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
+                Ok(())
+            }
+            XID_PING | XID_SET_WATCHES => Ok(()),
+            XID_AUTH => {
+                self.auth_answered(header.err, actions);
+                Ok(())
+            }
+            xid => {
+                // Only replies move it: in a multi several notifications share one zxid, and a connection may end
+                // between them.
+                self.last_zxid = self.last_zxid.max(header.zxid);
+                self.reply(xid, header.err, body, now, actions)
+            }
+        }
+    }
+
+    fn auth_answered(&mut self, err: i32, actions: &mut Actions<C, W>) {
+        let scheme = self.unconfirmed_auths.pop_front().unwrap_or_default();
+        if err != 0 {
+            self.end(SessionError::AuthFailed(scheme.clone()), actions);
+            self.fate = Fate::Ended;
+            actions.push(Action::Raise(SessionEvent::AuthFailed(scheme)));
+        }
+    }
+
+    fn reply(
+        &mut self,
+        xid: i32,
+        err: i32,
+        body: &[u8],
+        now: Instant,
+        actions: &mut Actions<C, W>,
+    ) -> Result<(), ProtoError> {
+        let request = match self.in_flight.pop_front() {
+            Some(request) if request.xid == xid => request,
+            Some(request) => {
+                let expected = request.xid;
+                self.in_flight.push_front(request);
+                return Err(ProtoError::Unexpected(format!("reply to request {xid} instead of {expected}")));
+            }
+            None => return Err(ProtoError::Unexpected(format!("reply to request {xid}, none is open"))),
+        };
+        let reply = match (err, request.kind) {
+            // A failed multi has code and body; what failed is in the body.
+            (0, kind) | (_, kind @ ReplyKind::Multi) if !body.is_empty() || err == 0 => {
+                match Response::decode(kind, body) {
+                    Ok(response) => Ok(response),
+                    Err(error) => {
+                        self.in_flight.push_front(request);
+                        return Err(error);
+                    }
+                }
+            }
+            (err, _) => Err(ErrorCode::from_wire(err)),
+        };
+        if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
+            self.in_flight.push_front(request);
+            self.expired(actions);
+            return Ok(());
+        }
+        self.answered(request, reply, now, actions);
+        Ok(())
+    }
+
+    fn answered(
+        &mut self,
+        request: InFlight<C>,
+        reply: Result<Response, ErrorCode>,
+        now: Instant,
+        actions: &mut Actions<C, W>,
+    ) {
+        match request.purpose {
+            Purpose::Caller { completion, watch } => {
+                if let Some(ticket) = watch {
+                    let removal = self.book_watch(ticket, request.kind, &reply);
+                    self.queue_removal(removal);
+                }
+                actions.push(Action::Complete(completion, reply.map_err(SessionError::Server)));
+            }
+            Purpose::Heartbeat(sent) => {
+                if reply.is_ok() {
+                    self.liveness.heartbeat_answered(sent, now);
+                }
+            }
+            Purpose::Housekeeping => {}
+            Purpose::Close => self.fate = Fate::Ended,
+        }
+    }
+
+    fn book_watch(
+        &mut self,
+        ticket: u64,
+        kind: ReplyKind,
+        reply: &Result<Response, ErrorCode>,
+    ) -> Option<Removal> {
+        match reply {
+            Ok(_) => self.watches.armed(ticket, false),
+            // `exists` alone leaves a watch on a znode that is not there.
+            Err(ErrorCode::NoNode) if kind == ReplyKind::Stat => self.watches.armed(ticket, true),
+            Err(_) => self.watches.rejected(ticket),
+        }
+    }
+
+    /// A frame above the limit is on its way; `xid` is what its header says. The connection ends after this.
+    pub(crate) fn frame_too_large(
+        &mut self,
+        xid: Option<i32>,
+        size: usize,
+        limit: usize,
+        actions: &mut Actions<C, W>,
+    ) {
+        if self.in_flight.front().is_none_or(|request| Some(request.xid) != xid) {
+            return;
+        }
+        if let Some(request) = self.in_flight.pop_front() {
+            self.fail(request, SessionError::FrameTooLarge { size, limit }, actions);
+        }
+    }
+
+    /// Time has passed. `false`: the connection is dead.
+    pub(crate) fn timer(&mut self, now: Instant) -> bool {
+        let Link::Up { read_only } = self.link else { return true };
+        if self.liveness.is_dead(now) {
+            return false;
+        }
+        if self.is_alive() && self.liveness.take_heartbeat(now) {
+            if read_only {
+                // Only a quorum can sync.
+                self.preamble.extend(Request::Ping.encode(XID_PING));
+            } else {
+                self.queue_own(&Request::Sync { path: "/".into() }, Purpose::Heartbeat(now));
+            }
+        }
+        true
+    }
+
+    /// When `timer` has something to do next.
+    pub(crate) fn next_timer(&self) -> Instant {
+        match self.fate {
+            Fate::Leaving { until: Some(until) } => until.min(self.liveness.next_timer()),
+            _ => self.liveness.next_timer(),
+        }
+    }
+
+    /// When the session gives up leaving; `None` while it does not.
+    pub(crate) fn leaves_at(&self) -> Option<Instant> {
+        match self.fate {
+            Fate::Leaving { until } => until,
+            _ => None,
+        }
+    }
+
+    fn expired(&mut self, actions: &mut Actions<C, W>) {
+        let was_alive = self.is_alive();
+        self.end(SessionError::Expired, actions);
+        self.fate = Fate::Ended;
+        if was_alive {
+            actions.push(Action::Raise(SessionEvent::Expired));
+        }
+    }
+
+    /// The client gives the session up, or closes it: `error` is what requests are told from now on. The session is
+    /// closed at the server if one can be reached until then.
+    pub(crate) fn leave(&mut self, error: SessionError, until: Option<Instant>, actions: &mut Actions<C, W>) {
+        match self.fate {
+            Fate::Ended => return,
+            Fate::Leaving { until: earlier } => {
+                self.fate = Fate::Leaving { until: earlier_of(earlier, until) };
+                return;
+            }
+            Fate::Alive => {}
+        }
+        self.end(error, actions);
+        if self.session_id == 0 {
+            self.fate = Fate::Ended;
+            return;
+        }
+        self.fate = Fate::Leaving { until };
+        if matches!(self.link, Link::Up { .. }) {
+            self.queue_own(&Request::CloseSession, Purpose::Close);
+        }
+    }
+
+    /// Ends every request and watch. What is on the wire stays in order, so that the reply to the close is known.
+    fn end(&mut self, error: SessionError, actions: &mut Actions<C, W>) {
+        self.end = error;
+        for watcher in self.watches.end() {
+            actions.push(Action::Notify(watcher, WatchEvent::Ended));
+        }
+        let error = &self.end;
+        for request in &mut self.in_flight {
+            if let Purpose::Caller { completion, .. } = std::mem::replace(&mut request.purpose, Purpose::Housekeeping) {
+                actions.push(Action::Complete(completion, Err(error.clone())));
+            }
+        }
+        for unsent in self.unsent.drain(..) {
+            if let Purpose::Caller { completion, .. } = unsent.purpose {
+                actions.push(Action::Complete(completion, Err(error.clone())));
+            }
+        }
+    }
+
+    fn notify_all(&self, event: &WatchEvent, actions: &mut Actions<C, W>) {
+        actions.extend(self.watches.watchers().into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
+    }
+}
+
+fn watched_table(request: &Request) -> Option<WatchTable> {
+    match request {
+        Request::Exists { watch: true, .. } | Request::GetData { watch: true, .. } => Some(WatchTable::Data),
+        Request::GetChildren { watch: true, .. } => Some(WatchTable::Children),
+        _ => None,
+    }
+}
+
+fn earlier_of(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, other) => one.or(other),
+    }
+}

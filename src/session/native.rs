@@ -1,0 +1,463 @@
+//! This crate's own session: callers write to the socket, one thread reads it.
+
+use std::{
+    fmt, io,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use parking_lot::Mutex;
+
+use super::{
+    OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket, Watcher,
+    machine::{Action, Actions, Machine},
+    rotation::{Rotation, Step},
+    transport::{Closer, Connection, ReadHalf, Tcp, Transport, WriteHalf},
+};
+use crate::{
+    Error, Result,
+    proto::{ConnectResponse, FrameBuffer, ProtoError},
+};
+
+/// Opens sessions of this crate's own making.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NativeSessionFactory;
+
+impl SessionFactory for NativeSessionFactory {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        let session = NativeSession::open(config.clone(), Arc::new(Tcp), observer)?;
+        Ok(Arc::new(session))
+    }
+}
+
+/// One session and the thread that reads for it.
+///
+/// Two locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
+/// kernel; the reader thread takes it only to hand over a new connection, after it has shut the old one down, so a
+/// write that was stuck there has failed by then.
+///
+/// Observer and watchers are called without a lock, in the order of the actions of one input. Session events come from
+/// the reader thread alone, so they are raised in the order in which they happened.
+struct NativeSession {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for NativeSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeSession").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+struct State {
+    machine: Machine<OnReply, Watcher>,
+    /// Some thread is writing, and looks for more before it stops: it clears this under the same lock under which it
+    /// found nothing more, so a request is either seen by it or written by whoever submitted it.
+    writing: bool,
+    closer: Option<Closer>,
+}
+
+struct Writer {
+    connection: u64,
+    half: Option<Box<dyn WriteHalf>>,
+}
+
+struct Shared {
+    config: SessionConfig,
+    transport: Arc<dyn Transport>,
+    observer: SessionObserver,
+    state: Mutex<State>,
+    writer: Mutex<Writer>,
+    /// Ends a pause of the reader thread.
+    wake: Sender<()>,
+    /// Disconnected when the reader thread has ended.
+    done: Receiver<()>,
+    born: Instant,
+    id: AtomicI64,
+    connection: AtomicU64,
+    timeout_ms: AtomicU64,
+    /// Nanoseconds since `born`; 0 for none.
+    valid_until: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl NativeSession {
+    fn open(config: SessionConfig, transport: Arc<dyn Transport>, observer: SessionObserver) -> Result<NativeSession> {
+        let now = Instant::now();
+        let (wake, pauses) = bounded(1);
+        let (alive, done) = bounded(0);
+        let timeout_ms = u64::try_from(config.session_timeout.as_millis()).unwrap_or(u64::MAX);
+        let machine = Machine::new(config.clone(), now);
+        let shared = Arc::new(Shared {
+            config,
+            transport,
+            observer,
+            state: Mutex::new(State { machine, writing: false, closer: None }),
+            writer: Mutex::new(Writer { connection: 0, half: None }),
+            wake,
+            done,
+            born: now,
+            id: AtomicI64::new(0),
+            connection: AtomicU64::new(0),
+            timeout_ms: AtomicU64::new(timeout_ms),
+            valid_until: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        });
+        let reader = Reader { shared: shared.clone(), pauses, _alive: alive };
+        std::thread::Builder::new().name("zk-session".into()).spawn(move || reader.run()).map_err(|error| {
+            Error::Io { what: "cannot start the session's thread".into(), source: Arc::new(error) }
+        })?;
+        Ok(NativeSession { shared })
+    }
+}
+
+impl Drop for NativeSession {
+    fn drop(&mut self) {
+        // Nobody can use the session any more: the thread closes it if a server is at hand. One that was abandoned is
+        // on its way already, and takes the time that needs.
+        if !self.is_ended() {
+            self.shared.leave(SessionError::Closed, Some(Instant::now() + Duration::from_secs(1)));
+        }
+    }
+}
+
+impl Session for NativeSession {
+    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
+        let encoded: Vec<_> = batch
+            .into_iter()
+            .map(|submission| {
+                let frame = submission.request.encode(0);
+                (submission, frame)
+            })
+            .collect();
+        self.shared.input(|machine, actions| {
+            let submit = |(Submission { request, watcher, on_reply }, frame)| {
+                Ticket(machine.submit(&request, frame, on_reply, watcher, actions))
+            };
+            encoded.into_iter().map(submit).collect()
+        })
+    }
+
+    fn withdraw(&self, ticket: Ticket) -> bool {
+        self.shared.input(|machine, _| machine.withdraw(ticket.0))
+    }
+
+    fn unwatch(&self, ticket: Ticket) {
+        self.shared.input(|machine, _| machine.unwatch(ticket.0));
+    }
+
+    fn id(&self) -> i64 {
+        self.shared.id.load(Ordering::Acquire)
+    }
+
+    fn password(&self) -> Vec<u8> {
+        self.shared.state.lock().machine.password().to_vec()
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.shared.timeout_ms.load(Ordering::Acquire))
+    }
+
+    fn connection(&self) -> u64 {
+        self.shared.connection.load(Ordering::Acquire)
+    }
+
+    fn valid_until(&self) -> Option<Instant> {
+        match self.shared.valid_until.load(Ordering::Acquire) {
+            0 => None,
+            nanos => Some(self.shared.born + Duration::from_nanos(nanos)),
+        }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.shared.done.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    fn abandon(&self) {
+        self.shared.leave(SessionError::Expired, None);
+    }
+
+    fn close(&self, deadline: Instant) {
+        self.shared.leave(SessionError::Closed, Some(deadline));
+        // Nothing is ever sent on it: the channel ends when the reader thread does.
+        let _ = self.shared.done.recv_deadline(deadline);
+    }
+}
+
+impl Shared {
+    /// Runs one input through the machine, carries out what follows from it, and writes what there is to write.
+    fn input<T>(&self, input: impl FnOnce(&mut Machine<OnReply, Watcher>, &mut Actions<OnReply, Watcher>) -> T) -> T {
+        let mut actions = Vec::new();
+        let mut state = self.state.lock();
+        let result = input(&mut state.machine, &mut actions);
+        self.publish(&state.machine);
+        let output = take_output(&mut state);
+        drop(state);
+        self.carry_out(actions);
+        if let Some(output) = output {
+            self.write(output);
+        }
+        result
+    }
+
+    /// Copies what others read without the lock.
+    fn publish(&self, machine: &Machine<OnReply, Watcher>) {
+        let valid_until = machine.valid_until().map_or(0, |at| {
+            u64::try_from(at.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX).max(1)
+        });
+        self.id.store(machine.session_id(), Ordering::Release);
+        self.connection.store(if machine.is_alive() { machine.connection() } else { 0 }, Ordering::Release);
+        self.timeout_ms.store(u64::try_from(machine.timeout().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+        self.valid_until.store(valid_until, Ordering::Release);
+        self.ended.store(!machine.is_alive(), Ordering::Release);
+    }
+
+    fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
+        for action in actions {
+            match action {
+                Action::Complete(on_reply, reply) => on_reply(reply),
+                Action::Notify(watcher, event) => watcher(&event),
+                Action::Raise(event) => (self.observer)(event),
+            }
+        }
+    }
+
+    /// Writes until there is nothing more to write. The caller has set `writing`.
+    fn write(&self, mut output: Output) {
+        loop {
+            let written = {
+                let mut writer = self.writer.lock();
+                match &mut writer.half {
+                    Some(half) if output.connection == writer.connection => half.write_all(&output.bytes, output.deadline),
+                    // That connection is gone, and what was to be written to it has been answered.
+                    _ => Ok(()),
+                }
+            };
+            let mut state = self.state.lock();
+            state.writing = false;
+            if let Err(error) = written {
+                log::debug!("writing failed: {error}");
+                if let (Some(closer), true) = (&state.closer, state.machine.connection() == output.connection) {
+                    // The reader thread sees the end of the stream and does the rest.
+                    closer.close();
+                }
+            }
+            match take_output(&mut state) {
+                Some(more) => output = more,
+                None => return,
+            }
+        }
+    }
+
+    fn leave(&self, error: SessionError, until: Option<Instant>) {
+        self.input(|machine, actions| machine.leave(error, until, actions));
+        // A full channel means that a wake-up is on its way already.
+        let _ = self.wake.try_send(());
+    }
+}
+
+struct Output {
+    bytes: Vec<u8>,
+    connection: u64,
+    /// A peer that does not take what is sent to it for a third of the session timeout is dead. A session that leaves
+    /// waits no longer than it has time.
+    deadline: Instant,
+}
+
+fn take_output(state: &mut State) -> Option<Output> {
+    if state.writing || !state.machine.has_output() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    state.machine.take_output(&mut bytes);
+    state.writing = true;
+    let limit = Instant::now() + state.machine.timeout() / 3;
+    let deadline = state.machine.leaves_at().map_or(limit, |at| limit.min(at));
+    Some(Output { bytes, connection: state.machine.connection(), deadline })
+}
+
+/// The thread that connects, reads, and keeps the timers.
+struct Reader {
+    shared: Arc<Shared>,
+    pauses: Receiver<()>,
+    /// Dropped with the thread, whichever way it ends.
+    _alive: Sender<()>,
+}
+
+impl Reader {
+    fn run(self) {
+        let config = &self.shared.config;
+        let mut rotation = Rotation::new(config.hosts.hosts(), config.connection_timeout, config.session_timeout);
+        while !self.is_over() {
+            match rotation.step() {
+                Step::Pause(pause) => self.pause(pause),
+                Step::Try { host, address, limit } => match self.connect(&host, address, limit) {
+                    Ok((connection, buffer)) => {
+                        let since = Instant::now();
+                        self.serve(connection, buffer);
+                        rotation.connection_ended(since.elapsed());
+                    }
+                    Err(error) => {
+                        log::debug!("{host} ({address}) does not take the session: {error}");
+                        self.disconnected(Some(error));
+                    }
+                },
+            }
+        }
+        self.shared.input(|machine, actions| machine.leave(SessionError::Closed, Some(Instant::now()), actions));
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.state.lock().machine.is_over(Instant::now())
+    }
+
+    fn pause(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let leaves_at = self.shared.state.lock().machine.leaves_at();
+        // The wake-up, a time-out: either way the loop looks at the state.
+        let _ = self.pauses.recv_deadline(leaves_at.map_or(until, |at| until.min(at)));
+    }
+
+    /// Connects and shakes hands. The first frames after the handshake may be in the buffer already.
+    fn connect(
+        &self,
+        host: &str,
+        address: std::net::SocketAddr,
+        limit: Duration,
+    ) -> io::Result<(Connection, FrameBuffer)> {
+        let deadline = Instant::now() + limit;
+        let mut connection = self.shared.transport.connect(host, address, limit)?;
+        let request = {
+            let mut state = self.shared.state.lock();
+            state.closer = Some(connection.closer.clone());
+            state.machine.connect_request()
+        };
+        let sent = Instant::now();
+        connection.writer.write_all(&request.encode(), deadline)?;
+        let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
+        let response = self.handshake_reply(&mut *connection.reader, &mut buffer, deadline)?;
+        log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
+        self.connected(&mut connection, response, sent);
+        Ok((connection, buffer))
+    }
+
+    fn handshake_reply(
+        &self,
+        reader: &mut dyn ReadHalf,
+        buffer: &mut FrameBuffer,
+        deadline: Instant,
+    ) -> io::Result<ConnectResponse> {
+        loop {
+            if let Some(frame) = buffer.next_frame().map_err(invalid_data)? {
+                return ConnectResponse::decode(frame).map_err(invalid_data);
+            }
+            let now = Instant::now();
+            if now >= deadline || self.is_over() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the handshake"));
+            }
+            // In steps, so that a close does not wait for a server that says nothing.
+            let patience = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
+            match reader.read(buffer.space(), patience)? {
+                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(count) => buffer.filled(count),
+                None => {}
+            }
+        }
+    }
+
+    fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) {
+        // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
+        let half = std::mem::replace(&mut connection.writer, Box::new(Taken));
+        let mut writer = self.shared.writer.lock();
+        writer.connection += 1;
+        writer.half = Some(half);
+        drop(writer);
+        self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
+    }
+
+    /// Reads until the connection ends.
+    fn serve(&self, mut connection: Connection, mut buffer: FrameBuffer) {
+        let cause = loop {
+            match self.serve_once(&mut *connection.reader, &mut buffer) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        if let Some(error) = &cause {
+            log::debug!("the connection ended: {error}");
+        }
+        // First the shutdown: it frees a writer that is stuck.
+        connection.closer.close();
+        self.disconnected(cause);
+        self.shared.writer.lock().half = None;
+    }
+
+    fn serve_once(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<ControlFlow<()>> {
+        self.take_frames(buffer)?;
+        let now = Instant::now();
+        let (next_timer, is_over) = {
+            let state = self.shared.state.lock();
+            (state.machine.next_timer(), state.machine.is_over(now))
+        };
+        if is_over {
+            return Ok(ControlFlow::Break(()));
+        }
+        if now >= next_timer && !self.shared.input(|machine, _| machine.timer(now)) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing received for two thirds of the session timeout"));
+        }
+        match reader.read(buffer.space(), next_timer.saturating_duration_since(now))? {
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(count) => {
+                buffer.filled(count);
+                Ok(ControlFlow::Continue(()))
+            }
+            None => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    /// Hands every complete frame to the machine, under one lock.
+    fn take_frames(&self, buffer: &mut FrameBuffer) -> io::Result<()> {
+        self.shared.input(|machine, actions| {
+            let now = Instant::now();
+            loop {
+                match buffer.next_frame() {
+                    Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
+                    Ok(None) => return Ok(()),
+                    Err(ProtoError::FrameTooLarge { size, limit }) => {
+                        machine.frame_too_large(buffer.peek_xid(), size, limit, actions);
+                        return Err(invalid_data(ProtoError::FrameTooLarge { size, limit }));
+                    }
+                    Err(error) => return Err(invalid_data(error)),
+                }
+            }
+        })
+    }
+
+    fn disconnected(&self, cause: Option<io::Error>) {
+        let cause = cause.map(Arc::new);
+        self.shared.state.lock().closer = None;
+        self.shared.input(|machine, actions| machine.disconnected(cause.as_ref(), actions));
+    }
+}
+
+/// Stands where the writing half was.
+struct Taken;
+
+impl WriteHalf for Taken {
+    fn write_all(&mut self, _bytes: &[u8], _deadline: Instant) -> io::Result<()> {
+        Err(io::ErrorKind::NotConnected.into())
+    }
+}
+
+fn invalid_data(error: ProtoError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
