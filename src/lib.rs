@@ -1,1 +1,4 @@
 //! Curator's lock recipes on ZooKeeper.
+#![forbid(unsafe_code)]
+
+pub mod proto;

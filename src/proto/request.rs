@@ -1,6 +1,8 @@
 //! Every request this crate sends, as data.
 
-use super::{Acl, CreateMode, WatchTable};
+use std::fmt;
+
+use super::{Acl, CreateMode, ReplyKind, WatchTable, op};
 
 /// A request, without its header. Paths are full paths at the server (chroot and namespace included).
 #[derive(Clone, PartialEq, Eq)]
@@ -116,6 +118,151 @@ pub enum Request {
     CloseSession,
 }
 
+impl Request {
+    /// The operation's number on the wire.
+    #[must_use]
+    pub fn op_code(&self) -> i32 {
+        match self {
+            Request::Create { mode, with_stat, .. } => mode.op_code(*with_stat),
+            Request::Delete { .. } => op::DELETE,
+            Request::Exists { .. } => op::EXISTS,
+            Request::GetData { .. } => op::GET_DATA,
+            Request::SetData { .. } => op::SET_DATA,
+            Request::GetAcl { .. } => op::GET_ACL,
+            Request::SetAcl { .. } => op::SET_ACL,
+            Request::GetChildren { with_stat: false, .. } => op::GET_CHILDREN,
+            Request::GetChildren { with_stat: true, .. } => op::GET_CHILDREN2,
+            Request::Sync { .. } => op::SYNC,
+            Request::Ping => op::PING,
+            Request::Multi(_) => op::MULTI,
+            Request::RemoveWatches { .. } => op::REMOVE_WATCHES,
+            Request::Auth { .. } => op::AUTH,
+            Request::SetWatches { .. } => op::SET_WATCHES,
+            Request::GetEphemerals { .. } => op::GET_EPHEMERALS,
+            Request::WhoAmI => op::WHO_AM_I,
+            Request::CloseSession => op::CLOSE_SESSION,
+        }
+    }
+
+    /// The operation's name, as errors and logs give it.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Request::Create { .. } => "create",
+            Request::Delete { .. } => "delete",
+            Request::Exists { .. } => "exists",
+            Request::GetData { .. } => "get_data",
+            Request::SetData { .. } => "set_data",
+            Request::GetAcl { .. } => "get_acl",
+            Request::SetAcl { .. } => "set_acl",
+            Request::GetChildren { .. } => "get_children",
+            Request::Sync { .. } => "sync",
+            Request::Ping => "ping",
+            Request::Multi(_) => "multi",
+            Request::RemoveWatches { .. } => "remove_watches",
+            Request::Auth { .. } => "auth",
+            Request::SetWatches { .. } => "set_watches",
+            Request::GetEphemerals { .. } => "get_ephemerals",
+            Request::WhoAmI => "who_am_i",
+            Request::CloseSession => "close_session",
+        }
+    }
+
+    /// The path that errors and logs give: of a multi the first operation's, empty where there is none.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Request::Create { path, .. }
+            | Request::Delete { path, .. }
+            | Request::Exists { path, .. }
+            | Request::GetData { path, .. }
+            | Request::SetData { path, .. }
+            | Request::GetAcl { path }
+            | Request::SetAcl { path, .. }
+            | Request::GetChildren { path, .. }
+            | Request::Sync { path }
+            | Request::RemoveWatches { path, .. }
+            | Request::GetEphemerals { prefix: path } => path,
+            Request::Multi(ops) => ops.first().map_or("", MultiOp::path),
+            Request::Ping
+            | Request::Auth { .. }
+            | Request::SetWatches { .. }
+            | Request::WhoAmI
+            | Request::CloseSession => "",
+        }
+    }
+
+    /// What the body of a successful reply holds.
+    #[must_use]
+    pub fn reply_kind(&self) -> ReplyKind {
+        match self {
+            Request::Create { .. } if self.op_code() == op::CREATE => ReplyKind::Path,
+            Request::Create { .. } => ReplyKind::PathStat,
+            Request::Exists { .. } | Request::SetData { .. } | Request::SetAcl { .. } => ReplyKind::Stat,
+            Request::GetData { .. } => ReplyKind::Data,
+            Request::GetAcl { .. } => ReplyKind::Acl,
+            Request::GetChildren { with_stat: false, .. } => ReplyKind::Children,
+            Request::GetChildren { with_stat: true, .. } => ReplyKind::ChildrenStat,
+            Request::Sync { .. } => ReplyKind::Sync,
+            Request::Multi(_) => ReplyKind::Multi,
+            Request::GetEphemerals { .. } => ReplyKind::Ephemerals,
+            Request::WhoAmI => ReplyKind::WhoAmI,
+            Request::Delete { .. }
+            | Request::Ping
+            | Request::RemoveWatches { .. }
+            | Request::Auth { .. }
+            | Request::SetWatches { .. }
+            | Request::CloseSession => ReplyKind::Done,
+        }
+    }
+
+    /// Whether the request asks the server to leave a watch. Which one it leaves depends on the reply.
+    #[must_use]
+    pub fn leaves_watch(&self) -> bool {
+        matches!(
+            self,
+            Request::Exists { watch: true, .. }
+                | Request::GetData { watch: true, .. }
+                | Request::GetChildren { watch: true, .. }
+        )
+    }
+}
+
+/// Lengths in place of data and credentials: requests end up in logs.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct(self.operation());
+        if !self.path().is_empty() {
+            out.field("path", &self.path());
+        }
+        match self {
+            Request::Create { data, acl, mode, with_stat, .. } => {
+                debug_create(&mut out, data, acl, *mode).field("with_stat", with_stat)
+            }
+            Request::Delete { version, .. } => out.field("version", version),
+            Request::Exists { watch, .. } | Request::GetData { watch, .. } => out.field("watch", watch),
+            Request::SetData { data, version, .. } => out.field("data_len", &data.len()).field("version", version),
+            Request::SetAcl { acl, version, .. } => out.field("acl_len", &acl.len()).field("version", version),
+            Request::GetChildren { watch, with_stat, .. } => out.field("watch", watch).field("with_stat", with_stat),
+            Request::Multi(ops) => out.field("ops", ops),
+            Request::RemoveWatches { table, .. } => out.field("table", table),
+            Request::Auth { scheme, auth } => out.field("scheme", scheme).field("auth_len", &auth.len()),
+            Request::SetWatches { relative_zxid, data, exist, child } => out
+                .field("relative_zxid", relative_zxid)
+                .field("data_len", &data.len())
+                .field("exist_len", &exist.len())
+                .field("child_len", &child.len()),
+            Request::GetAcl { .. }
+            | Request::Sync { .. }
+            | Request::Ping
+            | Request::GetEphemerals { .. }
+            | Request::WhoAmI
+            | Request::CloseSession => &mut out,
+        }
+        .finish()
+    }
+}
+
 /// One operation of a [`Request::Multi`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum MultiOp {
@@ -153,4 +300,48 @@ pub enum MultiOp {
         /// Expected version.
         version: i32,
     },
+}
+
+impl MultiOp {
+    /// The full path of the znode concerned.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            MultiOp::Create { path, .. }
+            | MultiOp::Delete { path, .. }
+            | MultiOp::SetData { path, .. }
+            | MultiOp::Check { path, .. } => path,
+        }
+    }
+
+    fn operation(&self) -> &'static str {
+        match self {
+            MultiOp::Create { .. } => "create",
+            MultiOp::Delete { .. } => "delete",
+            MultiOp::SetData { .. } => "set_data",
+            MultiOp::Check { .. } => "check",
+        }
+    }
+}
+
+impl fmt::Debug for MultiOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct(self.operation());
+        out.field("path", &self.path());
+        match self {
+            MultiOp::Create { data, acl, mode, .. } => debug_create(&mut out, data, acl, *mode),
+            MultiOp::SetData { data, version, .. } => out.field("data_len", &data.len()).field("version", version),
+            MultiOp::Delete { version, .. } | MultiOp::Check { version, .. } => out.field("version", version),
+        }
+        .finish()
+    }
+}
+
+fn debug_create<'r, 'a, 'b>(
+    out: &'r mut fmt::DebugStruct<'a, 'b>,
+    data: &[u8],
+    acl: &[Acl],
+    mode: CreateMode,
+) -> &'r mut fmt::DebugStruct<'a, 'b> {
+    out.field("data_len", &data.len()).field("acl_len", &acl.len()).field("mode", &mode)
 }

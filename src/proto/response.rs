@@ -2,6 +2,35 @@
 
 use super::{Acl, ErrorCode, Stat};
 
+/// What the body of a reply holds, which only the request tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReplyKind {
+    /// Nothing: delete, ping, auth, setWatches, removeWatches, closeSession.
+    Done,
+    /// A path: create.
+    Path,
+    /// Path and stat: create2, createContainer, createTTL.
+    PathStat,
+    /// A stat: exists, setData, setACL.
+    Stat,
+    /// Data and stat: getData.
+    Data,
+    /// Names: getChildren.
+    Children,
+    /// Names and stat: getChildren2.
+    ChildrenStat,
+    /// ACL and stat: getACL.
+    Acl,
+    /// A path: sync.
+    Sync,
+    /// A result for each operation: multi.
+    Multi,
+    /// Paths: getEphemerals.
+    Ephemerals,
+    /// Schemes and users: whoAmI.
+    WhoAmI,
+}
+
 /// The body of a successful reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {

@@ -1,0 +1,102 @@
+//! How replies and notifications come off the wire.
+
+use super::{
+    Acl, ErrorCode, EventType, MultiResult, Notification, ProtoError, ReplyKind, Response, Stat, codec::Reader, op,
+};
+
+impl Response {
+    /// Decodes the body of a successful reply.
+    ///
+    /// # Errors
+    /// The body is not of this kind.
+    pub fn decode(kind: ReplyKind, body: &[u8]) -> Result<Response, ProtoError> {
+        let mut reader = Reader::new(body);
+        let response = Response::read(kind, &mut reader)?;
+        reader.finish()?;
+        Ok(response)
+    }
+
+    fn read(kind: ReplyKind, reader: &mut Reader<'_>) -> Result<Response, ProtoError> {
+        Ok(match kind {
+            ReplyKind::Done => Response::Done,
+            ReplyKind::Path => Response::Created { path: reader.string()?, stat: None },
+            ReplyKind::PathStat => Response::Created { path: reader.string()?, stat: Some(Stat::read(reader)?) },
+            ReplyKind::Stat => Response::Stat(Stat::read(reader)?),
+            ReplyKind::Data => Response::Data { data: reader.buffer()?.to_vec(), stat: Stat::read(reader)? },
+            ReplyKind::Children => Response::Children { names: reader.strings()?, stat: None },
+            ReplyKind::ChildrenStat => Response::Children { names: reader.strings()?, stat: Some(Stat::read(reader)?) },
+            ReplyKind::Acl => Response::Acl { acl: reader.vector(12, Acl::read)?, stat: Stat::read(reader)? },
+            ReplyKind::Sync => Response::Synced { path: reader.string()? },
+            ReplyKind::Multi => Response::Multi(read_multi(reader)?),
+            ReplyKind::Ephemerals => Response::Ephemerals(reader.strings()?),
+            ReplyKind::WhoAmI => Response::WhoAmI(reader.vector(8, |reader| Ok((reader.string()?, reader.string()?)))?),
+        })
+    }
+}
+
+impl Notification {
+    /// Decodes the body of a frame with xid [`XID_NOTIFICATION`](super::XID_NOTIFICATION).
+    ///
+    /// # Errors
+    /// The body is not a notification.
+    pub fn decode(body: &[u8]) -> Result<Notification, ProtoError> {
+        let mut reader = Reader::new(body);
+        let event = EventType::from_wire(reader.i32()?);
+        let notification = Notification { event, state: reader.i32()?, path: reader.string()? };
+        reader.finish()?;
+        Ok(notification)
+    }
+}
+
+impl Stat {
+    fn read(reader: &mut Reader<'_>) -> Result<Stat, ProtoError> {
+        Ok(Stat {
+            czxid: reader.i64()?,
+            mzxid: reader.i64()?,
+            ctime: reader.i64()?,
+            mtime: reader.i64()?,
+            version: reader.i32()?,
+            cversion: reader.i32()?,
+            aversion: reader.i32()?,
+            ephemeral_owner: reader.i64()?,
+            data_length: reader.i32()?,
+            num_children: reader.i32()?,
+            pzxid: reader.i64()?,
+        })
+    }
+}
+
+impl Acl {
+    fn read(reader: &mut Reader<'_>) -> Result<Acl, ProtoError> {
+        Ok(Acl { perms: reader.i32()?, scheme: reader.string()?, id: reader.string()? })
+    }
+}
+
+/// Results up to the end marker: the reply of a multi carries no count.
+fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<MultiResult>, ProtoError> {
+    let mut results = Vec::new();
+    loop {
+        let op_code = reader.i32()?;
+        let done = reader.bool()?;
+        let _err = reader.i32()?;
+        if done {
+            return Ok(results);
+        }
+        results.push(read_multi_result(reader, op_code)?);
+    }
+}
+
+fn read_multi_result(reader: &mut Reader<'_>, op_code: i32) -> Result<MultiResult, ProtoError> {
+    Ok(match op_code {
+        op::CREATE => MultiResult::Created { path: reader.string()?, stat: None },
+        // The server answers containers and TTL znodes as it answers create2.
+        op::CREATE2 => MultiResult::Created { path: reader.string()?, stat: Some(Stat::read(reader)?) },
+        op::DELETE | op::CHECK => MultiResult::Done,
+        op::SET_DATA => MultiResult::Stat(Stat::read(reader)?),
+        op::NONE => MultiResult::Failed(match reader.i32()? {
+            0 => None,
+            code => Some(ErrorCode::from_wire(code)),
+        }),
+        value => return Err(ProtoError::Unexpected { what: "operation in the reply of a multi", value }),
+    })
+}

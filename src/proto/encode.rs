@@ -1,0 +1,207 @@
+//! How requests go on the wire.
+
+use super::{Acl, CreateMode, MultiOp, Request, WatchTable, codec::Writer, op};
+
+/// Bytes of xid and op code.
+const HEADER: usize = 8;
+
+/// Bytes of the header before each operation of a multi: type, done, err.
+const MULTI_HEADER: usize = 9;
+
+impl Request {
+    /// The whole frame: length, xid, op code, body. Allocates once.
+    #[must_use]
+    pub fn encode(&self, xid: i32) -> Vec<u8> {
+        let mut writer = Writer::frame(HEADER.saturating_add(self.body_size()));
+        writer.i32(xid);
+        writer.i32(self.op_code());
+        self.write_body(&mut writer);
+        writer.finish()
+    }
+
+    /// The exact size of the body.
+    fn body_size(&self) -> usize {
+        match self {
+            Request::Create { path, data, acl, mode, .. } => create_size(path, data, acl, *mode),
+            Request::Delete { path, .. } | Request::RemoveWatches { path, .. } => 8 + path.len(),
+            Request::Exists { path, .. } | Request::GetData { path, .. } | Request::GetChildren { path, .. } => {
+                5 + path.len()
+            }
+            Request::SetData { path, data, .. } => 12 + path.len() + data.len(),
+            Request::GetAcl { path } | Request::Sync { path } | Request::GetEphemerals { prefix: path } => {
+                4 + path.len()
+            }
+            Request::SetAcl { path, acl, .. } => 8 + path.len() + acl_size(acl),
+            Request::Multi(ops) => MULTI_HEADER + ops.iter().map(|each| MULTI_HEADER + each.size()).sum::<usize>(),
+            Request::Auth { scheme, auth } => 12 + scheme.len() + auth.len(),
+            Request::SetWatches { data, exist, child, .. } => {
+                8 + strings_size(data) + strings_size(exist) + strings_size(child)
+            }
+            Request::Ping | Request::WhoAmI | Request::CloseSession => 0,
+        }
+    }
+
+    fn write_body(&self, writer: &mut Writer) {
+        match self {
+            Request::Create { path, data, acl, mode, .. } => write_create(writer, path, data, acl, *mode),
+            Request::Delete { path, version } => write_versioned(writer, path, *version),
+            Request::Exists { path, watch }
+            | Request::GetData { path, watch }
+            | Request::GetChildren { path, watch, .. } => {
+                writer.string(path);
+                writer.bool(*watch);
+            }
+            Request::SetData { path, data, version } => write_set_data(writer, path, data, *version),
+            Request::GetAcl { path } | Request::Sync { path } | Request::GetEphemerals { prefix: path } => {
+                writer.string(path);
+            }
+            Request::SetAcl { path, acl, version } => {
+                writer.string(path);
+                write_acl(writer, acl);
+                writer.i32(*version);
+            }
+            Request::Multi(ops) => write_multi(writer, ops),
+            Request::RemoveWatches { path, table } => write_versioned(writer, path, table.to_wire()),
+            Request::Auth { scheme, auth } => write_auth(writer, scheme, auth),
+            Request::SetWatches { relative_zxid, data, exist, child } => {
+                writer.i64(*relative_zxid);
+                for paths in [data, exist, child] {
+                    writer.vector(paths, |writer, path| writer.string(path));
+                }
+            }
+            Request::Ping | Request::WhoAmI | Request::CloseSession => {}
+        }
+    }
+}
+
+impl MultiOp {
+    fn op_code(&self) -> i32 {
+        match self {
+            MultiOp::Create { mode, .. } => mode.op_code(false),
+            MultiOp::Delete { .. } => op::DELETE,
+            MultiOp::SetData { .. } => op::SET_DATA,
+            MultiOp::Check { .. } => op::CHECK,
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            MultiOp::Create { path, data, acl, mode } => create_size(path, data, acl, *mode),
+            MultiOp::Delete { path, .. } | MultiOp::Check { path, .. } => 8 + path.len(),
+            MultiOp::SetData { path, data, .. } => 12 + path.len() + data.len(),
+        }
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        match self {
+            MultiOp::Create { path, data, acl, mode } => write_create(writer, path, data, acl, *mode),
+            MultiOp::Delete { path, version } | MultiOp::Check { path, version } => {
+                write_versioned(writer, path, *version);
+            }
+            MultiOp::SetData { path, data, version } => write_set_data(writer, path, data, *version),
+        }
+    }
+}
+
+impl CreateMode {
+    /// Containers and TTL znodes need a code of their own: with their flag alone the server makes a plain znode.
+    pub(super) fn op_code(self, with_stat: bool) -> i32 {
+        match self {
+            CreateMode::Container => op::CREATE_CONTAINER,
+            CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_) => op::CREATE_TTL,
+            _ if with_stat => op::CREATE2,
+            _ => op::CREATE,
+        }
+    }
+
+    fn flags(self) -> i32 {
+        match self {
+            CreateMode::Persistent => 0,
+            CreateMode::Ephemeral => 1,
+            CreateMode::PersistentSequential => 2,
+            CreateMode::EphemeralSequential => 3,
+            CreateMode::Container => 4,
+            CreateMode::PersistentWithTtl(_) => 5,
+            CreateMode::PersistentSequentialWithTtl(_) => 6,
+        }
+    }
+
+    fn ttl(self) -> Option<i64> {
+        match self {
+            CreateMode::PersistentWithTtl(ttl) | CreateMode::PersistentSequentialWithTtl(ttl) => Some(ttl),
+            _ => None,
+        }
+    }
+}
+
+impl WatchTable {
+    fn to_wire(self) -> i32 {
+        match self {
+            WatchTable::Children => 1,
+            WatchTable::Data => 2,
+        }
+    }
+}
+
+fn write_create(writer: &mut Writer, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) {
+    writer.string(path);
+    writer.buffer(data);
+    write_acl(writer, acl);
+    writer.i32(mode.flags());
+    if let Some(ttl) = mode.ttl() {
+        writer.i64(ttl);
+    }
+}
+
+fn create_size(path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> usize {
+    let ttl = if mode.ttl().is_some() { 8 } else { 0 };
+    12 + path.len() + data.len() + acl_size(acl) + ttl
+}
+
+/// A path and a number: delete, check, and removeWatches too.
+fn write_versioned(writer: &mut Writer, path: &str, version: i32) {
+    writer.string(path);
+    writer.i32(version);
+}
+
+fn write_set_data(writer: &mut Writer, path: &str, data: &[u8], version: i32) {
+    writer.string(path);
+    writer.buffer(data);
+    writer.i32(version);
+}
+
+fn write_auth(writer: &mut Writer, scheme: &str, auth: &[u8]) {
+    writer.i32(0); // a type that no server looks at
+    writer.string(scheme);
+    writer.buffer(auth);
+}
+
+fn write_multi(writer: &mut Writer, ops: &[MultiOp]) {
+    for each in ops {
+        write_multi_header(writer, each.op_code(), false);
+        each.write(writer);
+    }
+    write_multi_header(writer, op::NONE, true);
+}
+
+fn write_multi_header(writer: &mut Writer, op_code: i32, done: bool) {
+    writer.i32(op_code);
+    writer.bool(done);
+    writer.i32(-1);
+}
+
+fn write_acl(writer: &mut Writer, acl: &[Acl]) {
+    writer.vector(acl, |writer, entry| {
+        writer.i32(entry.perms);
+        writer.string(&entry.scheme);
+        writer.string(&entry.id);
+    });
+}
+
+fn acl_size(acl: &[Acl]) -> usize {
+    4 + acl.iter().map(|entry| 12 + entry.scheme.len() + entry.id.len()).sum::<usize>()
+}
+
+fn strings_size(strings: &[String]) -> usize {
+    4 + strings.iter().map(|text| 4 + text.len()).sum::<usize>()
+}
