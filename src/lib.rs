@@ -1,4 +1,10 @@
 //! Curator's lock recipes on ZooKeeper.
 #![forbid(unsafe_code)]
 
+mod cancel;
+mod error;
+pub mod framework;
 pub mod proto;
+pub mod session;
+pub use cancel::CancelToken;
+pub use error::{Error, LostReason, Result};

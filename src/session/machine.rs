@@ -350,12 +350,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// One frame from the server. An error ends the connection.
-    pub(crate) fn frame(
-        &mut self,
-        frame: &[u8],
-        now: Instant,
-        actions: &mut Actions<C, W>,
-    ) -> Result<(), ProtoError> {
+    pub(crate) fn frame(&mut self, frame: &[u8], now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
         let (header, body) = decode_header(frame)?;
         self.liveness.received(now);
         match header.xid {
@@ -402,9 +397,10 @@ impl<C, W: Clone> Machine<C, W> {
             Some(request) => {
                 let expected = request.xid;
                 self.in_flight.push_front(request);
-                return Err(ProtoError::Unexpected(format!("reply to request {xid} instead of {expected}")));
+                log::warn!("the server answered request {xid} instead of {expected}");
+                return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid });
             }
-            None => return Err(ProtoError::Unexpected(format!("reply to request {xid}, none is open"))),
+            None => return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid }),
         };
         let reply = match (err, request.kind) {
             // A failed multi has code and body; what failed is in the body.
@@ -453,12 +449,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn book_watch(
-        &mut self,
-        ticket: u64,
-        kind: ReplyKind,
-        reply: &Result<Response, ErrorCode>,
-    ) -> Option<Removal> {
+    fn book_watch(&mut self, ticket: u64, kind: ReplyKind, reply: &Result<Response, ErrorCode>) -> Option<Removal> {
         match reply {
             Ok(_) => self.watches.armed(ticket, false),
             // `exists` alone leaves a watch on a znode that is not there.
@@ -468,13 +459,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// A frame above the limit is on its way; `xid` is what its header says. The connection ends after this.
-    pub(crate) fn frame_too_large(
-        &mut self,
-        xid: Option<i32>,
-        size: usize,
-        limit: usize,
-        actions: &mut Actions<C, W>,
-    ) {
+    pub(crate) fn frame_too_large(&mut self, xid: Option<i32>, size: usize, limit: usize, actions: &mut Actions<C, W>) {
         if self.in_flight.front().is_none_or(|request| Some(request.xid) != xid) {
             return;
         }

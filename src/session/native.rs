@@ -108,9 +108,10 @@ impl NativeSession {
             ended: AtomicBool::new(false),
         });
         let reader = Reader { shared: shared.clone(), pauses, _alive: alive };
-        std::thread::Builder::new().name("zk-session".into()).spawn(move || reader.run()).map_err(|error| {
-            Error::Io { what: "cannot start the session's thread".into(), source: Arc::new(error) }
-        })?;
+        std::thread::Builder::new()
+            .name("zk-session".into())
+            .spawn(move || reader.run())
+            .map_err(|error| Error::Io { what: "cannot start the session's thread".into(), source: Arc::new(error) })?;
         Ok(NativeSession { shared })
     }
 }
@@ -235,8 +236,9 @@ impl Shared {
         loop {
             let written = {
                 let mut writer = self.writer.lock();
+                let is_current = output.connection == writer.connection;
                 match &mut writer.half {
-                    Some(half) if output.connection == writer.connection => half.write_all(&output.bytes, output.deadline),
+                    Some(half) if is_current => half.write_all(&output.bytes, output.deadline),
                     // That connection is gone, and what was to be written to it has been answered.
                     _ => Ok(()),
                 }
@@ -412,7 +414,10 @@ impl Reader {
             return Ok(ControlFlow::Break(()));
         }
         if now >= next_timer && !self.shared.input(|machine, _| machine.timer(now)) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing received for two thirds of the session timeout"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "nothing received for two thirds of the session timeout",
+            ));
         }
         match reader.read(buffer.space(), next_timer.saturating_duration_since(now))? {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
