@@ -7,4 +7,6 @@ pub mod framework;
 pub mod proto;
 pub mod session;
 pub use cancel::CancelToken;
-pub use error::{Error, LostReason, Result};
+pub use error::{Error, ErrorCode, LostReason, Result};
+pub use framework::*;
+pub use proto::{Acl, CreateMode, Stat};

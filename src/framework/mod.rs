@@ -1,8 +1,35 @@
-//! The client.
+//! The client: builder, retries, namespace, ACLs, connection states, protected create, guaranteed delete.
+
 mod acl;
+mod background;
+mod builder;
+mod call;
+mod cleanup;
+mod client;
 mod connect_string;
 mod connection_state;
+mod dispatch;
 mod ensemble;
+mod held;
+pub mod operations;
 mod paths;
+mod protected;
 mod retry;
+
+pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
+pub use builder::{Builder, CuratorFrameworkFactory};
+pub use client::{CuratorFramework, CuratorFrameworkState, ListenerId};
 pub use connect_string::ConnectString;
+pub use connection_state::ConnectionState;
+pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
+pub use held::HoldState;
+pub use retry::{
+    BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
+    RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+};
+
+pub(crate) use call::Call;
+pub(crate) use cleanup::Job;
+pub(crate) use held::{HeldNode, HoldListener};
+pub(crate) use paths::ServerPath;
+pub(crate) use protected::{Claim, Created, Creation, Listing};

@@ -178,6 +178,11 @@ impl Prefix {
         without_prefix(server_path, &self.whole).to_owned()
     }
 
+    /// Whether the path is the namespace's root or above it.
+    pub(crate) fn is_within(&self, path: &ServerPath) -> bool {
+        path.as_str().len() <= self.whole.len()
+    }
+
     /// A path as an ACL provider sees it: with the namespace, without the chroot.
     pub(crate) fn acl_path(&self, path: &ServerPath) -> String {
         without_prefix(path.as_str(), self.chroot()).to_owned()

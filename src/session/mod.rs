@@ -21,7 +21,7 @@ use std::{
 use crate::proto::{ErrorCode, EventType, Request, Response};
 
 pub use native::NativeSessionFactory;
-pub(crate) use pending::{Pending, Stop, WaitEnd, Watch, submit, submit_one};
+pub(crate) use pending::{Answer, Pending, Stop, WaitEnd, Watch, submit, submit_one};
 
 /// The answer to one request.
 pub type Reply = Result<Response, SessionError>;
@@ -148,6 +148,9 @@ pub trait Session: Send + Sync + 'static {
 
     /// Whether the session has ended, for whatever reason.
     fn is_ended(&self) -> bool;
+
+    /// Replaces the servers, from the next connection on. The session lives on if the new ones know it.
+    fn update_hosts(&self, hosts: &crate::framework::ConnectString);
 
     /// Whether nothing runs for the session any more: it has ended, and was closed at the server or given up on.
     fn is_finished(&self) -> bool;

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    framework::ConnectString,
     proto::{ConnectResponse, FrameBuffer, ProtoError},
 };
 
@@ -72,6 +73,8 @@ struct Shared {
     observer: SessionObserver,
     state: Mutex<State>,
     writer: Mutex<Writer>,
+    /// Servers to use instead, from the next attempt on.
+    new_hosts: Mutex<Option<ConnectString>>,
     /// Ends a pause of the reader thread.
     wake: Sender<()>,
     /// Disconnected when the reader thread has ended.
@@ -98,6 +101,7 @@ impl NativeSession {
             observer,
             state: Mutex::new(State { machine, writing: false, closer: None }),
             writer: Mutex::new(Writer { connection: 0, half: None }),
+            new_hosts: Mutex::new(None),
             wake,
             done,
             born: now,
@@ -176,6 +180,12 @@ impl Session for NativeSession {
 
     fn is_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Acquire)
+    }
+
+    fn update_hosts(&self, hosts: &ConnectString) {
+        *self.shared.new_hosts.lock() = Some(hosts.clone());
+        // A full channel means that a wake-up is on its way already.
+        let _ = self.shared.wake.try_send(());
     }
 
     fn is_finished(&self) -> bool {
@@ -299,6 +309,9 @@ impl Reader {
         let config = &self.shared.config;
         let mut rotation = Rotation::new(config.hosts.hosts(), config.connection_timeout, config.session_timeout);
         while !self.is_over() {
+            if let Some(hosts) = self.shared.new_hosts.lock().take() {
+                rotation = Rotation::new(hosts.hosts(), config.connection_timeout, config.session_timeout);
+            }
             match rotation.step() {
                 Step::Pause(pause) => self.pause(pause),
                 Step::Try { host, address, limit } => match self.connect(&host, address, limit) {

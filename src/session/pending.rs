@@ -1,6 +1,10 @@
 //! Blocking on top of [`Session`]: replies that can be waited for, and watches as objects.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, select};
 
@@ -96,6 +100,20 @@ impl Pending {
     }
 }
 
+impl Pending {
+    /// Waits for the reply; but a request that was not even written after `patience` is taken back.
+    pub(crate) fn wait_sent(self, stop: Stop<'_>, patience: Duration) -> Answer {
+        match stop.by(Instant::now() + patience).recv(&self.reply) {
+            Ok(reply) => Answer::Reply(reply),
+            Err(end) if stop.is_over().is_none() && self.session.withdraw(self.ticket) => {
+                Answer::Stopped { end, sent: false }
+            }
+            // On the wire: the reply, or the end of the connection, comes in its time.
+            Err(_) => self.wait(stop),
+        }
+    }
+}
+
 impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending").field("ticket", &self.ticket).finish_non_exhaustive()
@@ -106,6 +124,13 @@ impl fmt::Debug for Pending {
 pub(crate) struct Watch {
     session: Arc<dyn Session>,
     ticket: Ticket,
+}
+
+impl Watch {
+    /// Takes charge of the watch that a submission left.
+    pub(crate) fn new(session: Arc<dyn Session>, ticket: Ticket) -> Watch {
+        Watch { session, ticket }
+    }
 }
 
 impl Drop for Watch {
@@ -159,9 +184,4 @@ pub(crate) fn submit_one(session: &Arc<dyn Session>, request: Request) -> Pendin
     let tickets = session.submit(vec![Submission { request, watcher: None, on_reply }]);
     let ticket = tickets.first().copied().unwrap_or(Ticket(0));
     Pending { session: session.clone(), ticket, reply }
-}
-
-/// The error of a request whose session ended before it could be sent.
-pub(crate) fn is_end_of_session(error: &SessionError) -> bool {
-    matches!(error, SessionError::Expired | SessionError::Closed)
 }

@@ -1,0 +1,222 @@
+//! The client's own thread: connection states, the replacement of a lost session, clean-up, held znodes.
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use super::{
+    ConnectString, ConnectionState, CuratorFramework,
+    client::{Core, LastHandle},
+    connection_state::ConnectionStateMachine,
+    paths::Prefix,
+};
+use crate::{
+    Error, LostReason, Result,
+    session::{Reply, Session, SessionConfig, SessionEvent, SessionObserver},
+};
+
+/// How often a changed connect string is looked for while there is no connection, and a session is tried again that
+/// could not be opened.
+const LOOK_FOR_SERVERS: Duration = Duration::from_secs(1);
+
+/// What the thread is told.
+pub(crate) enum Event {
+    /// Something happened to the session with this number.
+    Session(u64, SessionEvent),
+    /// Look at the held znodes.
+    Look,
+    /// There is something to clean up.
+    CleanUp,
+    /// The reply to a job.
+    CleanedUp(u64, Reply),
+    /// The client is closed.
+    Stop,
+}
+
+pub(crate) struct Background {
+    core: Arc<Core>,
+    /// Listeners get a handle of the client, but this thread must not keep it open.
+    last: Weak<LastHandle>,
+    prefix: Arc<Prefix>,
+    states: ConnectionStateMachine,
+    hosts: ConnectString,
+    /// Counts sessions, so that what an old one still says is not taken for the new one's word.
+    generation: u64,
+    has_session: bool,
+    next_servers: Option<Instant>,
+    next_look: Option<Instant>,
+}
+
+impl Background {
+    pub(crate) fn start(core: Arc<Core>, last: Weak<LastHandle>, prefix: Arc<Prefix>) -> Result<()> {
+        let states = ConnectionStateMachine::new(core.config.session_timeout, core.config.expiration_percent);
+        let mut background = Background {
+            hosts: core.config.hosts.clone(),
+            core,
+            last,
+            prefix,
+            states,
+            generation: 0,
+            has_session: false,
+            next_servers: None,
+            next_look: None,
+        };
+        background.open_session()?;
+        std::thread::Builder::new()
+            .name("curator-client".into())
+            .spawn(move || background.run())
+            .map(drop)
+            .map_err(|error| Error::Io { what: "cannot start the client's thread".into(), source: error.into() })
+    }
+
+    fn run(mut self) {
+        loop {
+            let event = match self.next_deadline() {
+                Some(at) => self.core.inbox().recv_deadline(at).ok(),
+                None => self.core.inbox().recv().ok(),
+            };
+            match event {
+                Some(Event::Stop) => return,
+                Some(Event::Session(generation, event)) if generation == self.generation => self.session_event(event),
+                Some(Event::Session(..)) => {}
+                Some(Event::Look) => self.next_look = Some(Instant::now()),
+                Some(Event::CleanUp) => self.clean_up(),
+                Some(Event::CleanedUp(id, reply)) => self.core.cleanup.answered(id, reply),
+                None => {}
+            }
+            self.timers(Instant::now());
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        [self.states.next_deadline(), self.next_servers, self.next_look].into_iter().flatten().min()
+    }
+
+    fn session_event(&mut self, event: SessionEvent) {
+        let now = Instant::now();
+        match event {
+            SessionEvent::Connected { read_only, .. } => {
+                if let Some(session) = self.core.current_session() {
+                    self.states.set_timeout(session.timeout());
+                }
+                self.next_servers = None;
+                self.next_look = Some(now);
+                let states = self.states.connected(read_only, now);
+                self.raise(states);
+                self.core.wake_waiting();
+                self.clean_up();
+            }
+            SessionEvent::Disconnected => {
+                self.next_servers = Some(now + LOOK_FOR_SERVERS);
+                let states = self.states.disconnected(now);
+                self.raise(states);
+            }
+            SessionEvent::Expired => {
+                let states = self.states.expired(now);
+                self.lose_session(LostReason::SessionExpired, states);
+            }
+            SessionEvent::AuthFailed(scheme) => {
+                // The credentials do not get better by trying: calls fail with AuthFailed from now on.
+                log::error!("the server rejected the authorization of scheme {scheme:?}");
+                if let Some(session) = self.core.current_session() {
+                    self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
+                }
+                let states = self.states.expired(now);
+                self.raise(states);
+            }
+        }
+    }
+
+    fn timers(&mut self, now: Instant) {
+        let lost = self.states.tick(now);
+        if !lost.is_empty() {
+            self.lose_session(LostReason::SuspendedTooLong, lost);
+        }
+        if self.next_servers.is_some_and(|at| now >= at) {
+            self.next_servers = Some(now + LOOK_FOR_SERVERS);
+            self.look_for_servers();
+        }
+        if self.next_look.is_some_and(|at| now >= at) {
+            self.next_look = self.core.held.look(&self.core.dispatcher, now);
+        }
+    }
+
+    /// Gives the session up and opens another. Holders are told first, so that they know before anybody else can hold.
+    fn lose_session(&mut self, reason: LostReason, states: Vec<ConnectionState>) {
+        if let Some(session) = self.core.current_session() {
+            self.core.held.lose_all(Some(&session), reason);
+        }
+        let retired = self.core.retire_session();
+        self.has_session = false;
+        self.core.held.look(&self.core.dispatcher, Instant::now());
+        self.raise(states);
+        if let Some(session) = retired {
+            session.abandon();
+        }
+        self.states.set_timeout(self.core.config.session_timeout);
+        if let Err(error) = self.open_session() {
+            log::error!("cannot open a new session: {error}");
+            self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
+        }
+    }
+
+    fn open_session(&mut self) -> Result<()> {
+        self.generation += 1;
+        let (events, generation) = (self.core.poster(), self.generation);
+        let observer: SessionObserver = Arc::new(move |event| {
+            // The inbox lives as long as the client.
+            let _ = events.send(Event::Session(generation, event));
+        });
+        let config = &self.core.config;
+        let session_config = SessionConfig {
+            hosts: self.hosts.clone(),
+            session_timeout: config.session_timeout,
+            connection_timeout: config.connection_timeout,
+            authorizations: config.authorizations.clone(),
+            can_be_read_only: config.can_be_read_only,
+            max_frame_size: config.max_frame_size,
+        };
+        self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
+        let session = config.session_factory.open(&session_config, observer)?;
+        self.core.set_session(session);
+        self.has_session = true;
+        Ok(())
+    }
+
+    /// The connect string may have changed, which matters only while there is no connection.
+    fn look_for_servers(&mut self) {
+        match ConnectString::parse(&self.core.config.ensemble.connection_string()) {
+            Ok(hosts) if hosts == self.hosts => {}
+            Ok(hosts) if hosts.chroot() != self.hosts.chroot() => {
+                log::error!("the connect string changed to {hosts}, ignored: the chroot cannot change");
+            }
+            Ok(hosts) => {
+                log::info!("the connect string changed to {hosts}");
+                self.hosts = hosts;
+                if let Some(session) = self.core.current_session() {
+                    session.update_hosts(&self.hosts);
+                }
+            }
+            Err(error) => log::error!("the ensemble provider gave a bad connect string: {error}"),
+        }
+        if !self.has_session
+            && let Err(error) = self.open_session()
+        {
+            log::error!("cannot open a new session: {error}");
+        }
+    }
+
+    fn clean_up(&self) {
+        if let Some(session) = self.core.current_session().filter(|session| session.connection() != 0) {
+            self.core.cleanup.work(&session);
+        }
+    }
+
+    fn raise(&self, states: Vec<ConnectionState>) {
+        for state in states {
+            let client = self.last.upgrade().map(|last| CuratorFramework::from_parts(&self.core, last, &self.prefix));
+            self.core.raise(client, state);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! One call from outside: its deadline, its cancellation, its retries.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::select;
+
+use super::{client::Core, retry::RetrySleeper};
+use crate::{
+    Error, Result,
+    proto::{Request, Response},
+    session::{Answer, Pending, Session, SessionError, Stop, WaitEnd, submit_one},
+};
+
+/// One operation on one path, bounded by one deadline.
+pub(crate) struct Call<'a> {
+    core: &'a Core,
+    operation: &'static str,
+    /// As the caller sees it.
+    path: &'a str,
+    stop: Stop<'a>,
+    started: Instant,
+}
+
+/// Why a request has no reply.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// The server may have carried it out.
+    pub(crate) maybe_done: bool,
+}
+
+impl fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("operation", &self.operation).field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Self {
+        Call { core, operation, path, stop, started: Instant::now() }
+    }
+
+    pub(crate) fn stop(&self) -> Stop<'a> {
+        self.stop
+    }
+
+    /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
+    /// put an end to it.
+    pub(crate) fn retry<T>(&self, mut attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>) -> Result<T> {
+        let mut retries = 0;
+        loop {
+            let error = match self.session().and_then(|session| attempt(&session)) {
+                Err(error) if error.is_retryable() => error,
+                result => return result,
+            };
+            self.allow_retry(&mut retries, error)?;
+        }
+    }
+
+    /// `Ok` if the policy allows another attempt, after it has slept; else the error to end with.
+    pub(crate) fn allow_retry(&self, retries: &mut u32, error: Error) -> Result<()> {
+        let policy = &self.core.config.retry_policy;
+        let allowed = policy.allows_error(&error) && policy.allow_retry(*retries, self.started.elapsed(), self);
+        *retries += 1;
+        self.core.check_open()?;
+        match self.stop.is_over() {
+            Some(WaitEnd::Cancelled) => Err(self.cancelled()),
+            Some(WaitEnd::Deadline) => Err(error),
+            None if allowed => Ok(()),
+            None => Err(error),
+        }
+    }
+
+    /// The current session, once it is connected. Waits for that at most the connection timeout.
+    pub(crate) fn session(&self) -> Result<Arc<dyn Session>> {
+        let patience = Instant::now() + self.core.config.connection_timeout;
+        match self.core.connected_session(self.stop.by(patience))? {
+            Ok(session) => Ok(session),
+            Err(WaitEnd::Cancelled) => Err(self.cancelled()),
+            Err(WaitEnd::Deadline) => Err(self.connection_loss()),
+        }
+    }
+
+    /// Sends one request and waits for its reply.
+    pub(crate) fn ask(&self, session: &Arc<dyn Session>, request: Request) -> Result<Response> {
+        self.reply(submit_one(session, request))
+    }
+
+    /// Waits for a reply.
+    pub(crate) fn reply(&self, pending: Pending) -> Result<Response> {
+        self.reply_or_failure(pending).map_err(|failure| failure.error)
+    }
+
+    /// Waits for a reply; an error says whether the request may have taken effect all the same.
+    pub(crate) fn reply_or_failure(&self, pending: Pending) -> Result<Response, Failure> {
+        match pending.wait_sent(self.stop, self.core.config.connection_timeout) {
+            Answer::Reply(Ok(response)) => Ok(response),
+            Answer::Reply(Err(error)) => {
+                let error = self.error(error);
+                Err(Failure { maybe_done: error.is_retryable() || matches!(error, Error::ClientClosed), error })
+            }
+            Answer::Stopped { end: WaitEnd::Cancelled, sent } => {
+                Err(Failure { error: self.cancelled(), maybe_done: sent })
+            }
+            Answer::Stopped { end: WaitEnd::Deadline, sent } => {
+                Err(Failure { error: self.connection_loss(), maybe_done: sent })
+            }
+        }
+    }
+
+    /// The error as the caller sees it.
+    pub(crate) fn error(&self, error: SessionError) -> Error {
+        let (operation, path) = (self.operation, self.path.to_owned());
+        match error {
+            SessionError::Server(code) => Error::Server { code, operation, path },
+            SessionError::ConnectionLoss(source) => Error::ConnectionLoss { operation, path, source },
+            SessionError::Expired => Error::SessionExpired { operation, path },
+            SessionError::Closed => Error::ClientClosed,
+            SessionError::AuthFailed(scheme) => Error::AuthFailed { scheme },
+            SessionError::FrameTooLarge { size, limit } => Error::FrameTooLarge { operation, path, size, limit },
+        }
+    }
+
+    pub(crate) fn connection_loss(&self) -> Error {
+        Error::ConnectionLoss { operation: self.operation, path: self.path.to_owned(), source: None }
+    }
+
+    pub(crate) fn cancelled(&self) -> Error {
+        Error::Cancelled { path: self.path.to_owned() }
+    }
+
+    /// A reply of the wrong kind: our own session decodes by the request, so it can only come from another one.
+    pub(crate) fn unexpected(&self, response: &Response) -> Error {
+        Error::Protocol(format!("{} {} was answered with {response:?}", self.operation, self.path))
+    }
+}
+
+impl RetrySleeper for Call<'_> {
+    fn sleep_for(&self, duration: Duration) -> bool {
+        let now = Instant::now();
+        let wake = now.checked_add(duration);
+        let until = match (self.stop.deadline, wake) {
+            (Some(deadline), Some(wake)) => Some(deadline.min(wake)),
+            (one, other) => one.or(other),
+        };
+        let elapsed = until.map_or_else(crossbeam_channel::never, crossbeam_channel::at);
+        let never = crossbeam_channel::never();
+        let cancelled = self.stop.cancel.map_or(&never, |cancel| cancel.signal());
+        select! {
+            recv(elapsed) -> _ => self.stop.is_over().is_none(),
+            recv(cancelled) -> _ => false,
+            recv(self.core.closed.signal()) -> _ => false,
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Znodes whose existence this process relies on, and how it learns that they are gone.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
+
+use super::{background::Event, dispatch::Dispatcher, paths::ServerPath};
+use crate::{
+    LostReason,
+    proto::{ErrorCode, EventType, Request, Response, Stat},
+    session::{Reply, Session, SessionError, Submission, Ticket, Watch, WatchEvent, Watcher},
+};
+
+/// A hold shorter than this is not watched, so that an uncontended cycle stays at three packets.
+const WATCH_AFTER: Duration = Duration::from_millis(100);
+
+/// What a holder knows about its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HoldState {
+    /// The servers cannot have given the lock to anybody else.
+    Held,
+    /// They may have, or may be about to: nothing was heard from them for too long. It can become `Held` again.
+    InDoubt,
+    /// It is gone, for this reason. Final.
+    Lost(LostReason),
+}
+
+/// A callback for [`HoldState`]; runs on the dispatch thread.
+pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;
+
+/// An ephemeral znode of a session, held until released or lost.
+pub(crate) struct HeldNode {
+    id: u64,
+    path: ServerPath,
+    session: Arc<dyn Session>,
+    czxid: i64,
+    since: Instant,
+    /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
+    seen_over: AtomicU64,
+    events: Sender<Event>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    lost: Option<LostReason>,
+    released: bool,
+    /// What listeners were told last.
+    told: HoldState,
+    /// A watch, or a check after a reconnect, is on its way or in place.
+    watch: WatchState,
+    channels: Vec<Sender<HoldState>>,
+    listeners: Vec<HoldListener>,
+}
+
+enum WatchState {
+    Absent,
+    Requested,
+    Present(#[allow(dead_code, reason = "dropping it gives the watch up")] Watch),
+}
+
+/// All znodes held by one client.
+pub(crate) struct HeldNodes {
+    nodes: Mutex<Registry>,
+    next_id: AtomicU64,
+    events: Sender<Event>,
+}
+
+struct Registry {
+    nodes: HashMap<u64, Arc<HeldNode>>,
+    /// The background thread looks again within `WATCH_AFTER`; it stops when it finds nothing held.
+    looked_after: bool,
+}
+
+impl HeldNodes {
+    pub(crate) fn new(events: Sender<Event>) -> Self {
+        let registry = Registry { nodes: HashMap::new(), looked_after: false };
+        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), events }
+    }
+
+    /// Begins to look after a znode that was seen to exist over `connection`.
+    pub(crate) fn add(
+        &self,
+        path: ServerPath,
+        session: Arc<dyn Session>,
+        czxid: i64,
+        connection: u64,
+        watch: Option<Watch>,
+    ) -> Arc<HeldNode> {
+        let node = Arc::new(HeldNode {
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            path,
+            session,
+            czxid,
+            since: Instant::now(),
+            seen_over: AtomicU64::new(connection),
+            events: self.events.clone(),
+            inner: Mutex::new(Inner {
+                lost: None,
+                released: false,
+                told: HoldState::Held,
+                watch: watch.map_or(WatchState::Absent, WatchState::Present),
+                channels: Vec::new(),
+                listeners: Vec::new(),
+            }),
+        });
+        let mut registry = self.nodes.lock();
+        registry.nodes.insert(node.id, node.clone());
+        if !std::mem::replace(&mut registry.looked_after, true) {
+            // The inbox lives as long as the client.
+            let _ = self.events.send(Event::Look);
+        }
+        node
+    }
+
+    pub(crate) fn remove(&self, node: &HeldNode) {
+        self.nodes.lock().nodes.remove(&node.id);
+    }
+
+    /// Marks every znode of the session (`None`: of any) as lost.
+    pub(crate) fn lose_all(&self, session: Option<&Arc<dyn Session>>, reason: LostReason) {
+        for node in self.all() {
+            if session.is_none_or(|session| Arc::ptr_eq(session, &node.session)) {
+                node.lose(reason);
+            }
+        }
+    }
+
+    /// Tells listeners what has changed, arms watches that are due, and checks znodes after a reconnect. Returns when
+    /// to look again, `None` if nothing is held.
+    pub(crate) fn look(&self, dispatcher: &Dispatcher, now: Instant) -> Option<Instant> {
+        let nodes = {
+            let mut registry = self.nodes.lock();
+            registry.looked_after = !registry.nodes.is_empty();
+            if !registry.looked_after {
+                return None;
+            }
+            registry.nodes.values().cloned().collect::<Vec<_>>()
+        };
+        let mut next = now + WATCH_AFTER;
+        for node in nodes {
+            node.tell(dispatcher, now);
+            node.check(now);
+            if let Some(valid_until) = node.session.valid_until().filter(|at| *at > now) {
+                next = next.min(valid_until);
+            }
+        }
+        Some(next)
+    }
+
+    fn all(&self) -> Vec<Arc<HeldNode>> {
+        self.nodes.lock().nodes.values().cloned().collect()
+    }
+}
+
+impl HeldNode {
+    pub(crate) fn path(&self) -> &ServerPath {
+        &self.path
+    }
+
+    pub(crate) fn session(&self) -> &Arc<dyn Session> {
+        &self.session
+    }
+
+    pub(crate) fn czxid(&self) -> i64 {
+        self.czxid
+    }
+
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        match self.inner.lock().lost {
+            // The background thread has yet to say why.
+            None if self.session.is_ended() => Some(LostReason::SessionExpired),
+            lost => lost,
+        }
+    }
+
+    /// Up to here the lock is held, if nobody deletes the znode; in the past once the lock is lost.
+    pub(crate) fn valid_until(&self) -> Instant {
+        match self.lost() {
+            Some(_) => self.since,
+            None => self.session.valid_until().unwrap_or(self.since),
+        }
+    }
+
+    pub(crate) fn state(&self, now: Instant) -> HoldState {
+        if let Some(reason) = self.lost() {
+            return HoldState::Lost(reason);
+        }
+        let connection = self.session.connection();
+        let unseen = connection != 0 && connection != self.seen_over.load(Ordering::Acquire);
+        if unseen || self.session.valid_until().is_none_or(|at| now >= at) {
+            return HoldState::InDoubt;
+        }
+        HoldState::Held
+    }
+
+    /// The first reason stays.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        let mut inner = self.inner.lock();
+        if !inner.released {
+            inner.lost.get_or_insert(reason);
+        }
+    }
+
+    /// From here on the znode's end is the holder's own doing.
+    pub(crate) fn released(&self) {
+        self.inner.lock().released = true;
+    }
+
+    pub(crate) fn channel(&self) -> Receiver<HoldState> {
+        let (sender, receiver) = unbounded();
+        self.inner.lock().channels.push(sender);
+        receiver
+    }
+
+    pub(crate) fn listen(&self, listener: HoldListener) {
+        self.inner.lock().listeners.push(listener);
+    }
+
+    fn tell(&self, dispatcher: &Dispatcher, now: Instant) {
+        let state = self.state(now);
+        let mut inner = self.inner.lock();
+        if inner.released || inner.told == state {
+            return;
+        }
+        inner.told = state;
+        inner.channels.retain(|channel| channel.send(state).is_ok());
+        let listeners = inner.listeners.clone();
+        drop(inner);
+        log::debug!("{}: {state:?}", self.path);
+        if !listeners.is_empty() {
+            dispatcher.run(move || listeners.iter().for_each(|listener| listener(state)));
+        }
+    }
+
+    /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it.
+    fn check(self: &Arc<Self>, now: Instant) {
+        let connection = self.session.connection();
+        if connection == 0 || self.lost().is_some() {
+            return;
+        }
+        let unseen = connection != self.seen_over.load(Ordering::Acquire);
+        let unwatched = matches!(self.inner.lock().watch, WatchState::Absent) && now >= self.since + WATCH_AFTER;
+        if unwatched {
+            self.request_watch(connection);
+        } else if unseen {
+            self.request_stat(connection);
+        }
+    }
+
+    fn request_watch(self: &Arc<Self>, connection: u64) {
+        {
+            let mut inner = self.inner.lock();
+            if inner.released || !matches!(inner.watch, WatchState::Absent) {
+                return;
+            }
+            inner.watch = WatchState::Requested;
+        }
+        let weak = Arc::downgrade(self);
+        let watcher: Watcher = Arc::new(move |event: &WatchEvent| {
+            if let Some(node) = weak.upgrade() {
+                node.watched(event);
+            }
+        });
+        let request = Request::GetData { path: self.path.as_str().to_owned(), watch: true };
+        let node = Arc::downgrade(self);
+        let on_reply = Box::new(move |reply| {
+            if let Some(node) = node.upgrade() {
+                node.seen(connection, reply);
+            }
+        });
+        let tickets = self.session.submit(vec![Submission { request, watcher: Some(watcher), on_reply }]);
+        let watch = Watch::new(self.session.clone(), tickets.first().copied().unwrap_or(Ticket(0)));
+        let mut inner = self.inner.lock();
+        // The reply or the event may have been faster; then the watch is used up.
+        if matches!(inner.watch, WatchState::Requested) {
+            inner.watch = WatchState::Present(watch);
+        } else {
+            drop(inner);
+            drop(watch);
+        }
+    }
+
+    fn request_stat(self: &Arc<Self>, connection: u64) {
+        let request = Request::Exists { path: self.path.as_str().to_owned(), watch: false };
+        let node = Arc::downgrade(self);
+        let on_reply = Box::new(move |reply| {
+            if let Some(node) = node.upgrade() {
+                node.seen(connection, reply);
+            }
+        });
+        self.session.submit(vec![Submission { request, watcher: None, on_reply }]);
+    }
+
+    /// A reply tells whether the znode is there, and still the same.
+    fn seen(&self, connection: u64, reply: Reply) {
+        match reply {
+            Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
+                self.seen_over.store(connection, Ordering::Release);
+            }
+            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.lose(LostReason::NodeDeleted),
+            // Unknown: the next look asks again. A watch that was asked for is not there.
+            Err(_) => self.unwatched(),
+        }
+    }
+
+    fn is_ours(&self, stat: &Stat) -> bool {
+        stat.czxid == self.czxid && stat.ephemeral_owner == self.session.id()
+    }
+
+    /// The watch reports. Runs on the session's reader thread.
+    pub(crate) fn watched(&self, event: &WatchEvent) {
+        match event {
+            WatchEvent::Node { event: EventType::NodeDeleted, .. } => {
+                self.lose(LostReason::NodeDeleted);
+                // So that listeners hear of it now. The inbox lives as long as the client.
+                let _ = self.events.send(Event::Look);
+            }
+            // Used up by a change of the data: set it again.
+            WatchEvent::Node { .. } => self.unwatched(),
+            WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
+        }
+    }
+
+    fn unwatched(&self) {
+        let watch = std::mem::replace(&mut self.inner.lock().watch, WatchState::Absent);
+        // Outside of the lock, because it may have to tell the server.
+        drop(watch);
+    }
+}
+
+impl fmt::Debug for HeldNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldNode").field("path", &self.path).field("czxid", &self.czxid).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,450 @@
+//! Operations on znodes, in Curator's fluent form: `client.create().with_mode(...).for_path(path)`.
+//!
+//! All of them block until the server has answered. While the connection is gone they wait for it and try again as the
+//! retry policy says; what a lost connection leaves in doubt ends as [`Error::ConnectionLoss`].
+
+use super::{
+    CuratorFramework,
+    call::Call,
+    cleanup::Job,
+    paths::ServerPath,
+    protected::{Created, Creation},
+};
+use crate::{
+    ErrorCode, Result,
+    proto::{Acl, CreateMode, Request, Response, Stat},
+    session::Stop,
+};
+
+#[cfg(doc)]
+use crate::Error;
+
+impl CuratorFramework {
+    /// Begins to create a znode.
+    pub fn create(&self) -> CreateBuilder<'_> {
+        CreateBuilder { client: self, mode: CreateMode::Persistent, acl: None, parents: false, protected: false }
+    }
+
+    /// Begins to delete a znode.
+    pub fn delete(&self) -> DeleteBuilder<'_> {
+        DeleteBuilder { client: self, version: -1, guaranteed: false, children: false }
+    }
+
+    /// Begins to ask whether a znode exists.
+    pub fn check_exists(&self) -> ExistsBuilder<'_> {
+        ExistsBuilder { client: self }
+    }
+
+    /// Begins to read a znode's data.
+    pub fn get_data(&self) -> GetDataBuilder<'_> {
+        GetDataBuilder { client: self, stat: None }
+    }
+
+    /// Begins to write a znode's data.
+    pub fn set_data(&self) -> SetDataBuilder<'_> {
+        SetDataBuilder { client: self, version: -1 }
+    }
+
+    /// Begins to list a znode's children.
+    pub fn get_children(&self) -> GetChildrenBuilder<'_> {
+        GetChildrenBuilder { client: self, stat: None }
+    }
+
+    /// Begins to read a znode's ACL.
+    pub fn get_acl(&self) -> GetAclBuilder<'_> {
+        GetAclBuilder { client: self }
+    }
+
+    /// Begins to write a znode's ACL.
+    pub fn set_acl(&self) -> SetAclBuilder<'_> {
+        SetAclBuilder { client: self, version: -1 }
+    }
+
+    /// Begins to bring the server that this client talks to up to date with the leader.
+    pub fn sync(&self) -> SyncBuilder<'_> {
+        SyncBuilder { client: self }
+    }
+
+    /// Sends one request until it is answered.
+    fn ask(&self, operation: &'static str, path: &str, request: impl Fn(String) -> Request) -> Result<Response> {
+        let server_path = self.prefix.to_server(path)?;
+        let call = self.call(operation, path, Stop::default());
+        call.retry(|session| call.ask(session, request(server_path.as_str().to_owned())))
+    }
+}
+
+/// Creates a znode. Java: `CreateBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until for_path()"]
+pub struct CreateBuilder<'a> {
+    client: &'a CuratorFramework,
+    mode: CreateMode,
+    acl: Option<Vec<Acl>>,
+    parents: bool,
+    protected: bool,
+}
+
+impl CreateBuilder<'_> {
+    /// What kind of znode. Defaults to persistent.
+    pub fn with_mode(mut self, mode: CreateMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Its ACL. Defaults to what the client's ACL provider says.
+    pub fn with_acl(mut self, acl: Vec<Acl>) -> Self {
+        self.acl = Some(acl);
+        self
+    }
+
+    /// Makes missing parents, as containers unless the client was told otherwise.
+    pub fn creating_parents_if_needed(mut self) -> Self {
+        self.parents = true;
+        self
+    }
+
+    /// The same as [`CreateBuilder::creating_parents_if_needed`], under Curator's other name for it.
+    pub fn creating_parent_containers_if_needed(self) -> Self {
+        self.creating_parents_if_needed()
+    }
+
+    /// Puts a unique id in front of the name, so that the znode is found again when the reply was lost.
+    pub fn with_protection(mut self) -> Self {
+        self.protected = true;
+        self
+    }
+
+    /// Creates the znode with the client's default data. Returns its path, with the sequence number if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with `NodeExists`, `NoNode` (no parent) or `NoAuth`, [`Error::InvalidPath`], and what every
+    /// operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    pub fn for_path(self, path: &str) -> Result<String> {
+        let data = self.client.core.config.default_data.clone();
+        self.for_path_and_data(path, data)
+    }
+
+    /// Creates the znode with this data. Returns its path, with the sequence number if there is one.
+    ///
+    /// # Errors
+    /// As [`CreateBuilder::for_path`].
+    pub fn for_path_and_data(self, path: &str, data: impl Into<Vec<u8>>) -> Result<String> {
+        let client = self.client;
+        let data = data.into();
+        let target = client.prefix.to_server(path)?;
+        let call = client.call("create", path, Stop::default());
+        let server_path =
+            if self.protected { self.protected(&call, &target, &data)? } else { self.plain(&call, &target, &data)? };
+        Ok(client.prefix.to_client(&server_path))
+    }
+
+    fn protected(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
+        let creation = Creation {
+            client: self.client,
+            parent: target.parent().unwrap_or_else(|| ServerPath::from_server("/")),
+            name: target.name(),
+            data,
+            mode: self.mode,
+            acl: self.acl.as_deref(),
+            make_parents: self.parents,
+            list: false,
+        };
+        let Created { claim, .. } = creation.run(call)?;
+        let path = claim.path().map(|path| path.as_str().to_owned()).unwrap_or_default();
+        claim.keep();
+        Ok(path)
+    }
+
+    fn plain(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
+        let acl = match &self.acl {
+            Some(acl) => acl.clone(),
+            None => {
+                let path = self.client.prefix.acl_path(target);
+                super::acl::leaf_acl(&*self.client.core.config.acl_provider, &path)
+            }
+        };
+        call.retry(|session| {
+            let request = || Request::Create {
+                path: target.as_str().to_owned(),
+                data: data.to_vec(),
+                acl: acl.clone(),
+                mode: self.mode,
+                with_stat: false,
+            };
+            let mut reply = call.ask(session, request());
+            if let (Err(error), true, Some(parent)) = (&reply, self.parents, target.parent())
+                && error.is_no_node()
+            {
+                self.client.make_directory(call, session, &parent)?;
+                reply = call.ask(session, request());
+            }
+            match reply? {
+                Response::Created { path, .. } => Ok(path),
+                other => Err(call.unexpected(&other)),
+            }
+        })
+    }
+}
+
+/// Deletes a znode. Java: `DeleteBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until for_path()"]
+pub struct DeleteBuilder<'a> {
+    client: &'a CuratorFramework,
+    version: i32,
+    guaranteed: bool,
+    children: bool,
+}
+
+impl DeleteBuilder<'_> {
+    /// Deletes only this version of the znode. Defaults to any.
+    pub fn with_version(mut self, version: i32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// If the connection is lost, goes on in the background, over reconnects and new sessions, until the znode is gone
+    /// or the client is closed. The call itself still reports the loss.
+    pub fn guaranteed(mut self) -> Self {
+        self.guaranteed = true;
+        self
+    }
+
+    /// Deletes everything below the znode first. Not atomic.
+    pub fn deleting_children_if_needed(mut self) -> Self {
+        self.children = true;
+        self
+    }
+
+    /// Deletes the znode.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with `NoNode`, `NotEmpty`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and what every
+    /// operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    pub fn for_path(self, path: &str) -> Result<()> {
+        let target = self.client.prefix.to_server(path)?;
+        let call = self.client.call("delete", path, Stop::default());
+        let result = self.delete(&call, &target);
+        if self.guaranteed && result.as_ref().is_err_and(crate::Error::is_retryable) {
+            self.client.core.clean_up(Job::delete(target, None));
+        }
+        result
+    }
+
+    fn delete(&self, call: &Call<'_>, target: &ServerPath) -> Result<()> {
+        let request = || Request::Delete { path: target.as_str().to_owned(), version: self.version };
+        loop {
+            match call.retry(|session| call.ask(session, request())) {
+                Ok(_) => return Ok(()),
+                // Somebody may add a child in between, so this goes round until it works.
+                Err(error) if self.children && error.code() == Some(ErrorCode::NotEmpty) => {
+                    self.delete_children(call, target)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn delete_children(&self, call: &Call<'_>, target: &ServerPath) -> Result<()> {
+        let list = || Request::GetChildren { path: target.as_str().to_owned(), watch: false, with_stat: false };
+        let names = match call.retry(|session| call.ask(session, list()))? {
+            Response::Children { names, .. } => names,
+            other => return Err(call.unexpected(&other)),
+        };
+        let any_version = DeleteBuilder { version: -1, ..self.clone() };
+        for name in names {
+            match any_version.delete(call, &target.join(&name)) {
+                Err(error) if !error.is_no_node() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks whether a znode exists. Java: `ExistsBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until for_path()"]
+pub struct ExistsBuilder<'a> {
+    client: &'a CuratorFramework,
+}
+
+impl ExistsBuilder<'_> {
+    /// The znode's stat, `None` if there is no such znode.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`], and what every operation can end with: [`Error::ConnectionLoss`],
+    /// [`Error::SessionExpired`], [`Error::ClientClosed`].
+    pub fn for_path(self, path: &str) -> Result<Option<Stat>> {
+        match self.client.ask("exists", path, |path| Request::Exists { path, watch: false }) {
+            Ok(Response::Stat(stat)) => Ok(Some(stat)),
+            Ok(other) => Err(self.client.call("exists", path, Stop::default()).unexpected(&other)),
+            Err(error) if error.is_no_node() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads a znode's data. Java: `GetDataBuilder`.
+#[derive(Debug)]
+#[must_use = "nothing is sent until for_path()"]
+pub struct GetDataBuilder<'a> {
+    client: &'a CuratorFramework,
+    stat: Option<&'a mut Stat>,
+}
+
+impl<'a> GetDataBuilder<'a> {
+    /// Puts the znode's stat there, too.
+    pub fn storing_stat_in(mut self, stat: &'a mut Stat) -> Self {
+        self.stat = Some(stat);
+        self
+    }
+
+    /// The znode's data.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with `NoNode` or `NoAuth`, [`Error::InvalidPath`], and what every operation can end with:
+    /// [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    pub fn for_path(self, path: &str) -> Result<Vec<u8>> {
+        match self.client.ask("get_data", path, |path| Request::GetData { path, watch: false })? {
+            Response::Data { data, stat } => {
+                if let Some(place) = self.stat {
+                    *place = stat;
+                }
+                Ok(data)
+            }
+            other => Err(self.client.call("get_data", path, Stop::default()).unexpected(&other)),
+        }
+    }
+}
+
+/// Writes a znode's data. Java: `SetDataBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until for_path_and_data()"]
+pub struct SetDataBuilder<'a> {
+    client: &'a CuratorFramework,
+    version: i32,
+}
+
+impl SetDataBuilder<'_> {
+    /// Writes only over this version of the data. Defaults to any.
+    pub fn with_version(mut self, version: i32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Replaces the znode's data and returns the new stat. After a lost connection it may be written twice.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with `NoNode`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and what every operation can
+    /// end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    pub fn for_path_and_data(self, path: &str, data: impl Into<Vec<u8>>) -> Result<Stat> {
+        let (data, version) = (data.into(), self.version);
+        let request = |path| Request::SetData { path, data: data.clone(), version };
+        match self.client.ask("set_data", path, request)? {
+            Response::Stat(stat) => Ok(stat),
+            other => Err(self.client.call("set_data", path, Stop::default()).unexpected(&other)),
+        }
+    }
+}
+
+/// Lists a znode's children. Java: `GetChildrenBuilder`.
+#[derive(Debug)]
+#[must_use = "nothing is sent until for_path()"]
+pub struct GetChildrenBuilder<'a> {
+    client: &'a CuratorFramework,
+    stat: Option<&'a mut Stat>,
+}
+
+impl<'a> GetChildrenBuilder<'a> {
+    /// Puts the znode's stat there, too.
+    pub fn storing_stat_in(mut self, stat: &'a mut Stat) -> Self {
+        self.stat = Some(stat);
+        self
+    }
+
+    /// The names of the znode's children, in no order.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with `NoNode` or `NoAuth`, [`Error::InvalidPath`], [`Error::FrameTooLarge`] for a list beyond
+    /// the limit, and what every operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`],
+    /// [`Error::ClientClosed`].
+    pub fn for_path(self, path: &str) -> Result<Vec<String>> {
+        let with_stat = self.stat.is_some();
+        match self.client.ask("get_children", path, |path| Request::GetChildren { path, watch: false, with_stat })? {
+            Response::Children { names, stat } => {
+                if let (Some(place), Some(stat)) = (self.stat, stat) {
+                    *place = stat;
+                }
+                Ok(names)
+            }
+            other => Err(self.client.call("get_children", path, Stop::default()).unexpected(&other)),
+        }
+    }
+}
+
+/// Reads a znode's ACL. Java: `GetACLBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until for_path()"]
+pub struct GetAclBuilder<'a> {
+    client: &'a CuratorFramework,
+}
+
+impl GetAclBuilder<'_> {
+    /// The znode's ACL.
+    ///
+    /// # Errors
+    /// As [`GetDataBuilder::for_path`].
+    pub fn for_path(self, path: &str) -> Result<Vec<Acl>> {
+        match self.client.ask("get_acl", path, |path| Request::GetAcl { path })? {
+            Response::Acl { acl, .. } => Ok(acl),
+            other => Err(self.client.call("get_acl", path, Stop::default()).unexpected(&other)),
+        }
+    }
+}
+
+/// Writes a znode's ACL. Java: `SetACLBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until for_path()"]
+pub struct SetAclBuilder<'a> {
+    client: &'a CuratorFramework,
+    version: i32,
+}
+
+impl SetAclBuilder<'_> {
+    /// Writes only over this version of the ACL. Defaults to any.
+    pub fn with_version(mut self, version: i32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Replaces the znode's ACL and returns the new stat.
+    ///
+    /// # Errors
+    /// As [`SetDataBuilder::for_path_and_data`], and `InvalidAcl`.
+    pub fn for_path(self, path: &str, acl: Vec<Acl>) -> Result<Stat> {
+        let version = self.version;
+        match self.client.ask("set_acl", path, |path| Request::SetAcl { path, acl: acl.clone(), version })? {
+            Response::Stat(stat) => Ok(stat),
+            other => Err(self.client.call("set_acl", path, Stop::default()).unexpected(&other)),
+        }
+    }
+}
+
+/// Brings a server up to date with the leader. Java: `SyncBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until for_path()"]
+pub struct SyncBuilder<'a> {
+    client: &'a CuratorFramework,
+}
+
+impl SyncBuilder<'_> {
+    /// Returns when the server that this client talks to has seen everything that the leader had seen before.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`], and what every operation can end with: [`Error::ConnectionLoss`],
+    /// [`Error::SessionExpired`], [`Error::ClientClosed`].
+    pub fn for_path(self, path: &str) -> Result<()> {
+        self.client.ask("sync", path, |path| Request::Sync { path }).map(drop)
+    }
+}

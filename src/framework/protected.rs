@@ -1,0 +1,310 @@
+//! Creating a znode so that it is never made twice and never forgotten, whatever becomes of the reply.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    CuratorFramework,
+    acl::{leaf_acl, parent_acl},
+    call::{Call, Failure},
+    cleanup::Job,
+    client::Core,
+    paths::ServerPath,
+};
+use crate::{
+    Error, ErrorCode, Result,
+    proto::{Acl, CreateMode, Request, Response, Stat},
+    session::{Session, submit},
+};
+
+/// What to create.
+pub(crate) struct Creation<'a> {
+    pub(crate) client: &'a CuratorFramework,
+    pub(crate) parent: ServerPath,
+    /// The name without protection and sequence number, for instance `lock-`.
+    pub(crate) name: &'a str,
+    pub(crate) data: &'a [u8],
+    pub(crate) mode: CreateMode,
+    /// `None`: what the ACL provider says.
+    pub(crate) acl: Option<&'a [Acl]>,
+    /// Make missing parents.
+    pub(crate) make_parents: bool,
+    /// Send for the parent's children in the same write.
+    pub(crate) list: bool,
+}
+
+/// A znode that this process has created and is responsible for.
+#[derive(Debug)]
+pub(crate) struct Created {
+    pub(crate) stat: Stat,
+    /// Deletes the znode unless it is kept.
+    pub(crate) claim: Claim,
+    /// The children of the parent, the new one among them.
+    pub(crate) listing: Option<Listing>,
+}
+
+/// A list of children.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) children: Vec<String>,
+    /// The connection that was asked.
+    pub(crate) connection: u64,
+}
+
+/// The one owner of a znode's clean-up, from the moment its create is sent. Unless it is kept, the znode is deleted in
+/// the background until it is known to be gone or its session has ended.
+pub(crate) struct Claim {
+    core: Arc<Core>,
+    session: Arc<dyn Session>,
+    what: Claimed,
+}
+
+enum Claimed {
+    /// A create was sent and its outcome is unknown.
+    Doubtful { parent: ServerPath, prefix: String },
+    /// It exists.
+    Node(ServerPath),
+    /// Nothing to clean up.
+    Nothing,
+}
+
+impl Claim {
+    pub(crate) fn session(&self) -> &Arc<dyn Session> {
+        &self.session
+    }
+
+    pub(crate) fn path(&self) -> Option<&ServerPath> {
+        match &self.what {
+            Claimed::Node(path) => Some(path),
+            Claimed::Doubtful { .. } | Claimed::Nothing => None,
+        }
+    }
+
+    /// From here on somebody else sees to the znode, or there is none.
+    pub(crate) fn keep(mut self) {
+        self.what = Claimed::Nothing;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.session.is_ended() {
+            return;
+        }
+        let job = match std::mem::replace(&mut self.what, Claimed::Nothing) {
+            Claimed::Doubtful { parent, prefix } => Job::protected(parent, prefix, &self.session),
+            Claimed::Node(path) => Job::delete(path, Some(&self.session)),
+            Claimed::Nothing => return,
+        };
+        self.core.clean_up(job);
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+/// What is known after the attempts so far.
+#[derive(Default)]
+struct Progress {
+    /// A create whose outcome is unknown, and the prefix it used.
+    doubt: Option<Claim>,
+    prefix: String,
+    made_parents: bool,
+}
+
+impl Creation<'_> {
+    /// Creates the znode, retrying as the policy says.
+    pub(crate) fn run(&self, call: &Call<'_>) -> Result<Created> {
+        let mut progress = Progress::default();
+        let result = self.retry(call, &mut progress);
+        if result.is_err() && progress.made_parents {
+            self.client.core.clean_up(Job::never_used(self.parent.clone()));
+        }
+        result
+    }
+
+    fn retry(&self, call: &Call<'_>, progress: &mut Progress) -> Result<Created> {
+        let mut retries = 0;
+        let mut missing_parents = 0;
+        loop {
+            let error = match call.session().and_then(|session| self.attempt(call, &session, progress)) {
+                Ok(created) => return Ok(created),
+                Err(error) => error,
+            };
+            if error.is_no_node() && self.make_parents {
+                // Once is normal. Again means that the server removed the parents in between, as empty containers.
+                missing_parents += 1;
+                if missing_parents > 1 {
+                    call.allow_retry(&mut retries, error)?;
+                }
+                let session = call.session()?;
+                progress.made_parents |= self.client.make_directory(call, &session, &self.parent)?;
+            } else if error.is_retryable() {
+                call.allow_retry(&mut retries, error)?;
+            } else {
+                return Err(error);
+            }
+        }
+    }
+
+    fn attempt(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
+        match &progress.doubt {
+            Some(doubt) if Arc::ptr_eq(&doubt.session, session) => {
+                let found = self.search(call, session, &progress.prefix)?;
+                if let Some(doubt) = progress.doubt.take() {
+                    doubt.keep();
+                }
+                if let Some(created) = found {
+                    return Ok(created);
+                }
+            }
+            // What an earlier session made ends with it, and must not be found: it is about to vanish (CURATOR-498).
+            Some(_) => progress.doubt = None,
+            None => {}
+        }
+        progress.prefix = format!("_c_{}-", uuid::Uuid::new_v4());
+        self.create(call, session, progress)
+    }
+
+    fn create(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
+        let path = self.parent.join(&format!("{}{}", progress.prefix, self.name));
+        let acl = match self.acl {
+            Some(acl) => acl.to_vec(),
+            None => leaf_acl(&*self.client.core.config.acl_provider, &self.client.prefix.acl_path(&path)),
+        };
+        let (mode, data) = (self.mode, self.data.to_vec());
+        let create = Request::Create { path: path.into_string(), data, acl, mode, with_stat: true };
+        let mut requests = vec![(create, None)];
+        if self.list {
+            let path = self.parent.as_str().to_owned();
+            requests.push((Request::GetChildren { path, watch: false, with_stat: false }, None));
+        }
+        let connection = session.connection();
+        let claim = Claim {
+            core: self.client.core.clone(),
+            session: session.clone(),
+            what: Claimed::Doubtful { parent: self.parent.clone(), prefix: progress.prefix.clone() },
+        };
+        let mut replies = submit(session, requests).into_iter().map(|(pending, _)| pending);
+        let reply = replies.next().map(|pending| call.reply_or_failure(pending));
+        let created = match reply {
+            Some(Ok(Response::Created { path, stat: Some(stat) })) => self.created(path, stat, claim),
+            Some(Ok(other)) => return Err(call.unexpected(&other)),
+            Some(Err(Failure { error, maybe_done: true })) => {
+                progress.doubt = Some(claim);
+                return Err(error);
+            }
+            Some(Err(Failure { error, maybe_done: false })) => {
+                claim.keep();
+                return Err(error);
+            }
+            None => return Err(call.connection_loss()),
+        };
+        let listing = replies.next().and_then(|pending| match call.reply(pending) {
+            Ok(Response::Children { names, .. }) => Some(Listing { children: names, connection }),
+            // Whoever needs the list asks again.
+            _ => None,
+        });
+        Ok(Created { listing, ..created })
+    }
+
+    fn created(&self, path: String, stat: Stat, claim: Claim) -> Created {
+        let mut claim = claim;
+        claim.what = Claimed::Node(ServerPath::from_server(path));
+        Created { stat, claim, listing: None }
+    }
+
+    /// Looks for what an earlier attempt in the same session may have made. The sync makes sure that the server asked
+    /// has seen it, also if it is another one than the server that was sent the create.
+    fn search(&self, call: &Call<'_>, session: &Arc<dyn Session>, prefix: &str) -> Result<Option<Created>> {
+        let parent = self.parent.as_str().to_owned();
+        let connection = session.connection();
+        let sync = Request::Sync { path: parent.clone() };
+        let list = Request::GetChildren { path: parent, watch: false, with_stat: false };
+        let mut replies = submit(session, vec![(sync, None), (list, None)]).into_iter().map(|(pending, _)| pending);
+        let mut reply = || replies.next().map_or_else(|| Err(call.connection_loss()), |pending| call.reply(pending));
+        reply()?;
+        let children = match reply() {
+            Ok(Response::Children { names, .. }) => names,
+            Ok(other) => return Err(call.unexpected(&other)),
+            Err(error) if error.is_no_node() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(name) = children.iter().find(|name| name.starts_with(prefix)) else { return Ok(None) };
+        let path = self.parent.join(name);
+        let exists = Request::Exists { path: path.as_str().to_owned(), watch: false };
+        match call.ask(session, exists) {
+            Ok(Response::Stat(stat)) if !self.mode.is_ephemeral() || stat.ephemeral_owner == session.id() => {
+                let (core, session) = (self.client.core.clone(), session.clone());
+                let claim = Claim { core, session, what: Claimed::Node(path) };
+                Ok(Some(Created { stat, claim, listing: Some(Listing { children, connection }) }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.is_no_node() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl CuratorFramework {
+    /// Makes a directory and all that is missing above it. `true` if this call made the directory itself.
+    pub(crate) fn make_directory(
+        &self,
+        call: &Call<'_>,
+        session: &Arc<dyn Session>,
+        directory: &ServerPath,
+    ) -> Result<bool> {
+        let mut chain: Vec<ServerPath> = directory.ancestors().collect();
+        chain.push(directory.clone());
+        let looks = chain.iter().map(|path| (Request::Exists { path: path.as_str().to_owned(), watch: false }, None));
+        let replies: Vec<_> =
+            submit(session, looks.collect()).into_iter().map(|(pending, _)| call.reply(pending)).collect();
+        let mut missing = Vec::new();
+        for (path, reply) in chain.into_iter().zip(replies) {
+            match reply {
+                Ok(_) => {}
+                Err(error) if error.is_no_node() => missing.push(path),
+                Err(error) => return Err(error),
+            }
+        }
+        let creates = missing.iter().map(|path| (self.parent_creation(path), None)).collect();
+        let mut made_last = false;
+        let replies: Vec<_> = submit(session, creates).into_iter().map(|(pending, _)| call.reply(pending)).collect();
+        for (path, reply) in missing.iter().zip(replies) {
+            made_last = match reply {
+                Ok(_) => true,
+                Err(error) if error.is_node_exists() => false,
+                Err(Error::Server { code: ErrorCode::Unimplemented, .. }) => {
+                    self.make_persistent(call, session, path)?
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(made_last)
+    }
+
+    fn parent_creation(&self, path: &ServerPath) -> Request {
+        let acl = parent_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path));
+        let mode = if self.core.config.container_parents || self.prefix.is_within(path) {
+            CreateMode::Container
+        } else {
+            CreateMode::Persistent
+        };
+        Request::Create { path: path.as_str().to_owned(), data: Vec::new(), acl, mode, with_stat: true }
+    }
+
+    /// For servers that know no containers.
+    fn make_persistent(&self, call: &Call<'_>, session: &Arc<dyn Session>, path: &ServerPath) -> Result<bool> {
+        let mut request = self.parent_creation(path);
+        if let Request::Create { mode, .. } = &mut request {
+            *mode = CreateMode::Persistent;
+        }
+        match call.ask(session, request) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_node_exists() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
