@@ -51,9 +51,22 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn string(&mut self) -> Result<String, ProtoError> {
-        match std::str::from_utf8(self.buffer()?) {
-            Ok(text) => Ok(text.to_owned()),
-            Err(error) => Err(ProtoError::Utf8 { valid_up_to: error.valid_up_to() }),
+        let bytes = self.buffer()?;
+        let (mut rest, mut text) = (bytes, String::with_capacity(bytes.len()));
+        loop {
+            let Some(chunk) = rest.utf8_chunks().next() else { return Ok(text) };
+            text.push_str(chunk.valid());
+            if chunk.invalid().is_empty() {
+                return Ok(text);
+            }
+            let at = chunk.valid().len();
+            let Some((character, after)) = split_surrogates(rest, at) else {
+                return Err(ProtoError::Utf8 {
+                    valid_up_to: bytes.len().saturating_sub(rest.len()).saturating_add(at),
+                });
+            };
+            text.push(character);
+            rest = after;
         }
     }
 
@@ -95,6 +108,18 @@ impl<'a> Reader<'a> {
     fn short(&self, needed: usize) -> ProtoError {
         ProtoError::Short { needed, left: self.rest.len() }
     }
+}
+
+/// Cuts one surrogate pair off at `at`. The server encodes the two halves of a Java string's pair one by one, three
+/// bytes each, which is not UTF-8 but what `getACL` and `whoAmI` answer for a user whose name has such a character.
+fn split_surrogates(bytes: &[u8], at: usize) -> Option<(char, &[u8])> {
+    let &[0xED, a @ 0xA0..=0xAF, b @ 0x80..=0xBF, 0xED, c @ 0xB0..=0xBF, d @ 0x80..=0xBF, ref rest @ ..] =
+        bytes.get(at..)?
+    else {
+        return None;
+    };
+    let [a, b, c, d] = [a & 0x0F, b & 0x3F, c & 0x0F, d & 0x3F].map(u32::from);
+    Some((char::from_u32(0x1_0000 + (a << 16 | b << 10 | c << 6 | d))?, rest))
 }
 
 /// Builds one frame. The capacity is reserved once, so it should cover the whole frame.
@@ -152,4 +177,105 @@ impl Writer {
 /// by its size before anybody reads this number.
 fn wire_length(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn read<'a, T>(
+        bytes: &'a [u8],
+        read: impl FnOnce(&mut Reader<'a>) -> Result<T, ProtoError>,
+    ) -> Result<T, ProtoError> {
+        let mut reader = Reader::new(bytes);
+        let value = read(&mut reader)?;
+        reader.finish()?;
+        Ok(value)
+    }
+
+    #[test]
+    fn numbers_are_big_endian() {
+        assert_eq!(read(b"\x01\x02\x03\x04", Reader::i32), Ok(0x0102_0304));
+        assert_eq!(read(b"\xff\xff\xff\xff\xff\xff\xff\xfe", Reader::i64), Ok(-2));
+    }
+
+    #[test]
+    fn only_0_and_1_are_booleans() {
+        assert_eq!(read(b"\0", Reader::bool), Ok(false));
+        assert_eq!(read(b"\x01", Reader::bool), Ok(true));
+        assert_eq!(read(b"\x02", Reader::bool), Err(ProtoError::Unexpected { what: "boolean", value: 2 }));
+    }
+
+    #[test]
+    fn null_counts_as_empty() {
+        assert_eq!(read(b"\xff\xff\xff\xff", Reader::buffer), Ok(&[][..]));
+        assert_eq!(read(b"\xff\xff\xff\xff", Reader::string), Ok(String::new()));
+        assert_eq!(read(b"\xff\xff\xff\xff", Reader::strings), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_length_below_null_is_refused() {
+        let refused = ProtoError::NegativeLength { length: -2 };
+        assert_eq!(read(b"\xff\xff\xff\xfe", Reader::buffer), Err(refused.clone()));
+        assert_eq!(read(b"\xff\xff\xff\xfe", Reader::strings), Err(refused));
+    }
+
+    #[test]
+    fn a_length_beyond_the_end_is_refused() {
+        assert_eq!(read(b"\0\0\0", Reader::i32), Err(ProtoError::Short { needed: 4, left: 3 }));
+        assert_eq!(read(b"\0\0\0\x03ab", Reader::buffer), Err(ProtoError::Short { needed: 3, left: 2 }));
+    }
+
+    #[test]
+    fn a_count_that_cannot_fit_is_refused_before_the_first_element() {
+        let result = read(b"\0\0\0\x03\0\0\0\0\0\0\0", |reader| {
+            reader.vector::<()>(4, |_| Err(ProtoError::Unexpected { what: "element", value: 0 }))
+        });
+        assert_eq!(result, Err(ProtoError::Count { count: 3, left: 7 }));
+    }
+
+    #[test]
+    fn bytes_left_over_are_refused() {
+        assert_eq!(read(b"\0\0", Reader::bool), Err(ProtoError::Trailing { left: 1 }));
+    }
+
+    #[test]
+    fn surrogate_pairs_become_one_character() {
+        let bytes = b"\0\0\0\x0cu\xed\xa0\xbd\xed\xb8\x80\xc3\xa9\xf0\x9f\x98"; // cut inside the last character
+        assert_eq!(read(bytes, Reader::string), Err(ProtoError::Utf8 { valid_up_to: 9 }));
+        let bytes = b"\0\0\0\x0au\xed\xa0\xbd\xed\xb8\x80\xc3\xa9v";
+        assert_eq!(read(bytes, Reader::string), Ok("u\u{1F600}\u{e9}v".to_owned()));
+        let (lowest, highest) = (b"\0\0\0\x06\xed\xa0\x80\xed\xb0\x80", b"\0\0\0\x06\xed\xaf\xbf\xed\xbf\xbf");
+        assert_eq!(read(lowest, Reader::string), Ok("\u{10000}".to_owned()));
+        assert_eq!(read(highest, Reader::string), Ok("\u{10FFFF}".to_owned()));
+    }
+
+    #[test]
+    fn other_invalid_utf8_is_refused() {
+        for bytes in [&b"\0\0\0\x02a\xff"[..], b"\0\0\0\x04a\xed\xa0\xbd", b"\0\0\0\x04a\xed\xb8\x80"] {
+            assert_eq!(read(bytes, Reader::string), Err(ProtoError::Utf8 { valid_up_to: 1 }));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut writer = Writer::frame(64);
+        writer.i32(i32::MIN);
+        writer.i64(i64::MIN);
+        writer.bool(true);
+        writer.buffer(&[0, 255]);
+        writer.string("\u{e9}");
+        writer.vector(&["a", ""], |writer, text| writer.string(text));
+        let frame = writer.finish();
+        let (length, body) = frame.split_first_chunk().unwrap();
+        assert_eq!(usize::try_from(i32::from_be_bytes(*length)), Ok(body.len()));
+        let mut reader = Reader::new(body);
+        assert_eq!((reader.i32(), reader.i64(), reader.bool()), (Ok(i32::MIN), Ok(i64::MIN), Ok(true)));
+        assert_eq!(reader.buffer(), Ok(&[0, 255][..]));
+        assert_eq!(reader.string(), Ok("\u{e9}".to_owned()));
+        assert_eq!(reader.strings(), Ok(vec!["a".to_owned(), String::new()]));
+        assert_eq!(reader.finish(), Ok(()));
+    }
 }

@@ -125,3 +125,129 @@ impl fmt::Debug for FrameBuffer {
         f.debug_struct("FrameBuffer").field("pending", &self.pending().len()).field("limit", &self.limit).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use super::*;
+
+    fn feed(buffer: &mut FrameBuffer, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let space = buffer.space();
+            let n = space.len().min(bytes.len());
+            space[..n].copy_from_slice(&bytes[..n]);
+            buffer.filled(n);
+            bytes = &bytes[n..];
+        }
+    }
+
+    fn frame(size: usize, fill: u8) -> Vec<u8> {
+        let mut frame = i32::try_from(size).unwrap().to_be_bytes().to_vec();
+        frame.resize(PREFIX + size, fill);
+        frame
+    }
+
+    #[test]
+    fn nothing_is_allocated_before_the_first_read() {
+        assert_eq!(FrameBuffer::new(100).bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn a_frame_is_given_once_its_last_byte_is_there() {
+        let mut buffer = FrameBuffer::new(100);
+        for byte in b"\0\0\0\x02a" {
+            feed(&mut buffer, &[*byte]);
+            assert_eq!(buffer.next_frame(), Ok(None));
+        }
+        feed(&mut buffer, b"b");
+        assert_eq!(buffer.next_frame(), Ok(Some(&b"ab"[..])));
+        assert_eq!(buffer.next_frame(), Ok(None));
+    }
+
+    #[test]
+    fn several_frames_come_out_of_one_read() {
+        let mut buffer = FrameBuffer::new(100);
+        feed(&mut buffer, b"\0\0\0\x01a\0\0\0\0\0\0\0\x01b\0\0");
+        assert_eq!(buffer.next_frame(), Ok(Some(&b"a"[..])));
+        assert_eq!(buffer.next_frame(), Ok(Some(&b""[..])));
+        assert_eq!(buffer.next_frame(), Ok(Some(&b"b"[..])));
+        assert_eq!(buffer.next_frame(), Ok(None));
+    }
+
+    #[test]
+    fn a_frame_at_the_limit_passes_and_one_above_does_not() {
+        let mut buffer = FrameBuffer::new(10);
+        feed(&mut buffer, &frame(10, 7));
+        assert_eq!(buffer.next_frame(), Ok(Some(&[7; 10][..])));
+        feed(&mut buffer, &frame(11, 7));
+        assert_eq!(buffer.next_frame(), Err(ProtoError::FrameTooLarge { size: 11, limit: 10 }));
+        assert_eq!(buffer.next_frame(), Err(ProtoError::FrameTooLarge { size: 11, limit: 10 }));
+    }
+
+    #[test]
+    fn a_frame_that_is_too_large_shows_its_xid_and_allocates_nothing() {
+        let mut buffer = FrameBuffer::new(1 << 20);
+        feed(&mut buffer, b"\x7f\xff\xff\xff\0\0\x01");
+        let too_large = ProtoError::FrameTooLarge { size: i32::MAX.unsigned_abs() as usize, limit: 1 << 20 };
+        assert_eq!(buffer.next_frame(), Err(too_large.clone()));
+        assert_eq!(buffer.peek_xid(), None);
+        feed(&mut buffer, b"\x02rest");
+        assert_eq!(buffer.next_frame(), Err(too_large));
+        assert_eq!(buffer.peek_xid(), Some(0x102));
+        assert_eq!(buffer.bytes.capacity(), INITIAL);
+    }
+
+    #[test]
+    fn a_negative_length_is_refused() {
+        let mut buffer = FrameBuffer::new(100);
+        feed(&mut buffer, b"\xff\xff\xff\xff");
+        assert_eq!(buffer.next_frame(), Err(ProtoError::NegativeLength { length: -1 }));
+        assert!(buffer.space().len() >= MIN_SPACE);
+    }
+
+    #[test]
+    fn one_allocation_makes_room_for_all_of_a_frame() {
+        let size = 500_000;
+        let mut buffer = FrameBuffer::new(size);
+        let bytes = frame(size, 1);
+        feed(&mut buffer, &bytes[..100]);
+        assert!(buffer.space().len() >= bytes.len() - 100);
+        let capacity = buffer.bytes.capacity();
+        for piece in bytes[100..].chunks(1000) {
+            feed(&mut buffer, piece);
+            assert!(buffer.space().len() >= MIN_SPACE);
+        }
+        assert_eq!(buffer.next_frame(), Ok(Some(&bytes[PREFIX..])));
+        assert_eq!(buffer.bytes.capacity(), capacity);
+        assert!(capacity <= PREFIX + size + MIN_SPACE);
+    }
+
+    #[test]
+    fn a_buffer_that_grew_large_is_given_back_when_empty() {
+        let mut buffer = FrameBuffer::new(2 * KEEP);
+        feed(&mut buffer, &frame(2 * KEEP, 1));
+        assert!(buffer.next_frame().unwrap().is_some());
+        assert_eq!(buffer.space().len(), INITIAL);
+        assert_eq!(buffer.bytes.capacity(), INITIAL);
+    }
+
+    #[test]
+    fn clear_forgets_half_a_frame() {
+        let mut buffer = FrameBuffer::new(100);
+        feed(&mut buffer, b"\0\0\0\x05ab");
+        buffer.clear();
+        feed(&mut buffer, b"\0\0\0\x01c");
+        assert_eq!(buffer.next_frame(), Ok(Some(&b"c"[..])));
+    }
+
+    #[test]
+    fn more_than_there_was_room_for_cannot_be_filled() {
+        let mut buffer = FrameBuffer::new(100);
+        buffer.filled(7);
+        assert_eq!(buffer.next_frame(), Ok(None));
+        buffer.space();
+        buffer.filled(usize::MAX);
+        assert_eq!(buffer.pending().len(), INITIAL);
+    }
+}

@@ -16,7 +16,7 @@ pub const XID_SET_WATCHES: i32 = -8;
 pub struct ReplyHeader {
     /// The xid of the request, or one of the `XID_` constants.
     pub xid: i32,
-    /// The last transaction that the server had applied; -1 in a notification.
+    /// The last transaction that the server had applied; -1 in a notification, 0 in the reply to an auth request.
     pub zxid: i64,
     /// 0, or the wire number of an [`ErrorCode`](super::ErrorCode); then there is no body.
     pub err: i32,
@@ -33,8 +33,8 @@ pub fn decode_header(frame: &[u8]) -> Result<(ReplyHeader, &[u8]), ProtoError> {
 }
 
 /// Overwrites the xid of an encoded request, which gets its number only when its place on the wire is known.
+/// Not for a [`ConnectRequest`](super::ConnectRequest), which has none.
 pub fn set_xid(frame: &mut [u8], xid: i32) {
-    debug_assert!(frame.len() >= 12, "not an encoded request");
     if let Some(place) = frame.get_mut(4..8) {
         place.copy_from_slice(&xid.to_be_bytes());
     }

@@ -250,8 +250,8 @@ impl EventType {
             2 => EventType::NodeDeleted,
             3 => EventType::NodeDataChanged,
             4 => EventType::NodeChildrenChanged,
-            5 => EventType::ChildWatchRemoved,
-            6 => EventType::DataWatchRemoved,
+            5 => EventType::DataWatchRemoved,
+            6 => EventType::ChildWatchRemoved,
             other => EventType::Other(other),
         }
     }
