@@ -1,0 +1,194 @@
+//! Paths: which are valid, how they come apart, and how the caller's view maps to the server's.
+//!
+//! The caller sees paths inside the namespace, the server sees them behind chroot and namespace. The two are different
+//! types here, because a prefix that is applied twice deletes or locks another node than was meant.
+
+use std::{borrow::Borrow, fmt};
+
+use crate::error::{Error, Result};
+
+/// Checks a path by ZooKeeper's rules. Java: `PathUtils.validatePath`.
+///
+/// # Errors
+/// [`Error::InvalidPath`] with the path and the rule that it breaks.
+pub(crate) fn validate_path(path: &str) -> Result<()> {
+    broken_rule(path).map_or(Ok(()), |rule| Err(Error::InvalidPath { path: path.to_owned(), rule }))
+}
+
+fn broken_rule(path: &str) -> Option<String> {
+    let Some(relative) = path.strip_prefix('/') else {
+        return Some(if path.is_empty() { "a path is not empty" } else { "a path starts with '/'" }.to_owned());
+    };
+    if relative.is_empty() {
+        return None;
+    }
+    if relative.ends_with('/') {
+        return Some("a path does not end with '/'".to_owned());
+    }
+    if let Some((at, bad)) = path.char_indices().find(|&(_, c)| is_forbidden(c)) {
+        return Some(format!("the character {bad:?} at byte {at} is not allowed"));
+    }
+    relative.split('/').find_map(|name| match name {
+        "" => Some("no name between two '/' is empty".to_owned()),
+        "." | ".." => Some(format!("the name {name:?} is not allowed: paths are absolute")),
+        _ => None,
+    })
+}
+
+/// ZooKeeper looks at UTF-16 units: what is not in the Basic Multilingual Plane is a surrogate pair there, and refused.
+fn is_forbidden(c: char) -> bool {
+    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
+}
+
+/// The path of a child. The slash between the two may be missing or stand on either side; an empty child is the parent.
+pub(crate) fn join(parent: &str, child: &str) -> String {
+    let parent = parent.strip_suffix('/').unwrap_or(parent);
+    let child = child.strip_prefix('/').unwrap_or(child);
+    match (parent, child) {
+        ("", child) => format!("/{child}"),
+        (parent, "") => parent.to_owned(),
+        (parent, child) => format!("{parent}/{child}"),
+    }
+}
+
+/// The path above; `None` for the root.
+pub(crate) fn parent_of(path: &str) -> Option<&str> {
+    match path.rsplit_once('/')? {
+        ("", "") => None,
+        ("", _) => Some("/"),
+        (parent, _) => Some(parent),
+    }
+}
+
+/// The last name of a path; empty for the root.
+pub(crate) fn name_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// The paths above, from the top, without the root and without the path itself: `/a` and `/a/b` for `/a/b/c`.
+pub(crate) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').skip(1).filter_map(|(end, _)| path.get(..end))
+}
+
+/// A path as the server sees it: chroot and namespace in front.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ServerPath(String);
+
+impl ServerPath {
+    /// Takes a path that a server sent.
+    pub(crate) fn from_server(path: impl Into<String>) -> ServerPath {
+        ServerPath(path.into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
+
+    /// The path above; `None` for the server's root.
+    pub(crate) fn parent(&self) -> Option<ServerPath> {
+        parent_of(&self.0).map(ServerPath::from_server)
+    }
+
+    /// The last name; empty for the server's root.
+    pub(crate) fn name(&self) -> &str {
+        name_of(&self.0)
+    }
+
+    /// The path of a child.
+    pub(crate) fn join(&self, child: &str) -> ServerPath {
+        ServerPath(join(&self.0, child))
+    }
+
+    /// The paths above, from the top, without the server's root and without the path itself.
+    pub(crate) fn ancestors(&self) -> impl Iterator<Item = ServerPath> {
+        ancestors(&self.0).map(ServerPath::from_server)
+    }
+}
+
+impl fmt::Display for ServerPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Borrow<str> for ServerPath {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What stands before a caller's path at the server: the connect string's chroot, then the namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    /// Chroot and namespace as one path, empty if there is neither.
+    whole: String,
+    /// How many bytes of `whole` are the chroot.
+    chroot_length: usize,
+}
+
+impl Prefix {
+    /// `chroot` is empty or a path, `namespace` is empty or a path without its leading slash.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] for a chroot, [`Error::InvalidArgument`] for a namespace that makes no valid path.
+    pub(crate) fn new(chroot: &str, namespace: &str) -> Result<Prefix> {
+        let chroot = if chroot == "/" { "" } else { chroot };
+        if !chroot.is_empty() {
+            validate_path(chroot)?;
+        }
+        if namespace.is_empty() {
+            return Ok(Prefix { whole: chroot.to_owned(), chroot_length: chroot.len() });
+        }
+        if let Some(rule) = broken_rule(&format!("/{namespace}")) {
+            let rule = format!("with '/' in front it is a path, and {rule}");
+            return Err(Error::InvalidArgument { name: "namespace", value: namespace.to_owned(), rule });
+        }
+        Ok(Prefix { whole: format!("{chroot}/{namespace}"), chroot_length: chroot.len() })
+    }
+
+    /// Empty, or a path.
+    pub(crate) fn chroot(&self) -> &str {
+        self.whole.get(..self.chroot_length).unwrap_or("")
+    }
+
+    /// Empty, or a path without its leading slash.
+    pub(crate) fn namespace(&self) -> &str {
+        self.whole.get(self.chroot_length + 1..).unwrap_or("")
+    }
+
+    /// Where a caller's path is at the server; `/` is the namespace's root.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] if ZooKeeper would refuse the caller's path.
+    pub(crate) fn to_server(&self, client_path: &str) -> Result<ServerPath> {
+        validate_path(client_path)?;
+        Ok(ServerPath(if client_path == "/" && !self.whole.is_empty() {
+            self.whole.clone()
+        } else {
+            format!("{}{client_path}", self.whole)
+        }))
+    }
+
+    /// What the caller calls a path of the server. A path outside of the prefix is left as it is.
+    pub(crate) fn to_client(&self, server_path: &str) -> String {
+        without_prefix(server_path, &self.whole).to_owned()
+    }
+
+    /// A path as an ACL provider sees it: with the namespace, without the chroot.
+    pub(crate) fn acl_path(&self, path: &ServerPath) -> String {
+        without_prefix(path.as_str(), self.chroot()).to_owned()
+    }
+}
+
+/// Takes whole names off the front only: `/app` is no prefix of `/apple`.
+fn without_prefix<'a>(path: &'a str, prefix: &str) -> &'a str {
+    match path.strip_prefix(prefix) {
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
+    }
+}
