@@ -1,0 +1,77 @@
+//! Which access control list a new znode gets.
+
+use crate::proto::Acl;
+
+/// Names the access control lists of the znodes that a client makes. Java: `ACLProvider`.
+///
+/// Asked on the calling thread each time that a znode is made, so it should answer from memory.
+///
+/// ```
+/// use curator_locks::{Acl, AclProvider};
+///
+/// struct SecretsAreOurs;
+/// impl AclProvider for SecretsAreOurs {
+///     fn default_acl(&self) -> Vec<Acl> {
+///         Acl::open_unsafe()
+///     }
+///     fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+///         path.starts_with("/secrets/").then(Acl::creator_all)
+///     }
+/// }
+/// assert_eq!(SecretsAreOurs.acl_for_path("/secrets/a"), Some(Acl::creator_all()));
+/// ```
+pub trait AclProvider: Send + Sync + 'static {
+    /// The list where [`acl_for_path`](AclProvider::acl_for_path) names none. Empty: none either, then missing parents
+    /// are made open to everybody, and the server refuses the znode itself.
+    fn default_acl(&self) -> Vec<Acl>;
+
+    /// The list for one path, `None` for the default.
+    ///
+    /// The path has the namespace in front but not the chroot. A lock's own znode comes with its `_c_<uuid>-` prefix and
+    /// without its sequence number, each missing parent with its own path.
+    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>>;
+}
+
+/// Everybody may do everything; what a client uses unless told otherwise. Java: `DefaultACLProvider`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DefaultAclProvider;
+
+impl AclProvider for DefaultAclProvider {
+    fn default_acl(&self) -> Vec<Acl> {
+        Acl::open_unsafe()
+    }
+
+    fn acl_for_path(&self, _path: &str) -> Option<Vec<Acl>> {
+        None
+    }
+}
+
+/// Whoever makes a znode may do everything with it, nobody else anything; needs an authorization. Java:
+/// `CreatorAllACLProvider`.
+///
+/// All processes that share a lock then need the same credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CreatorAllAclProvider;
+
+impl AclProvider for CreatorAllAclProvider {
+    fn default_acl(&self) -> Vec<Acl> {
+        Acl::creator_all()
+    }
+
+    fn acl_for_path(&self, _path: &str) -> Option<Vec<Acl>> {
+        None
+    }
+}
+
+/// The list of the znode that a call makes.
+pub(crate) fn leaf_acl(provider: &dyn AclProvider, path: &str) -> Vec<Acl> {
+    provider.acl_for_path(path).unwrap_or_else(|| provider.default_acl())
+}
+
+/// The list of a parent that is made on the way.
+pub(crate) fn parent_acl(provider: &dyn AclProvider, path: &str) -> Vec<Acl> {
+    provider.acl_for_path(path).unwrap_or_else(|| match provider.default_acl() {
+        none if none.is_empty() => Acl::open_unsafe(),
+        default => default,
+    })
+}
