@@ -1,0 +1,64 @@
+//! Where the connect string comes from.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::Result;
+
+/// Says which servers to connect to. Java: `EnsembleProvider`.
+///
+/// A client asks again for every new session, so a changed answer moves it to other servers.
+pub trait EnsembleProvider: Send + Sync + 'static {
+    /// The connect string of now, as in [`ConnectString`](crate::ConnectString); must not block.
+    fn connection_string(&self) -> String;
+
+    /// Called once when the client starts, before the first [`connection_string`](EnsembleProvider::connection_string).
+    ///
+    /// # Errors
+    /// Whatever keeps the provider from working; the client's start then fails with it.
+    fn start(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called once when the client is closed.
+    fn close(&self) {}
+}
+
+/// A connect string that changes only by [`set_connection_string`](FixedEnsembleProvider::set_connection_string).
+/// Java: `FixedEnsembleProvider`.
+///
+/// Clones share the value, so a program keeps one and gives one to the client.
+///
+/// ```
+/// use curator_locks::{EnsembleProvider, FixedEnsembleProvider};
+///
+/// let ours = FixedEnsembleProvider::new("zk1:2181");
+/// let the_clients = ours.clone();
+/// ours.set_connection_string("zk2:2181,zk3:2181");
+/// assert_eq!(the_clients.connection_string(), "zk2:2181,zk3:2181");
+/// ```
+#[derive(Debug, Clone)]
+pub struct FixedEnsembleProvider {
+    connection_string: Arc<Mutex<String>>,
+}
+
+impl FixedEnsembleProvider {
+    /// Starts with this connect string; it is checked when the client is built.
+    #[must_use]
+    pub fn new(connection_string: impl Into<String>) -> FixedEnsembleProvider {
+        FixedEnsembleProvider { connection_string: Arc::new(Mutex::new(connection_string.into())) }
+    }
+
+    /// Replaces the connect string for all clones; it counts from the next session on.
+    pub fn set_connection_string(&self, connection_string: impl Into<String>) {
+        let connection_string = connection_string.into();
+        *self.connection_string.lock() = connection_string;
+    }
+}
+
+impl EnsembleProvider for FixedEnsembleProvider {
+    fn connection_string(&self) -> String {
+        self.connection_string.lock().clone()
+    }
+}
