@@ -10,3 +10,6 @@ pub use cancel::CancelToken;
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::*;
 pub use proto::{Acl, CreateMode, Stat};
+
+pub mod locks;
+pub use locks::*;
