@@ -75,3 +75,48 @@ pub(crate) fn parent_acl(provider: &dyn AclProvider, path: &str) -> Vec<Acl> {
         default => default,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers for `/known` with a list of its own, and with `default` for everything else.
+    struct Fixed {
+        default: Vec<Acl>,
+    }
+
+    impl AclProvider for Fixed {
+        fn default_acl(&self) -> Vec<Acl> {
+            self.default.clone()
+        }
+
+        fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+            (path == "/known").then(Acl::read_unsafe)
+        }
+    }
+
+    #[test]
+    fn the_path_counts_before_the_default() {
+        let provider = Fixed { default: Acl::creator_all() };
+        for acl_of in [leaf_acl, parent_acl] {
+            assert_eq!(acl_of(&provider, "/known"), Acl::read_unsafe());
+            assert_eq!(acl_of(&provider, "/other"), Acl::creator_all());
+        }
+    }
+
+    #[test]
+    fn without_any_answer_only_parents_are_open() {
+        let provider = Fixed { default: Vec::new() };
+        assert_eq!(leaf_acl(&provider, "/other"), Vec::new());
+        assert_eq!(parent_acl(&provider, "/other"), Acl::open_unsafe());
+        assert_eq!(parent_acl(&provider, "/known"), Acl::read_unsafe());
+    }
+
+    #[test]
+    fn the_providers_of_the_crate_treat_all_paths_alike() {
+        for acl_of in [leaf_acl, parent_acl] {
+            assert_eq!(acl_of(&DefaultAclProvider, "/a"), Acl::open_unsafe());
+            assert_eq!(acl_of(&CreatorAllAclProvider, "/a"), Acl::creator_all());
+        }
+    }
+}

@@ -107,7 +107,9 @@ fn server(entry: &str) -> Result<(String, u16), String> {
     }
     let (host, port) = match entry.split_once(':') {
         Some((_, rest)) if rest.contains(':') => {
-            return Err(format!("{entry:?} has several colons; an IPv6 address stands in brackets: [::1]:2181"));
+            return Err(format!(
+                "{entry:?} has several colons; servers are separated by commas, and an IPv6 address stands in brackets: [::1]:2181"
+            ));
         }
         Some((host, digits)) => (host, port(entry, digits)?),
         None => (entry, DEFAULT_PORT),
@@ -115,7 +117,7 @@ fn server(entry: &str) -> Result<(String, u16), String> {
     if host.is_empty() {
         return Err(format!("{entry:?} has no host"));
     }
-    if let Some(bad) = host.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '-' | '.' | '_'))) {
+    if let Some(bad) = host.chars().find(|&c| !belongs_to_a_name(c)) {
         return Err(format!("the host of {entry:?} contains {bad:?}; servers are separated by commas"));
     }
     Ok((host.to_owned(), port))
@@ -127,7 +129,7 @@ fn ipv6_server(entry: &str, bracketed: &str) -> Result<(String, u16), String> {
         return Err(format!("{entry:?} lacks its closing bracket"));
     };
     let (address, zone) = host.split_once('%').unwrap_or((host, "0"));
-    if address.parse::<Ipv6Addr>().is_err() || zone.is_empty() || !zone.chars().all(char::is_alphanumeric) {
+    if address.parse::<Ipv6Addr>().is_err() || zone.is_empty() || !zone.chars().all(belongs_to_a_name) {
         return Err(format!("{entry:?} holds no IPv6 address between its brackets"));
     }
     let port = match rest.strip_prefix(':') {
@@ -138,8 +140,128 @@ fn ipv6_server(entry: &str, bracketed: &str) -> Result<(String, u16), String> {
     Ok((host.to_owned(), port))
 }
 
+fn belongs_to_a_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '.' | '_')
+}
+
 /// Digits only: the number parser of the standard library would take a sign too.
 fn port(entry: &str, digits: &str) -> Result<u16, String> {
     let number = if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().unwrap_or(0) } else { 0 };
     if number == 0 { Err(format!("the port of {entry:?} is not a number from 1 to 65535")) } else { Ok(number) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rule_of(text: &str) -> String {
+        match ConnectString::parse(text) {
+            Err(Error::InvalidArgument { name: "connect_string", value, rule }) if value == text => rule,
+            other => unreachable!("{text:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn valid_texts_have_these_parts() {
+        type Row<'a> = (&'a str, &'a [(&'a str, u16)], &'a str);
+        let table: &[Row<'_>] = &[
+            ("zk1", &[("zk1", 2181)], ""),
+            ("zk1:1", &[("zk1", 1)], ""),
+            ("127.0.0.1:65535", &[("127.0.0.1", 65535)], ""),
+            ("a:1,b,c:3", &[("a", 1), ("b", 2181), ("c", 3)], ""),
+            ("  a:1 ,\tb  ", &[("a", 1), ("b", 2181)], ""),
+            ("a:1 /app", &[("a", 1)], "/app"),
+            ("a/", &[("a", 2181)], ""),
+            ("a:1,b:2/x/y", &[("a", 1), ("b", 2)], "/x/y"),
+            ("a/with,comma:1", &[("a", 2181)], "/with,comma:1"),
+            ("[::1]", &[("::1", 2181)], ""),
+            ("[::1]:1,[2001:db8::7]/app", &[("::1", 1), ("2001:db8::7", 2181)], "/app"),
+            ("[fe80::1%eth0.1]:1", &[("fe80::1%eth0.1", 1)], ""),
+            ("zk_1.my-net.example:1", &[("zk_1.my-net.example", 1)], ""),
+            ("b\u{fc}cher:1", &[("b\u{fc}cher", 1)], ""),
+            ("a:1,a:1", &[("a", 1), ("a", 1)], ""),
+            ("a:02181", &[("a", 2181)], ""),
+        ];
+        for (text, hosts, chroot) in table {
+            let parsed = ConnectString::parse(text).unwrap();
+            let expected: Vec<(String, u16)> = hosts.iter().map(|&(host, port)| (host.to_owned(), port)).collect();
+            assert_eq!(parsed.hosts(), expected, "{text:?}");
+            assert_eq!(parsed.chroot(), *chroot, "{text:?}");
+            assert_eq!(ConnectString::parse(&parsed.to_string()).unwrap(), parsed, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_texts_name_the_rule_they_break() {
+        for (text, part_of_rule) in [
+            ("", "at least one server"),
+            ("  ", "at least one server"),
+            ("/app", "at least one server"),
+            (",", "empty"),
+            ("a,", "empty"),
+            (",a", "empty"),
+            ("a,,b", "empty"),
+            ("a, /app", "empty"),
+            (":2181", "no host"),
+            ("a:", "1 to 65535"),
+            ("a:0", "1 to 65535"),
+            ("a:65536", "1 to 65535"),
+            ("a:99999999999999999999", "1 to 65535"),
+            ("a:+1", "1 to 65535"),
+            ("a:-1", "1 to 65535"),
+            ("a: 1", "1 to 65535"),
+            ("a:1x", "1 to 65535"),
+            ("a:\u{661}", "1 to 65535"),
+            ("zk://a:1", "1 to 65535"),
+            ("a b", "contains ' '"),
+            ("a:1;b:2", "separated by commas"),
+            ("a;b", "contains ';'"),
+            ("user@a", "contains '@'"),
+            ("::1", "in brackets"),
+            ("2001:db8::7:2181", "in brackets"),
+            ("a:1:2", "in brackets"),
+            ("[::1", "closing bracket"),
+            ("[]", "no IPv6 address"),
+            ("[a]:1", "no IPv6 address"),
+            ("[127.0.0.1]:1", "no IPv6 address"),
+            ("[fe80::1%]:1", "no IPv6 address"),
+            ("[fe80::1%e h]:1", "no IPv6 address"),
+            ("[::1]1", "without a colon"),
+            ("[::1]:", "1 to 65535"),
+            ("[::1]:x", "1 to 65535"),
+            ("a//app", "not a valid path"),
+            ("a/app/", "not a valid path"),
+            ("a/app/../b", "not a valid path"),
+            ("a/\u{7f}", "not a valid path"),
+        ] {
+            let rule = rule_of(text);
+            assert!(rule.contains(part_of_rule), "{text:?} breaks {rule:?}, not {part_of_rule:?}");
+        }
+    }
+
+    #[test]
+    fn the_error_shows_text_and_rule() {
+        let shown = ConnectString::parse("zk1:x").unwrap_err().to_string();
+        assert!(shown.contains("connect_string") && shown.contains("zk1:x") && shown.contains("65535"), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_what_is_accepted_survives_display(text in any::<String>()) {
+            if let Ok(parsed) = ConnectString::parse(&text) {
+                prop_assert_eq!(ConnectString::parse(&parsed.to_string()).unwrap(), parsed);
+            }
+        }
+
+        #[test]
+        fn no_text_of_the_alphabet_panics(text in "[\\[\\]a:,/%. 0-9\u{e9}]{0,24}") {
+            if let Ok(parsed) = text.parse::<ConnectString>() {
+                prop_assert!(!parsed.hosts().is_empty());
+                prop_assert_eq!(ConnectString::parse(&parsed.to_string()).unwrap(), parsed);
+            }
+        }
+    }
 }

@@ -147,3 +147,190 @@ impl ConnectionStateMachine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ConnectionState::{Connected, Lost, ReadOnly, Reconnected, Suspended};
+    use Input::{Disconnected, DueTick, EarlyTick, Expired, OnlyReads, Replaced, Writes};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(4);
+
+    #[derive(Debug, Clone, Copy)]
+    enum Input {
+        Writes,
+        OnlyReads,
+        Disconnected,
+        Expired,
+        Replaced,
+        /// Just before a suspension is too long.
+        EarlyTick,
+        /// When it is.
+        DueTick,
+    }
+
+    const INPUTS: [Input; 7] = [Writes, OnlyReads, Disconnected, Expired, Replaced, EarlyTick, DueTick];
+
+    fn feed(machine: &mut ConnectionStateMachine, input: Input, now: Instant) -> Vec<ConnectionState> {
+        match input {
+            Writes => machine.connected(false, now),
+            OnlyReads => machine.connected(true, now),
+            Disconnected => machine.disconnected(now),
+            Expired => machine.expired(now),
+            Replaced => machine.replaced(now),
+            EarlyTick => machine.tick(now + TIMEOUT - Duration::from_nanos(1)),
+            DueTick => machine.tick(now + TIMEOUT),
+        }
+    }
+
+    fn after(inputs: &[Input], now: Instant) -> ConnectionStateMachine {
+        let mut machine = ConnectionStateMachine::new(TIMEOUT, 100);
+        for &input in inputs {
+            feed(&mut machine, input, now);
+        }
+        machine
+    }
+
+    /// What each input raises in each state. A state is named by the inputs that lead to it; `was_connected` makes two
+    /// of SUSPENDED, LOST and READ_ONLY.
+    #[test]
+    fn every_input_in_every_state_raises_exactly_this() {
+        type Row<'a> = (&'a [Input], Option<ConnectionState>, [Option<ConnectionState>; 7]);
+        let [c, s, r, l, o, none] =
+            [Some(Connected), Some(Suspended), Some(Reconnected), Some(Lost), Some(ReadOnly), None];
+        #[rustfmt::skip]
+        let table: [Row<'_>; 9] = [
+            // reached by                              state  writes reads  discon expired replaced early due
+            (&[],                                      none, [c,     o,     s,     l,      none,    none, none]),
+            (&[Disconnected],                          s,    [c,     o,     none,  l,      l,       none, l]),
+            (&[Expired],                               l,    [c,     o,     none,  none,   none,    none, none]),
+            (&[OnlyReads],                             o,    [c,     none,  s,     l,      l,       none, none]),
+            (&[Writes],                                c,    [none,  o,     s,     l,      l,       none, none]),
+            (&[Writes, Disconnected],                  s,    [r,     o,     none,  l,      l,       none, l]),
+            (&[Writes, Expired],                       l,    [r,     o,     none,  none,   none,    none, none]),
+            (&[Writes, OnlyReads],                     o,    [r,     none,  s,     l,      l,       none, none]),
+            (&[Writes, Disconnected, Writes],          r,    [none,  o,     s,     l,      l,       none, none]),
+        ];
+        let now = Instant::now();
+        for (way, state, raised) in table {
+            for (input, expected) in INPUTS.into_iter().zip(raised) {
+                let mut machine = after(way, now);
+                assert_eq!(machine.current(), state, "after {way:?}");
+                assert_eq!(feed(&mut machine, input, now), Vec::from_iter(expected), "{input:?} after {way:?}");
+                assert_eq!(machine.current(), expected.or(state), "{input:?} after {way:?}");
+                assert_eq!(machine.next_deadline().is_some(), machine.current() == s, "{input:?} after {way:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_replaced_session_is_lost_once_and_then_reconnected() {
+        let now = Instant::now();
+        let mut machine = after(&[Writes, Disconnected], now);
+        assert_eq!(feed(&mut machine, DueTick, now), [Lost]);
+        assert_eq!(feed(&mut machine, Replaced, now), []);
+        assert_eq!(feed(&mut machine, Disconnected, now), []);
+        assert_eq!(feed(&mut machine, DueTick, now), []);
+        assert_eq!(feed(&mut machine, Writes, now), [Reconnected]);
+        assert_eq!(feed(&mut machine, Replaced, now), [Lost]);
+        assert_eq!(feed(&mut machine, Writes, now), [Reconnected]);
+    }
+
+    #[test]
+    fn the_timer_runs_from_the_first_disconnect() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut machine = after(&[Writes], start);
+        assert_eq!(machine.next_deadline(), None);
+        machine.disconnected(start + second);
+        machine.disconnected(start + 3 * second);
+        assert_eq!(machine.next_deadline(), Some(start + second + TIMEOUT));
+        assert_eq!(machine.tick(start), [], "a clock that seems to go back does no harm");
+        assert_eq!(machine.tick(start + 4 * second), []);
+        assert_eq!(machine.tick(start + 5 * second), [Lost]);
+        assert_eq!(machine.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_reconnect_stops_the_timer_and_the_next_disconnect_starts_it_anew() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut machine = after(&[Writes, Disconnected], start);
+        machine.connected(false, start + second);
+        assert_eq!(machine.tick(start + 10 * second), []);
+        machine.disconnected(start + 10 * second);
+        assert_eq!(machine.next_deadline(), Some(start + 10 * second + TIMEOUT));
+    }
+
+    #[test]
+    fn the_percentage_shortens_the_suspension() {
+        let now = Instant::now();
+        for (percent, limit) in
+            [(100, TIMEOUT), (50, TIMEOUT / 2), (1, TIMEOUT / 100), (0, TIMEOUT / 100), (255, TIMEOUT)]
+        {
+            let mut machine = ConnectionStateMachine::new(TIMEOUT, percent);
+            machine.disconnected(now);
+            assert_eq!(machine.next_deadline(), Some(now + limit), "{percent} %");
+            assert_eq!(machine.tick(now + limit - Duration::from_nanos(1)), [], "{percent} %");
+            assert_eq!(machine.tick(now + limit), [Lost], "{percent} %");
+        }
+    }
+
+    #[test]
+    fn the_negotiated_timeout_counts_also_when_suspended_already() {
+        let now = Instant::now();
+        let mut machine = after(&[Writes, Disconnected], now);
+        machine.set_timeout(TIMEOUT * 2);
+        assert_eq!(machine.next_deadline(), Some(now + TIMEOUT * 2));
+        assert_eq!(feed(&mut machine, DueTick, now), []);
+        machine.set_timeout(Duration::ZERO);
+        assert_eq!(machine.tick(now), [Lost]);
+    }
+
+    #[test]
+    fn an_endless_timeout_never_ends_and_never_overflows() {
+        let now = Instant::now();
+        for percent in [1, 99, 100] {
+            let mut machine = ConnectionStateMachine::new(Duration::MAX, percent);
+            machine.disconnected(now);
+            assert_eq!(machine.tick(now + TIMEOUT), []);
+            assert!(machine.next_deadline().is_none_or(|deadline| deadline > now + TIMEOUT));
+        }
+    }
+
+    #[test]
+    fn connected_is_raised_once_over_every_sequence_of_inputs() {
+        let now = Instant::now();
+        // All sequences of six inputs, as numbers to the base seven.
+        for mut code in 0..INPUTS.len().pow(6) {
+            let mut machine = ConnectionStateMachine::new(TIMEOUT, 100);
+            let mut raised = Vec::new();
+            for _ in 0..6 {
+                let input = INPUTS.into_iter().nth(code % INPUTS.len());
+                raised.extend(input.map(|input| feed(&mut machine, input, now)).unwrap_or_default());
+                code /= INPUTS.len();
+            }
+            assert!(raised.iter().filter(|state| **state == Connected).count() <= 1, "{raised:?}");
+            assert!(raised.iter().zip(raised.iter().skip(1)).all(|(one, next)| one != next), "{raised:?}");
+            let connected = raised.iter().position(|state| *state == Connected);
+            let reconnected = raised.iter().position(|state| *state == Reconnected);
+            assert!(reconnected.is_none() || connected < reconnected, "{raised:?}");
+            assert_eq!(raised.last().copied(), machine.current());
+        }
+    }
+
+    #[test]
+    fn states_know_whether_they_are_connected() {
+        for (state, connected, shown) in [
+            (Connected, true, "CONNECTED"),
+            (Suspended, false, "SUSPENDED"),
+            (Reconnected, true, "RECONNECTED"),
+            (Lost, false, "LOST"),
+            (ReadOnly, true, "READ_ONLY"),
+        ] {
+            assert_eq!(state.is_connected(), connected);
+            assert_eq!(state.to_string(), shown);
+        }
+    }
+}

@@ -62,3 +62,25 @@ impl EnsembleProvider for FixedEnsembleProvider {
         self.connection_string.lock().clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_the_connect_string() {
+        let ours = FixedEnsembleProvider::new("a:1");
+        let theirs = ours.clone();
+        assert_eq!(theirs.connection_string(), "a:1");
+        ours.set_connection_string(String::from("b:2"));
+        assert_eq!(theirs.connection_string(), "b:2");
+    }
+
+    #[test]
+    fn start_and_close_do_nothing_to_a_fixed_one() {
+        let provider = FixedEnsembleProvider::new("a:1");
+        assert!(provider.start().is_ok());
+        provider.close();
+        assert_eq!(provider.connection_string(), "a:1");
+    }
+}

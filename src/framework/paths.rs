@@ -197,3 +197,196 @@ fn without_prefix<'a>(path: &'a str, prefix: &str) -> &'a str {
         _ => path,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn valid_paths_pass() {
+        for path in [
+            "/",
+            "/a",
+            "/a/b/c",
+            "/.a",
+            "/a.",
+            "/..a",
+            "/...",
+            "/a b",
+            "/\u{20}",
+            "/~",
+            "/\u{a0}",
+            "/b\u{fc}cher",
+            "/\u{4e2d}",
+            "/\u{d7ff}",
+            "/\u{f900}",
+            "/\u{ffef}",
+        ] {
+            assert!(validate_path(path).is_ok(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_paths_name_the_rule_they_break() {
+        for (path, part_of_rule) in [
+            ("", "not empty"),
+            ("a", "starts with '/'"),
+            ("a/b", "starts with '/'"),
+            (" /a", "starts with '/'"),
+            ("/a/", "end with '/'"),
+            ("//", "end with '/'"),
+            ("//a", "empty"),
+            ("/a//b", "empty"),
+            ("/.", "\".\""),
+            ("/..", "\"..\""),
+            ("/a/./b", "\".\""),
+            ("/a/../b", "\"..\""),
+            ("/a/..", "\"..\""),
+            ("/a\0b", "at byte 2"),
+            ("/\u{1}", "not allowed"),
+            ("/\u{1f}", "not allowed"),
+            ("/\n", "not allowed"),
+            ("/\u{7f}", "not allowed"),
+            ("/\u{9f}", "not allowed"),
+            ("/\u{e000}", "not allowed"),
+            ("/\u{f8ff}", "not allowed"),
+            ("/\u{fff0}", "not allowed"),
+            ("/\u{ffff}", "not allowed"),
+            ("/\u{10000}", "not allowed"),
+            ("/a/\u{1f512}", "at byte 3"),
+        ] {
+            match validate_path(path) {
+                Err(Error::InvalidPath { path: named, rule }) => {
+                    assert_eq!(named, path);
+                    assert!(rule.contains(part_of_rule), "{path:?} breaks {rule:?}, not {part_of_rule:?}");
+                }
+                other => unreachable!("{path:?} gave {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn join_puts_one_slash_between() {
+        for (parent, child, joined) in [
+            ("/", "a", "/a"),
+            ("/a", "b", "/a/b"),
+            ("/a", "/b", "/a/b"),
+            ("/a/", "b", "/a/b"),
+            ("/", "/a/b", "/a/b"),
+            ("", "a", "/a"),
+            ("/a", "", "/a"),
+            ("/", "", "/"),
+            ("/", "/", "/"),
+        ] {
+            assert_eq!(join(parent, child), joined, "{parent:?} and {child:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_comes_apart() {
+        for (path, parent, name, above) in [
+            ("/", None, "", vec![]),
+            ("/a", Some("/"), "a", vec![]),
+            ("/a/b", Some("/a"), "b", vec!["/a"]),
+            ("/a/b/\u{fc}", Some("/a/b"), "\u{fc}", vec!["/a", "/a/b"]),
+        ] {
+            assert_eq!(parent_of(path), parent, "{path}");
+            assert_eq!(name_of(path), name, "{path}");
+            assert_eq!(ancestors(path).collect::<Vec<_>>(), above, "{path}");
+            let server_path = ServerPath::from_server(path);
+            assert_eq!(server_path.parent().map(ServerPath::into_string).as_deref(), parent, "{path}");
+            assert_eq!(server_path.name(), name, "{path}");
+            assert_eq!(server_path.ancestors().map(ServerPath::into_string).collect::<Vec<_>>(), above, "{path}");
+        }
+        assert_eq!(ServerPath::from_server("/").join("a").join("b").to_string(), "/a/b");
+    }
+
+    #[test]
+    fn a_prefix_goes_on_and_comes_off() {
+        for (chroot, namespace, client, server, acl) in [
+            ("", "", "/", "/", "/"),
+            ("", "", "/a", "/a", "/a"),
+            ("/", "", "/a", "/a", "/a"),
+            ("/app", "", "/", "/app", "/"),
+            ("/app", "", "/a/b", "/app/a/b", "/a/b"),
+            ("", "shop", "/", "/shop", "/shop"),
+            ("", "shop", "/a", "/shop/a", "/shop/a"),
+            ("/app", "shop", "/", "/app/shop", "/shop"),
+            ("/app", "shop", "/a", "/app/shop/a", "/shop/a"),
+            ("/x/y", "z/w", "/a", "/x/y/z/w/a", "/z/w/a"),
+            ("/app", "app", "/app", "/app/app/app", "/app/app"),
+        ] {
+            let prefix = Prefix::new(chroot, namespace).unwrap();
+            let at_server = prefix.to_server(client).unwrap();
+            assert_eq!(at_server.as_str(), server, "{prefix:?}");
+            assert_eq!(prefix.to_client(server), client, "{prefix:?}");
+            assert_eq!(prefix.acl_path(&at_server), acl, "{prefix:?}");
+            assert_eq!((prefix.chroot(), prefix.namespace()), (chroot.trim_end_matches('/'), namespace));
+        }
+    }
+
+    #[test]
+    fn foreign_paths_stay_as_they_are() {
+        let prefix = Prefix::new("/app", "shop").unwrap();
+        for foreign in ["/", "/app", "/app/shopping", "/app/shopping/a", "/apple/shop/a", "/shop/a"] {
+            assert_eq!(prefix.to_client(foreign), foreign);
+        }
+        assert_eq!(prefix.acl_path(&ServerPath::from_server("/apple/a")), "/apple/a");
+    }
+
+    #[test]
+    fn a_bad_part_of_the_prefix_is_named() {
+        for chroot in ["app", "/app/", "//", "/../a"] {
+            assert!(matches!(Prefix::new(chroot, ""), Err(Error::InvalidPath { path, .. }) if path == chroot));
+        }
+        for namespace in ["/shop", "shop/", "a//b", "..", "a\0", "/"] {
+            let refused = Prefix::new("/app", namespace);
+            assert!(
+                matches!(&refused, Err(Error::InvalidArgument { name: "namespace", value, .. }) if value == namespace),
+                "{refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_invalid_path_is_refused_in_the_callers_words() {
+        let refused = Prefix::new("/app", "shop").unwrap().to_server("a");
+        assert!(matches!(refused, Err(Error::InvalidPath { path, .. }) if path == "a"));
+    }
+
+    fn names() -> impl Strategy<Value = String> {
+        "[a-c]{1,2}(/[a-c]{1,2}){0,3}"
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in any::<String>()) {
+            let _ = validate_path(&text);
+            let _ = Prefix::new(&text, &text);
+            let _ = (parent_of(&text), name_of(&text), ancestors(&text).count(), join(&text, &text));
+        }
+
+        #[test]
+        fn a_path_to_the_server_and_back_is_the_same(chroot in names(), namespace in names(), path in names()) {
+            for (chroot, namespace) in [("", ""), (chroot.as_str(), ""), ("", namespace.as_str()), (&chroot, &namespace)] {
+                let chroot = if chroot.is_empty() { String::new() } else { format!("/{chroot}") };
+                let prefix = Prefix::new(&chroot, namespace).unwrap();
+                let path = format!("/{path}");
+                let server = prefix.to_server(&path).unwrap();
+                prop_assert!(validate_path(server.as_str()).is_ok());
+                prop_assert_eq!(prefix.to_client(server.as_str()), path.clone());
+                prop_assert_eq!(join(&chroot, &prefix.acl_path(&server)), server.as_str());
+            }
+        }
+
+        #[test]
+        fn parent_and_name_join_to_the_path(path in names()) {
+            let path = format!("/{path}");
+            prop_assert_eq!(join(parent_of(&path).unwrap(), name_of(&path)), path.clone());
+            prop_assert_eq!(ancestors(&path).last(), parent_of(&path).filter(|parent| *parent != "/"));
+        }
+    }
+}

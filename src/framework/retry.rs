@@ -260,3 +260,6 @@ impl<P: RetryPolicy> RetryPolicy for SessionFailedRetryPolicy<P> {
         error.reaction() != Reaction::Retry { session_gone: true } && self.delegate.allows_error(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

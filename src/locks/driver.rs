@@ -318,33 +318,38 @@ pub(crate) fn sequence_for(name: &str, lock_name: &str) -> Option<i64> {
 }
 
 fn split_sequence<'a>(name: &'a str, lock_name: &str) -> Option<(&'a str, i64)> {
-    // The longest number has a sign and 10 digits; a number is never shorter than 10 characters.
-    let [long, short] = [11, 10].map(|width| {
-        let (prefix, number) = name.split_at_checked(name.len().checked_sub(width)?)?;
-        Some((prefix, printed_number(number)?))
-    });
     let after_own_name = |split: &(&str, i64)| !lock_name.is_empty() && split.0.ends_with(lock_name);
+    let short = split_number(name, 10);
+    // Nearly every name is done here: without a dash in front, nothing can be a sign.
+    if let Some(split) = short.filter(|split| after_own_name(split) || (split.1 >= 0 && !split.0.ends_with('-'))) {
+        return Some(split);
+    }
+    let long = split_number(name, 11);
     let plausible = |&(prefix, sequence): &(&str, i64)| {
         sequence >= 0 || prefix.is_empty() || prefix.ends_with('-') || prefix.ends_with("__")
     };
-    [short.filter(after_own_name), long.filter(after_own_name), long.filter(plausible), short.filter(plausible)]
-        .into_iter()
-        .flatten()
-        .next()
+    long.filter(after_own_name).or(long.filter(plausible)).or(short.filter(plausible))
+}
+
+fn split_number(name: &str, width: usize) -> Option<(&str, i64)> {
+    let (prefix, number) = name.split_at_checked(name.len().checked_sub(width)?)?;
+    Some((prefix, printed_number(number)?))
 }
 
 /// Reads a 32-bit number as Java's `%010d` prints it: padded with zeros to 10 characters, the sign included.
 fn printed_number(text: &str) -> Option<i64> {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let number: i64 = text.parse().ok()?;
-    let is_printed_so = match (text.len(), number) {
-        (10, 0) => digits.len() == 10,
-        (10, _) => true,
-        (11, _) => number <= -1_000_000_000,
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+    let magnitude = digits
+        .bytes()
+        .try_fold(0_i64, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0')))?;
+    let is_printed_so = match (sign, digits.len()) {
+        (1, 10) => true,
+        (-1, 9) => magnitude > 0,
+        (-1, 10) => magnitude >= 1_000_000_000,
         _ => false,
     };
-    (is_printed_so && i32::try_from(number).is_ok()).then_some(number)
+    is_printed_so.then(|| i32::try_from(sign * magnitude).ok()).flatten().map(i64::from)
 }
+
+#[cfg(test)]
+mod tests;
