@@ -137,6 +137,15 @@ pub trait LockInternalsDriver: Send + Sync + 'static {
     /// What stands in the node's name between the protection prefix and the sequence number.
     fn lock_name(&self) -> &str;
 
+    /// Whether a contender that watched the holder has the lock as soon as the holder's node is deleted, without
+    /// another look at the directory. Asked only where one contender holds the lock at a time. Defaults to `false`.
+    ///
+    /// True where nobody can ever get in front of a contender. Not true of read/write locks: a downgrade creates a read
+    /// node with the writer's own number, in front of waiting writers.
+    fn successor_follows_holder(&self) -> bool {
+        false
+    }
+
     /// The kind of node, which has to be a sequential one; defaults to [`CreateMode::EphemeralSequential`].
     fn create_mode(&self) -> CreateMode {
         CreateMode::EphemeralSequential
@@ -178,6 +187,10 @@ impl LockInternalsSorter for StandardLockInternalsDriver {}
 impl LockInternalsDriver for StandardLockInternalsDriver {
     fn decide(&self, children: &[String], own: &str, max_leases: usize) -> Decision {
         decide_exclusive(children, own, max_leases, &self.lock_name)
+    }
+
+    fn successor_follows_holder(&self) -> bool {
+        true
     }
 
     fn lock_name(&self) -> &str {

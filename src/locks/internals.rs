@@ -1,0 +1,297 @@
+//! The one way in which all locks wait: create, decide, watch the predecessor, decide again.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    driver::{
+        LockInternalsDriver, LockInternalsSorter, is_exhausted, sequence_for, sorted_children, sorted_contenders,
+    },
+    wait::{Queued, Turn},
+};
+use crate::{
+    CuratorFramework, Error, ErrorCode, LostReason, Result,
+    framework::{Call, Claim, Creation, HeldNode, Job, ServerPath},
+    proto::{Request, Response},
+    session::{Reply, SessionError, Stop, Submission, submit_one},
+};
+
+/// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
+/// all leaves nothing in doubt and the caller's own znode is gone when the call returns.
+const GRACE: Duration = Duration::from_millis(40);
+
+/// How one attempt to get a lock waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience<'a> {
+    /// The end of the wait for others.
+    pub(crate) stop: Stop<'a>,
+    /// Do not wait for others at all, and do not write if the lock is taken.
+    pub(crate) only_try: bool,
+}
+
+impl<'a> Patience<'a> {
+    /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
+    fn io(&self, connection_timeout: Duration) -> Stop<'a> {
+        let deadline = if self.only_try {
+            Instant::now().checked_add(connection_timeout)
+        } else {
+            self.stop.deadline.map(|deadline| deadline + GRACE)
+        };
+        Stop { deadline, cancel: self.stop.cancel }
+    }
+}
+
+/// What the recipes share: a directory, whose children queue in the order that a driver decides. Java:
+/// `LockInternals`.
+pub struct LockInternals {
+    client: CuratorFramework,
+    driver: Arc<dyn LockInternalsDriver>,
+    base_path: String,
+    directory: ServerPath,
+    max_leases: AtomicUsize,
+}
+
+impl fmt::Debug for LockInternals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockInternals").field("base_path", &self.base_path).finish_non_exhaustive()
+    }
+}
+
+impl LockInternals {
+    pub(crate) fn new(
+        client: &CuratorFramework,
+        base_path: &str,
+        driver: Arc<dyn LockInternalsDriver>,
+        max_leases: usize,
+    ) -> Result<LockInternals> {
+        let directory = client.prefix.to_server(base_path)?;
+        if base_path == "/" {
+            let rule = "a lock needs a directory of its own, for instance /locks/name".into();
+            return Err(Error::InvalidPath { path: base_path.into(), rule });
+        }
+        let max_leases = AtomicUsize::new(max_leases);
+        Ok(LockInternals { client: client.clone(), driver, base_path: base_path.into(), directory, max_leases })
+    }
+
+    pub(crate) fn base_path(&self) -> &str {
+        &self.base_path
+    }
+
+    pub(crate) fn client(&self) -> &CuratorFramework {
+        &self.client
+    }
+
+    pub(crate) fn driver(&self) -> &dyn LockInternalsDriver {
+        &*self.driver
+    }
+
+    pub(crate) fn max_leases(&self) -> usize {
+        self.max_leases.load(Ordering::Relaxed)
+    }
+
+    /// The path of a held znode as the caller sees it.
+    pub(crate) fn client_path(&self, held: &HeldNode) -> String {
+        self.client.prefix.to_client(held.path().as_str())
+    }
+
+    /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.
+    ///
+    /// Servers remove it by themselves if it is a container, which it is unless the client was built with
+    /// [`dont_use_container_parents`](crate::framework::Builder::dont_use_container_parents).
+    ///
+    /// # Errors
+    /// As every operation on a znode; not for a directory that is in use or gone.
+    pub fn clean(&self) -> Result<()> {
+        match self.client.delete().for_path(&self.base_path) {
+            Err(Error::Server { code: ErrorCode::NotEmpty | ErrorCode::NoNode | ErrorCode::BadVersion, .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The contenders' paths in the order of the queue, the holder first; empty if there is no such directory. Java:
+    /// `LockInternals.getParticipantNodes`.
+    ///
+    /// # Errors
+    /// As every operation on a znode.
+    pub fn participant_nodes(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
+        let children = children_of(client, base_path)?;
+        Ok(sorted_contenders(&children).into_iter().map(|name| format!("{base_path}/{name}")).collect())
+    }
+
+    /// The names of all children in the order of a sorter. Java: `LockInternals.getSortedChildren`.
+    ///
+    /// # Errors
+    /// As every operation on a znode.
+    pub fn sorted_children(
+        client: &CuratorFramework,
+        base_path: &str,
+        lock_name: &str,
+        sorter: &dyn LockInternalsSorter,
+    ) -> Result<Vec<String>> {
+        let children = children_of(client, base_path)?;
+        Ok(sorted_children(&children, lock_name, sorter).into_iter().map(str::to_owned).collect())
+    }
+
+    /// Queues and waits for the turn. `None`: the time was up first, and nothing is left in the queue.
+    pub(crate) fn attempt_lock(&self, data: &[u8], patience: Patience<'_>) -> Result<Option<Arc<HeldNode>>> {
+        let io = patience.io(self.client.core.config.connection_timeout);
+        if patience.only_try && self.is_taken(io)? {
+            return Ok(None);
+        }
+        let mut retries = 0;
+        loop {
+            let call = self.client.call("acquire", &self.base_path, io);
+            let created = self.creation(data).run(&call)?;
+            let queued = Queued::new(self, &call, patience, created)?;
+            self.check_number(queued.name())?;
+            match queued.wait()? {
+                Turn::Granted(held) => return Ok(Some(held)),
+                Turn::TimeIsUp => return Ok(None),
+                // The lock is free to be asked for again, in the session that follows.
+                Turn::SessionEnded => self.client.core.check_open()?,
+                Turn::NodeGone => {
+                    let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.base_path.clone());
+                    let call = self.client.call("acquire", &self.base_path, io);
+                    call.allow_retry(&mut retries, Error::Server { code, operation, path })?;
+                }
+            }
+        }
+    }
+
+    fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
+        Creation {
+            client: &self.client,
+            parent: self.directory.clone(),
+            name: self.driver.lock_name(),
+            data,
+            mode: self.driver.create_mode(),
+            acl: None,
+            make_parents: true,
+            list: true,
+        }
+    }
+
+    /// Whether a contender that came now would have to wait: one read, no write.
+    fn is_taken(&self, io: Stop<'_>) -> Result<bool> {
+        let call = self.client.call("acquire", &self.base_path, io);
+        match call.retry(|session| call.ask(session, self.list_request())) {
+            Ok(Response::Children { mut names, .. }) => {
+                let newcomer = format!("{}{:010}", self.driver.lock_name(), i32::MAX);
+                names.push(newcomer.clone());
+                Ok(self.driver.decide(&names, &newcomer, self.max_leases()) != super::Decision::Granted)
+            }
+            Ok(other) => Err(call.unexpected(&other)),
+            Err(error) if error.is_no_node() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn list_request(&self) -> Request {
+        Request::GetChildren { path: self.directory.as_str().to_owned(), watch: false, with_stat: false }
+    }
+
+    pub(crate) fn child(&self, name: &str) -> ServerPath {
+        self.directory.join(name)
+    }
+
+    fn check_number(&self, name: &str) -> Result<()> {
+        match sequence_for(name, self.driver.lock_name()) {
+            Some(number) if is_exhausted(number) => {
+                Err(Error::SequenceExhausted { path: self.base_path.clone(), number })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a znode out of the queue that did not get the lock: at once if the server answers in time, else in the
+    /// background.
+    pub(crate) fn withdraw(&self, claim: Claim) {
+        let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { return };
+        let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
+        match call.reply(submit_one(claim.session(), request)) {
+            Ok(_) => claim.keep(),
+            Err(error) if error.is_no_node() => claim.keep(),
+            // Dropping the claim hands the znode to the background.
+            Err(error) => log::debug!("{}: to be deleted in the background: {error}", self.base_path),
+        }
+    }
+
+    /// Gives a lock back. An error that [is retryable](Error::is_retryable) leaves the znode to the background; the job
+    /// is handed out then.
+    pub(crate) fn release(&self, held: &HeldNode) -> (Result<()>, Option<Job>) {
+        held.released();
+        self.client.core.held.remove(held);
+        if let Some(reason) = held.lost() {
+            return (Err(self.lost(reason)), None);
+        }
+        let stop = Stop::at(Instant::now() + held.session().timeout());
+        let call = self.client.call("release", &self.base_path, stop);
+        let mut retries = 0;
+        let mut sent_before = false;
+        loop {
+            let error = match self.delete(&call, held) {
+                Ok(()) => return (Ok(()), None),
+                Err(error) => error,
+            };
+            if error.is_no_node() {
+                // After a lost reply this is the answer to it.
+                let result = if sent_before { Ok(()) } else { Err(self.lost(LostReason::NodeDeleted)) };
+                return (result, None);
+            }
+            if held.session().is_ended() {
+                return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
+            }
+            if !error.is_retryable() {
+                return (Err(error), None);
+            }
+            sent_before = true;
+            if let Err(error) = call.allow_retry(&mut retries, error) {
+                return (Err(error), Some(Job::delete(held.path().clone(), Some(held.session()))));
+            }
+        }
+    }
+
+    fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
+        let session = call.session()?;
+        if !Arc::ptr_eq(&session, held.session()) {
+            return Err(call.error(SessionError::Expired));
+        }
+        let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
+        call.ask(&session, request).map(drop)
+    }
+
+    /// Gives a lock back without waiting: what the server does not confirm is left to the background.
+    pub(crate) fn release_in_background(&self, held: &HeldNode) {
+        held.released();
+        self.client.core.held.remove(held);
+        if held.lost().is_some() {
+            return;
+        }
+        let (core, session, path) = (self.client.core.clone(), held.session().clone(), held.path().clone());
+        let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
+            Err(SessionError::Server(ErrorCode::NoNode)) => {}
+            Err(_) => core.clean_up(Job::delete(path, Some(&session))),
+        });
+        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
+    }
+
+    pub(crate) fn lost(&self, reason: LostReason) -> Error {
+        Error::LockLost { path: self.base_path.clone(), reason }
+    }
+}
+
+fn children_of(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
+    match client.get_children().for_path(base_path) {
+        Err(error) if error.is_no_node() => Ok(Vec::new()),
+        result => result,
+    }
+}

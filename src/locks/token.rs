@@ -1,0 +1,39 @@
+//! The number that storage checks.
+
+use std::fmt;
+
+/// A number that grows with every grant of one lock, over all processes.
+///
+/// Hand it to whatever the lock protects, and have that refuse a smaller number than it has seen before: then a holder
+/// that was paused for too long does no harm. It is the transaction id in which the lock's znode was created (czxid),
+/// so it keeps growing when the lock's directory was removed and made anew, which restarts the sequence numbers.
+///
+/// ```no_run
+/// # use curator_locks::{FencingToken, InterProcessMutex};
+/// # fn write_to_storage(_: FencingToken) {}
+/// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+/// let held = mutex.lock()?;
+/// write_to_storage(held.fencing_token());
+/// held.release()
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(i64);
+
+impl FencingToken {
+    pub(crate) fn new(czxid: i64) -> Self {
+        FencingToken(czxid)
+    }
+
+    /// The number as such.
+    #[must_use]
+    pub fn value(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

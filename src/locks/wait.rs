@@ -1,0 +1,423 @@
+//! One contender in the queue, from its first listing to the grant or the end of its time.
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
+
+use super::{
+    driver::Decision,
+    internals::{LockInternals, Patience},
+};
+use crate::{
+    Error, Result,
+    framework::{Call, Claim, Created, HeldNode, Listing},
+    proto::{EventType, Request, Response, Stat},
+    session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
+};
+
+/// How the wait in the queue ended.
+pub(crate) enum Turn {
+    /// With the lock.
+    Granted(Arc<HeldNode>),
+    /// The time was up; the znode is gone.
+    TimeIsUp,
+    /// Somebody deleted the own znode.
+    NodeGone,
+    /// The session ended, and with it the own znode.
+    SessionEnded,
+}
+
+/// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
+enum Wake {
+    Predecessor(WatchEvent),
+    Own(WatchEvent),
+}
+
+/// A watched predecessor.
+struct Predecessor {
+    name: String,
+    /// It was the first of the queue when it was found, so it held the lock.
+    held_the_lock: bool,
+    /// The connection of the listing in which it was found.
+    connection: u64,
+    #[allow(dead_code, reason = "dropping it gives the watch up")]
+    watch: Watch,
+}
+
+/// The watch on the own znode: it wakes the waiter, and later serves the holder.
+struct OwnWatch {
+    watch: Watch,
+    target: Arc<Mutex<Target>>,
+}
+
+enum Target {
+    Waiter(Sender<Wake>),
+    /// The event came while the waiter was being granted.
+    Deleted,
+    Holder(Weak<HeldNode>),
+}
+
+/// What to do after a wake-up.
+enum Next {
+    /// Read the queue again.
+    Look,
+    /// The predecessor is gone, it held the lock, and nobody can have come in between.
+    Grant,
+    End(Turn),
+}
+
+/// What is known about the own znode after asking.
+enum Verified {
+    /// It was there, over this connection.
+    Over(u64),
+    Unclear,
+    End(Turn),
+}
+
+/// A contender whose znode stands in the queue.
+pub(crate) struct Queued<'a> {
+    lock: &'a LockInternals,
+    call: &'a Call<'a>,
+    patience: Patience<'a>,
+    session: Arc<dyn Session>,
+    /// Dropping it deletes the znode in the background, on every way out.
+    claim: Claim,
+    name: String,
+    stat: Stat,
+    listing: Option<Listing>,
+    wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
+    predecessor: Option<Predecessor>,
+    own: Option<OwnWatch>,
+}
+
+impl<'a> Queued<'a> {
+    pub(crate) fn new(
+        lock: &'a LockInternals,
+        call: &'a Call<'a>,
+        patience: Patience<'a>,
+        created: Created,
+    ) -> Result<Queued<'a>> {
+        let Created { stat, claim, listing } = created;
+        let name = claim.path().map(|path| path.name().to_owned()).ok_or_else(|| call.connection_loss())?;
+        let session = claim.session().clone();
+        Ok(Queued {
+            lock,
+            call,
+            patience,
+            session,
+            claim,
+            name,
+            stat,
+            listing,
+            wakes: None,
+            predecessor: None,
+            own: None,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for the turn. Every way out but the grant takes the znode out of the queue.
+    pub(crate) fn wait(mut self) -> Result<Turn> {
+        match self.turn() {
+            Ok(Turn::Granted(held)) => {
+                self.claim.keep();
+                Ok(Turn::Granted(held))
+            }
+            Ok(turn) => {
+                self.leave();
+                Ok(turn)
+            }
+            Err(error) => {
+                self.leave();
+                Err(error)
+            }
+        }
+    }
+
+    fn leave(self) {
+        // First the watch on the predecessor: after the delete the server may be asked for nothing more.
+        drop(self.predecessor);
+        self.lock.withdraw(self.claim);
+        // The delete has used up the watch on the own znode.
+        drop(self.own);
+    }
+
+    fn turn(&mut self) -> Result<Turn> {
+        loop {
+            let listing = match self.listing.take() {
+                Some(listing) => listing,
+                None => match self.list()? {
+                    Ok(listing) => listing,
+                    Err(turn) => return Ok(turn),
+                },
+            };
+            let next = match self.lock.driver().decide(&listing.children, &self.name, self.lock.max_leases()) {
+                Decision::Granted => Next::Grant,
+                Decision::Missing => Next::End(Turn::NodeGone),
+                Decision::Wait { .. } if self.patience.only_try => Next::End(Turn::TimeIsUp),
+                Decision::Wait { watch, first } => match self.watch(watch, first, listing.connection)? {
+                    Some(next) => next,
+                    None => self.sleep()?,
+                },
+            };
+            match next {
+                Next::Look => {}
+                Next::End(turn) => return Ok(turn),
+                Next::Grant => {
+                    if let Some(turn) = self.grant(listing.connection)? {
+                        return Ok(turn);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the queue.
+    fn list(&self) -> Result<Result<Listing, Turn>> {
+        loop {
+            let connection = self.session.connection();
+            let reply = submit(&self.session, vec![(self.lock.list_request(), None)]).into_iter().next();
+            let reply = reply.map_or_else(|| Err(self.call.connection_loss()), |(pending, _)| self.call.reply(pending));
+            match reply {
+                Ok(Response::Children { names, .. }) => return Ok(Ok(Listing { children: names, connection })),
+                Ok(other) => return Err(self.call.unexpected(&other)),
+                Err(error) if error.is_no_node() => return Ok(Err(Turn::NodeGone)),
+                Err(error) => {
+                    if let Some(turn) = self.outlast(error)? {
+                        return Ok(Err(turn));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A request failed. While the session may live, its znode keeps its place, so the waiter waits for the next
+    /// connection: `None` when it is there.
+    fn outlast(&self, error: Error) -> Result<Option<Turn>> {
+        if matches!(error, Error::Cancelled { .. }) {
+            return Err(error);
+        }
+        if self.session.is_ended() {
+            return Ok(Some(Turn::SessionEnded));
+        }
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        match self.lock.client().core.connected_session(self.patience.stop)? {
+            Ok(session) if Arc::ptr_eq(&session, &self.session) => Ok(None),
+            Ok(_) => Ok(Some(Turn::SessionEnded)),
+            Err(WaitEnd::Deadline) => Ok(Some(Turn::TimeIsUp)),
+            Err(WaitEnd::Cancelled) => Err(self.call.cancelled()),
+        }
+    }
+
+    /// Sets the watches, on the predecessor and once on the own znode, in one write. `None`: they are in place.
+    ///
+    /// getData leaves no watch on a znode that is gone, which `exists` would (CURATOR-107).
+    fn watch(&mut self, name: String, first: bool, connection: u64) -> Result<Option<Next>> {
+        if let Some(predecessor) = &mut self.predecessor
+            && predecessor.name == name
+        {
+            // The watch is still in place, over a reconnect too.
+            predecessor.held_the_lock |= first;
+            predecessor.connection = connection;
+            return Ok(None);
+        }
+        self.predecessor = None;
+        let (sender, _) = self.wakes.get_or_insert_with(unbounded);
+        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(sender.clone()))];
+        let target = Arc::new(Mutex::new(Target::Waiter(sender.clone())));
+        if self.own.is_none() {
+            requests.push((self.lock.child(&self.name).into_string(), own_watcher(target.clone())));
+        }
+        let requests =
+            requests.into_iter().map(|(path, watcher)| (Request::GetData { path, watch: true }, Some(watcher)));
+        let mut replies = submit(&self.session, requests.collect()).into_iter();
+        let (predecessor, own) = (replies.next(), replies.next());
+        let predecessor = predecessor.map(|(pending, watch)| (self.call.reply(pending), watch));
+        let own = own.map(|(pending, watch)| (self.call.reply(pending), watch));
+        match own {
+            Some((Ok(_), Some(watch))) => self.own = Some(OwnWatch { watch, target }),
+            Some((Err(error), _)) if error.is_no_node() => return Ok(Some(Next::End(Turn::NodeGone))),
+            Some((Err(error), _)) => return self.look_after(error),
+            _ => {}
+        }
+        match predecessor {
+            Some((Ok(_), Some(watch))) => {
+                self.predecessor = Some(Predecessor { name, held_the_lock: first, connection, watch });
+                Ok(None)
+            }
+            Some((Err(error), _)) if error.is_no_node() => Ok(Some(Next::Look)),
+            Some((Err(error), _)) => self.look_after(error),
+            _ => Err(self.call.connection_loss()),
+        }
+    }
+
+    fn look_after(&self, error: Error) -> Result<Option<Next>> {
+        Ok(Some(self.outlast(error)?.map_or(Next::Look, Next::End)))
+    }
+
+    /// Sleeps until something happens.
+    ///
+    /// No wake-up can be lost: the channel exists before the watches are sent for, whatever fires stays in it, and a
+    /// change from before the watch shows in the reply that sets it. The re-check turns what nobody thought of into a
+    /// delay.
+    fn sleep(&mut self) -> Result<Next> {
+        let Some((_, wakes)) = &self.wakes else { return Ok(Next::Look) };
+        let wakes = wakes.clone();
+        loop {
+            let recheck = self.lock.client().core.config.recheck_interval.map(spread).map(|wait| Instant::now() + wait);
+            let stop = self.patience.stop;
+            let bound = recheck.map_or(stop, |at| stop.by(at));
+            let next = match bound.recv(&wakes) {
+                Ok(wake) => self.woken(&wake),
+                Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
+                    Some(WaitEnd::Cancelled) => return Err(self.call.cancelled()),
+                    Some(WaitEnd::Deadline) => return Ok(Next::End(Turn::TimeIsUp)),
+                    None => Some(Next::Look),
+                },
+            };
+            if let Some(next) = next {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// What an event calls for; `None`: sleep on.
+    fn woken(&mut self, wake: &Wake) -> Option<Next> {
+        match wake {
+            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
+            Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. }) => Some(Next::End(Turn::NodeGone)),
+            Wake::Own(WatchEvent::Node { .. }) => {
+                // Its data changed, which uses the watch up: set both again.
+                self.own = None;
+                self.predecessor = None;
+                Some(Next::Look)
+            }
+            Wake::Predecessor(WatchEvent::Node { event, connection }) => {
+                let predecessor = self.predecessor.take()?;
+                let grants = *event == EventType::NodeDeleted
+                    && self.lock.driver().successor_follows_holder()
+                    && self.lock.max_leases() == 1
+                    && predecessor.held_the_lock
+                    && predecessor.connection == *connection
+                    && self.session.connection() == *connection
+                    && self.own.is_some();
+                Some(if grants { Next::Grant } else { Next::Look })
+            }
+            // The znode keeps its place while the session may live.
+            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(WatchEvent::Disconnected) => None,
+            // Events after a reconnect come in the order of paths, not of time: read again.
+            Wake::Own(WatchEvent::Reconnected { .. }) => None,
+            Wake::Predecessor(WatchEvent::Reconnected { .. }) => Some(Next::Look),
+        }
+    }
+
+    /// The turn has come: makes sure that the znode is still there and its session alive. `None`: look again.
+    fn grant(&mut self, connection: u64) -> Result<Option<Turn>> {
+        let mut seen_over = connection;
+        if !self.is_certain(seen_over) {
+            match self.verify()? {
+                Verified::Over(connection) => seen_over = connection,
+                Verified::Unclear => return Ok(None),
+                Verified::End(turn) => return Ok(Some(turn)),
+            }
+        }
+        // The session could have been replaced since (CURATOR-604): a znode of another session is no lock.
+        if self.session.is_ended() {
+            return Ok(Some(Turn::SessionEnded));
+        }
+        let own = self.own.take();
+        let (watch, target) = own.map(|own| (own.watch, own.target)).unzip();
+        let core = &self.lock.client().core;
+        let path = self.lock.child(&self.name);
+        let held = core.held.add(path, self.session.clone(), self.stat.czxid, seen_over, watch);
+        if let Some(target) = target {
+            let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
+            if matches!(before, Target::Deleted) || self.was_deleted() {
+                core.held.remove(&held);
+                return Ok(Some(Turn::NodeGone));
+            }
+        }
+        Ok(Some(Turn::Granted(held)))
+    }
+
+    /// Whether an event of the own znode's end waits in the channel.
+    fn was_deleted(&self) -> bool {
+        let Some((_, wakes)) = &self.wakes else { return false };
+        wakes.try_iter().any(|wake| {
+            matches!(wake, Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended))
+        })
+    }
+
+    /// Whether the grant needs no question: the queue was read over this very connection, and the servers cannot have
+    /// expired the session yet. A process may be paused for long between the event and this line.
+    fn is_certain(&self, connection: u64) -> bool {
+        connection != 0
+            && self.session.connection() == connection
+            && self.session.valid_until().is_some_and(|at| Instant::now() < at)
+    }
+
+    /// Asks whether the own znode exists and belongs to this session.
+    fn verify(&self) -> Result<Verified> {
+        let connection = self.session.connection();
+        let path = self.lock.child(&self.name).into_string();
+        match self.call.ask(&self.session, Request::Exists { path, watch: false }) {
+            Ok(Response::Stat(stat)) if stat.czxid != self.stat.czxid || !self.is_owner(&stat) => {
+                Ok(Verified::End(Turn::NodeGone))
+            }
+            // Asked while there was no connection yet: over which one the answer came is unknown.
+            Ok(Response::Stat(_)) if connection == 0 => Ok(Verified::Unclear),
+            Ok(Response::Stat(_)) => Ok(Verified::Over(connection)),
+            Ok(other) => Err(self.call.unexpected(&other)),
+            Err(error) if error.is_no_node() => Ok(Verified::End(Turn::NodeGone)),
+            Err(error) => Ok(self.outlast(error)?.map_or(Verified::Unclear, Verified::End)),
+        }
+    }
+
+    fn is_owner(&self, stat: &Stat) -> bool {
+        !self.lock.driver().create_mode().is_ephemeral() || stat.ephemeral_owner == self.session.id()
+    }
+}
+
+fn predecessor_watcher(wakes: Sender<Wake>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| {
+        // The waiter may have gone.
+        let _ = wakes.send(Wake::Predecessor(event.clone()));
+    })
+}
+
+fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| {
+        let mut target = target.lock();
+        match &*target {
+            Target::Waiter(wakes) => {
+                // The waiter may have gone.
+                let _ = wakes.send(Wake::Own(event.clone()));
+                if matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. }) {
+                    *target = Target::Deleted;
+                }
+            }
+            Target::Deleted => {}
+            Target::Holder(held) => {
+                let held = held.upgrade();
+                drop(target);
+                if let Some(held) = held {
+                    held.watched(event);
+                }
+            }
+        }
+    })
+}
+
+/// A quarter more or less, so that waiters do not all look at once.
+fn spread(interval: Duration) -> Duration {
+    interval.mul_f64(0.75 + fastrand::f64() / 2.0)
+}
