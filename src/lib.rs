@@ -1,1 +1,6 @@
 //! Curator's lock recipes on ZooKeeper.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "testing")]
+pub mod testing;
