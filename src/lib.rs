@@ -4,12 +4,23 @@
 mod cancel;
 mod error;
 pub mod framework;
+pub mod locks;
 pub mod proto;
 pub mod session;
+#[cfg(feature = "testing")]
+pub mod testing;
+
 pub use cancel::CancelToken;
 pub use error::{Error, ErrorCode, LostReason, Result};
-pub use framework::*;
-pub use proto::{Acl, CreateMode, Stat};
-
-pub mod locks;
-pub use locks::*;
+pub use framework::{
+    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectString, ConnectionState, CreatorAllAclProvider,
+    CuratorFramework, CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider,
+    ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime,
+    RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+};
+pub use locks::{
+    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, LockGuard, LockInternals,
+    LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
+    WriteLockDriver,
+};
+pub use proto::{Acl, CreateMode, Stat, perms};

@@ -1,0 +1,215 @@
+//! How a server is configured, and the files and the command that follow from it.
+
+use std::{
+    ffi::OsString,
+    fmt::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::{TestingError, TestingServer, install::Installation};
+
+/// Configures a [`TestingServer`]. What is set twice takes the later value.
+#[derive(Debug, Clone)]
+pub struct TestingServerBuilder {
+    tick_time: Duration,
+    min_session_timeout: Option<Duration>,
+    max_session_timeout: Option<Duration>,
+    max_client_connections: u32,
+    force_sync: bool,
+    data_directory: Option<PathBuf>,
+    properties: Vec<(String, String)>,
+    system_properties: Vec<(String, String)>,
+    jvm_options: Vec<String>,
+}
+
+impl Default for TestingServerBuilder {
+    fn default() -> TestingServerBuilder {
+        TestingServerBuilder {
+            tick_time: Duration::from_millis(500),
+            min_session_timeout: None,
+            max_session_timeout: None,
+            max_client_connections: 0,
+            force_sync: false,
+            data_directory: None,
+            properties: Vec::new(),
+            system_properties: Vec::new(),
+            jvm_options: Vec::new(),
+        }
+    }
+}
+
+impl TestingServerBuilder {
+    /// The tick: sessions expire at multiples of it, so it is how exact an expiry is. Defaults to 500 ms.
+    #[must_use]
+    pub fn tick_time(mut self, tick: Duration) -> Self {
+        self.tick_time = tick;
+        self
+    }
+
+    /// The shortest session timeout the server grants. Defaults to one tick.
+    #[must_use]
+    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
+        self.min_session_timeout = Some(timeout);
+        self
+    }
+
+    /// The longest session timeout the server grants. Defaults to 60 s, or 20 ticks if that is more.
+    #[must_use]
+    pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
+        self.max_session_timeout = Some(timeout);
+        self
+    }
+
+    /// How often the server looks for empty container znodes to delete. Defaults to ZooKeeper's 60 s.
+    #[must_use]
+    pub fn container_check_interval(self, interval: Duration) -> Self {
+        self.system_property("znode.container.checkIntervalMs", interval.as_millis().to_string())
+    }
+
+    /// How many connections one address may have at a time. Defaults to 0: as many as it likes.
+    #[must_use]
+    pub fn max_client_connections(mut self, connections: u32) -> Self {
+        self.max_client_connections = connections;
+        self
+    }
+
+    /// Whether the server waits for the disk (fsync) before it answers a write. Defaults to no: it is faster, and what
+    /// was answered still survives the death of the process, though not of the machine.
+    #[must_use]
+    pub fn force_sync(mut self, on: bool) -> Self {
+        self.force_sync = on;
+        self
+    }
+
+    /// Where the server keeps its data. It is made if missing, and never removed. Defaults to a temporary directory that
+    /// goes with the server.
+    #[must_use]
+    pub fn data_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_directory = Some(path.into());
+        self
+    }
+
+    /// A line `key=value` in the server's configuration file; overrides what this builder would write there.
+    #[must_use]
+    pub fn property(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.properties.push((key.into(), value.into()));
+        self
+    }
+
+    /// A Java system property: `-Dkey=value`.
+    #[must_use]
+    pub fn system_property(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.system_properties.push((key.into(), value.into()));
+        self
+    }
+
+    /// An option for the JVM, for instance `-Xmx1g`. Defaults are chosen for a quick start and little memory.
+    #[must_use]
+    pub fn jvm_option(mut self, option: impl Into<String>) -> Self {
+        self.jvm_options.push(option.into());
+        self
+    }
+
+    /// Starts the server and waits until it serves.
+    ///
+    /// # Errors
+    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 30 s: then with the end of its
+    /// log.
+    pub fn start(self) -> Result<TestingServer, TestingError> {
+        TestingServer::start_with(self)
+    }
+
+    /// Where the data goes, given the server's own directory.
+    pub(super) fn data_directory_in(&self, directory: &Path) -> PathBuf {
+        self.data_directory.clone().unwrap_or_else(|| directory.join("data"))
+    }
+
+    /// The configuration file's text. The server keeps the last value of a key.
+    pub(super) fn configuration(&self, data_directory: &Path, port: u16) -> String {
+        let tick = self.tick_time;
+        let longest = Duration::from_secs(60).max(tick * 20);
+        let lines = [
+            ("dataDir", data_directory.display().to_string()),
+            ("clientPort", port.to_string()),
+            ("clientPortAddress", "127.0.0.1".into()),
+            ("tickTime", tick.as_millis().to_string()),
+            ("minSessionTimeout", self.min_session_timeout.unwrap_or(tick).as_millis().to_string()),
+            ("maxSessionTimeout", self.max_session_timeout.unwrap_or(longest).as_millis().to_string()),
+            ("maxClientCnxns", self.max_client_connections.to_string()),
+            ("initLimit", "10".into()),
+            ("syncLimit", "5".into()),
+            ("4lw.commands.whitelist", "*".into()),
+            ("admin.enableServer", "false".into()),
+            ("forceSync", if self.force_sync { "yes" } else { "no" }.into()),
+            // In KiB. The default of 64 MiB makes every new log a large file.
+            ("preAllocSize", "4096".into()),
+        ];
+        let defaults = lines.iter().map(|(key, value)| (*key, value.as_str()));
+        let given = self.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let mut text = String::new();
+        for (key, value) in defaults.chain(given) {
+            // Writing to a string cannot fail. A backslash would begin an escape.
+            let _ = writeln!(text, "{key}={}", value.replace('\\', "\\\\"));
+        }
+        text
+    }
+
+    /// The command that runs the server. Of an option given twice, the JVM takes the later.
+    pub(super) fn command(&self, installation: &Installation, configuration: &Path) -> Vec<OsString> {
+        let mut command: Vec<OsString> = vec![installation.java.clone().into()];
+        command.extend(JVM_OPTIONS.map(OsString::from));
+        command.extend(self.system_properties.iter().map(|(key, value)| format!("-D{key}={value}").into()));
+        command.extend(self.jvm_options.iter().map(OsString::from));
+        command.extend(["-cp".into(), installation.class_path.clone()]);
+        command.push("org.apache.zookeeper.server.quorum.QuorumPeerMain".into());
+        command.push(configuration.into());
+        command
+    }
+}
+
+const JVM_OPTIONS: [&str; 9] = [
+    // Small and quick to start; a test server does not live long enough for the second compiler.
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    // Its file of counters would stay behind after kill -9.
+    "-XX:-UsePerfData",
+    // The port is reserved by an IPv4 socket.
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    // Empty containers go all at one check, not spread over a minute.
+    "-Dznode.container.maxPerMinute=1000000",
+    "-Dzookeeper.jmx.log4j.disable=true",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value_of<'a>(configuration: &'a str, key: &str) -> Option<&'a str> {
+        configuration
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .filter(|(k, _)| *k == key)
+            .map(|(_, v)| v)
+            .next_back()
+    }
+
+    #[test]
+    fn session_timeouts_follow_the_tick_unless_set() {
+        let builder = TestingServer::builder().tick_time(Duration::from_secs(4));
+        let text = builder.configuration(Path::new("/data"), 1);
+        assert_eq!(value_of(&text, "minSessionTimeout"), Some("4000"));
+        assert_eq!(value_of(&text, "maxSessionTimeout"), Some("80000"));
+        let text = builder.max_session_timeout(Duration::from_secs(5)).configuration(Path::new("/data"), 1);
+        assert_eq!(value_of(&text, "maxSessionTimeout"), Some("5000"));
+    }
+
+    #[test]
+    fn a_property_overrides_the_default_line() {
+        let text = TestingServer::builder().property("syncLimit", "10").configuration(Path::new("/data"), 1);
+        assert_eq!(value_of(&text, "syncLimit"), Some("10"));
+    }
+}

@@ -1,0 +1,61 @@
+//! What can go wrong while a test sets its stage.
+
+use std::{io, time::Duration};
+
+/// Why a server, a cluster or a proxy did not do what the test asked for.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum TestingError {
+    /// A program or library that must be installed is not.
+    #[error("{what} not found in {searched}: {remedy}")]
+    NotInstalled {
+        /// What is missing.
+        what: &'static str,
+        /// Where it was looked for.
+        searched: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The server ended, or did not serve in time. The message ends with the last lines of its log.
+    #[error("ZooKeeper did not start: {reason}; the end of its log:\n{log_tail}")]
+    StartFailed {
+        /// What was seen instead.
+        reason: String,
+        /// The last lines of its log.
+        log_tail: String,
+    },
+    /// The server is not running, so there is nothing to signal or to ask.
+    #[error("the server on port {port} is not running")]
+    NotRunning {
+        /// Its client port.
+        port: u16,
+    },
+    /// Something awaited did not happen in time.
+    #[error("{what} did not happen within {after:?}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        after: Duration,
+    },
+    /// The server refused, or answered something unexpected.
+    #[error("unexpected answer of the server: {0}")]
+    Refused(String),
+    /// The operating system refused.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl TestingError {
+    /// For `map_err`: names what was tried.
+    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> TestingError {
+        let what = what.into();
+        move |source| TestingError::Io { what, source }
+    }
+}

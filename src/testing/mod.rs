@@ -1,0 +1,27 @@
+//! Real ZooKeeper servers for your own tests: started, stopped, killed and paused at will, and gone afterwards.
+//!
+//! Everything here acts on a client from outside, over the network or through signals, so it tests any client. It needs
+//! a Java runtime and ZooKeeper's jars: those in `ZOOKEEPER_HOME`, else those of Debian's package
+//! (`apt-get install zookeeper`). All traffic stays on 127.0.0.1.
+//!
+//! ```
+//! use curator_locks::testing::TestingServer;
+//!
+//! let server = TestingServer::start()?;
+//! assert!(server.four_letter_word("srvr")?.contains("Mode: standalone"));
+//! server.kill()?;
+//! server.restart()?; // the same port, the same data
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod builder;
+mod error;
+mod four_letter_word;
+mod install;
+mod port;
+mod process;
+mod server;
+
+pub use builder::TestingServerBuilder;
+pub use error::TestingError;
+pub use server::TestingServer;

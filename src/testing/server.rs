@@ -1,0 +1,280 @@
+//! One ZooKeeper server.
+
+use std::{
+    fs, io,
+    net::SocketAddrV4,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use parking_lot::Mutex;
+use tempfile::TempDir;
+
+use super::{
+    TestingError, TestingServerBuilder, four_letter_word, install::Installation, port::ReservedPort,
+    process::ServerProcess,
+};
+
+/// How long a server may take until it serves. It takes about 0.3 s; this is for machines under load.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a server may take to end when asked to.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a server may take to answer a four letter word.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+const LOG_TAIL_LINES: usize = 40;
+
+/// A real ZooKeeper server as a child process, on a free port of 127.0.0.1.
+///
+/// It is gone when this value is dropped, also by a panic; and when the process ends in any other way, be it `exit` or
+/// SIGKILL. Unless the builder names a data directory, its data goes too. Its methods may be called from any thread.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use curator_locks::testing::TestingServer;
+///
+/// let server = TestingServer::builder().tick_time(Duration::from_millis(200)).start()?;
+/// println!("clients connect to {}", server.connect_string());
+/// # Ok::<(), curator_locks::testing::TestingError>(())
+/// ```
+#[derive(Debug)]
+pub struct TestingServer {
+    port: ReservedPort,
+    builder: TestingServerBuilder,
+    installation: Installation,
+    // Above the directory, so that the server is gone before its files are.
+    process: Mutex<Option<ServerProcess>>,
+    directory: TempDir,
+}
+
+impl TestingServer {
+    /// Starts a server with the defaults of [`TestingServerBuilder`], and waits until it serves.
+    ///
+    /// # Errors
+    /// As [`TestingServerBuilder::start`].
+    pub fn start() -> Result<TestingServer, TestingError> {
+        TestingServer::builder().start()
+    }
+
+    /// Configures a server before it is started.
+    #[must_use]
+    pub fn builder() -> TestingServerBuilder {
+        TestingServerBuilder::default()
+    }
+
+    pub(super) fn start_with(builder: TestingServerBuilder) -> Result<TestingServer, TestingError> {
+        let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
+        let server = TestingServer::prepare(builder, port)?;
+        server.launch()?;
+        server.await_serving(Instant::now() + START_TIMEOUT)?;
+        Ok(server)
+    }
+
+    /// Writes the server's files.
+    pub(super) fn prepare(builder: TestingServerBuilder, port: ReservedPort) -> Result<TestingServer, TestingError> {
+        let installation = Installation::find()?;
+        let directory = tempfile::Builder::new()
+            .prefix("zookeeper-")
+            .tempdir()
+            .map_err(TestingError::io("no temporary directory for the server"))?;
+        let data = builder.data_directory_in(directory.path());
+        fs::create_dir_all(&data).map_err(TestingError::io(format!("cannot make {}", data.display())))?;
+        let server = TestingServer { port, builder, installation, process: Mutex::new(None), directory };
+        let text = server.builder.configuration(&data, server.port());
+        fs::write(server.configuration_file(), text).map_err(TestingError::io("cannot write the configuration"))?;
+        Ok(server)
+    }
+
+    /// What clients connect to: `127.0.0.1:port`.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.address().to_string()
+    }
+
+    /// The port for clients. It stays the same, and reserved, for the life of this value.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Ends the server with SIGTERM, or SIGKILL if that is not enough; its data stays. If it does not run, does nothing.
+    ///
+    /// # Errors
+    /// If the process cannot be ended.
+    pub fn stop(&self) -> Result<(), TestingError> {
+        self.end(|process| process.terminate(STOP_TIMEOUT))
+    }
+
+    /// Ends the server with SIGKILL, paused or not; its data stays. If it does not run, does nothing.
+    ///
+    /// # Errors
+    /// If the process cannot be killed.
+    pub fn kill(&self) -> Result<(), TestingError> {
+        self.end(ServerProcess::kill)
+    }
+
+    /// Stops the server if it runs, starts it on the same port and data, and waits until it serves.
+    ///
+    /// # Errors
+    /// If the process cannot be ended, or as [`TestingServerBuilder::start`].
+    pub fn restart(&self) -> Result<(), TestingError> {
+        self.stop()?;
+        self.launch()?;
+        self.await_serving(Instant::now() + START_TIMEOUT)
+    }
+
+    /// Halts the process (SIGSTOP): its connections stay open, and nothing is answered, until [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// If the server is not running.
+    pub fn pause(&self) -> Result<(), TestingError> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets a paused process go on (SIGCONT). If it is not paused, does nothing.
+    ///
+    /// # Errors
+    /// If the server is not running.
+    pub fn resume(&self) -> Result<(), TestingError> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Whether there is a process, paused or not.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.pid().is_some()
+    }
+
+    /// The process id of the server's JVM, if it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        let mut process = self.process.lock();
+        process.as_mut().and_then(|process| matches!(process.is_running(), Ok(true)).then(|| process.pid()))
+    }
+
+    /// What the server has logged so far, over all its starts.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read(self.log_file()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Asks the server one of its four letter words, for instance `mntr`, `cons` or `wchp`. All are allowed.
+    ///
+    /// # Errors
+    /// If the server is not running or does not answer within 5 s.
+    pub fn four_letter_word(&self, word: &str) -> io::Result<String> {
+        four_letter_word::ask(self.address(), word, ANSWER_TIMEOUT)
+    }
+
+    /// A number out of the server's answer to `mntr`, for instance `zk_znode_count`.
+    ///
+    /// # Errors
+    /// As [`four_letter_word`](Self::four_letter_word), and if there is no such number.
+    pub fn metric(&self, name: &str) -> io::Result<u64> {
+        four_letter_word::metric(&self.four_letter_word("mntr")?, name)
+    }
+
+    /// How many packets the server has received since it started, from all clients. Each question counts as one, this
+    /// one included.
+    ///
+    /// # Errors
+    /// As [`metric`](Self::metric).
+    pub fn packets_received(&self) -> io::Result<u64> {
+        self.metric("zk_packets_received")
+    }
+
+    /// How many watches the server keeps, for all clients.
+    ///
+    /// # Errors
+    /// As [`metric`](Self::metric).
+    pub fn watch_count(&self) -> io::Result<u64> {
+        self.metric("zk_watch_count")
+    }
+
+    /// How many znodes there are, with the root and ZooKeeper's own.
+    ///
+    /// # Errors
+    /// As [`metric`](Self::metric).
+    pub fn znode_count(&self) -> io::Result<u64> {
+        self.metric("zk_znode_count")
+    }
+
+    /// How many of the znodes are ephemeral.
+    ///
+    /// # Errors
+    /// As [`metric`](Self::metric).
+    pub fn ephemeral_count(&self) -> io::Result<u64> {
+        self.metric("zk_ephemerals_count")
+    }
+
+    pub(super) fn address(&self) -> SocketAddrV4 {
+        self.port.address()
+    }
+
+    /// Starts the process. The server does not serve yet.
+    pub(super) fn launch(&self) -> Result<(), TestingError> {
+        let command = self.builder.command(&self.installation, &self.configuration_file());
+        let process = ServerProcess::spawn(&command, self.directory.path(), &self.log_file())
+            .map_err(TestingError::io("cannot start the server"))?;
+        *self.process.lock() = Some(process);
+        Ok(())
+    }
+
+    /// Waits until the server serves clients.
+    pub(super) fn await_serving(&self, deadline: Instant) -> Result<(), TestingError> {
+        while !self.is_serving() {
+            if !self.is_running() {
+                return Err(self.start_failed("the process ended"));
+            }
+            if Instant::now() >= deadline {
+                return Err(self.start_failed("it did not serve in time"));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn is_serving(&self) -> bool {
+        // Short, because a question asked while the server starts may stay without an answer.
+        let answer = four_letter_word::ask(self.address(), "srvr", Duration::from_millis(500));
+        answer.is_ok_and(|answer| four_letter_word::is_serving(&answer))
+    }
+
+    fn start_failed(&self, reason: &str) -> TestingError {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines.get(lines.len().saturating_sub(LOG_TAIL_LINES)..).unwrap_or_default();
+        TestingError::StartFailed { reason: reason.into(), log_tail: tail.join("\n") }
+    }
+
+    fn end(&self, how: impl FnOnce(&mut ServerProcess) -> io::Result<()>) -> Result<(), TestingError> {
+        let mut process = self.process.lock();
+        if let Some(running) = process.as_mut() {
+            how(running).map_err(TestingError::io("cannot end the server"))?;
+        }
+        *process = None;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), TestingError> {
+        let mut process = self.process.lock();
+        match process.as_mut().map(|process| process.signal(signal)) {
+            Some(Ok(true)) => Ok(()),
+            Some(Err(error)) => Err(TestingError::io("cannot signal the server")(error)),
+            Some(Ok(false)) | None => Err(TestingError::NotRunning { port: self.port() }),
+        }
+    }
+
+    fn configuration_file(&self) -> PathBuf {
+        self.directory.path().join("zoo.cfg")
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.directory.path().join("server.log")
+    }
+}
