@@ -268,7 +268,7 @@ impl<C, W: Clone> Machine<C, W> {
         self.timeout = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
         self.link = Link::Up { read_only: response.read_only };
         self.connections += 1;
-        self.liveness.connected(self.timeout, sent, now);
+        self.liveness.connected(self.timeout, (!response.read_only).then_some(sent), now);
         self.preamble.clear();
         if !self.is_alive() {
             self.queue_own(&Request::CloseSession, Purpose::Close);
