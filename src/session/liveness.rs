@@ -70,7 +70,8 @@ impl Liveness {
         now >= self.dead_at()
     }
 
-    fn dead_at(&self) -> Instant {
+    /// When it is dead if nothing comes until then.
+    pub(crate) fn dead_at(&self) -> Instant {
         self.last_received + self.timeout * 2 / 3
     }
 

@@ -20,6 +20,9 @@ use crate::proto::{
 /// A `setWatches` frame carries at most this many bytes of paths, well below the server's own frame limit of 1 MiB.
 const SET_WATCHES_CHUNK: usize = 128 * 1024;
 
+/// The handshake has 31 bits for the session timeout, in milliseconds.
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// What the owner of the machine has to do, in this order, after it has let go of the machine.
 pub(crate) enum Action<C, W> {
     /// Hand a reply to whoever waits for it.
@@ -101,7 +104,7 @@ pub(crate) struct Machine<C, W> {
 
 impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn new(config: SessionConfig, now: Instant) -> Self {
-        let timeout = config.session_timeout;
+        let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
         Machine {
             config,
             link: Link::Down,
@@ -141,6 +144,11 @@ impl<C, W: Clone> Machine<C, W> {
             Link::Up { .. } => self.connections,
             Link::Down => 0,
         }
+    }
+
+    /// The number that the next connection will have.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connections + 1
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -246,7 +254,8 @@ impl<C, W: Clone> Machine<C, W> {
             timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
             session_id: self.session_id,
             password: self.password.clone(),
-            read_only: self.config.can_be_read_only,
+            // Only a quorum can close a session.
+            read_only: self.config.can_be_read_only && self.is_alive(),
         }
     }
 
@@ -257,12 +266,15 @@ impl<C, W: Clone> Machine<C, W> {
         sent: Instant,
         now: Instant,
         actions: &mut Actions<C, W>,
-    ) {
+    ) -> Result<(), ProtoError> {
         if response.timeout_ms <= 0 {
             self.expired(actions);
-            return;
+            return Ok(());
         }
         let resumed = self.session_id != 0;
+        if response.session_id == 0 || (resumed && response.session_id != self.session_id) {
+            return Err(ProtoError::WrongSession { wanted: self.session_id, given: response.session_id });
+        }
         self.session_id = response.session_id;
         self.password = response.password;
         self.timeout = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
@@ -272,7 +284,7 @@ impl<C, W: Clone> Machine<C, W> {
         self.preamble.clear();
         if !self.is_alive() {
             self.queue_own(&Request::CloseSession, Purpose::Close);
-            return;
+            return Ok(());
         }
         self.queue_auths();
         if resumed {
@@ -282,6 +294,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
         let event = SessionEvent::Connected { connection: self.connections, read_only: response.read_only };
         actions.push(Action::Raise(event));
+        Ok(())
     }
 
     fn queue_auths(&mut self) {
@@ -361,27 +374,35 @@ impl<C, W: Clone> Machine<C, W> {
                 actions.extend(fired.into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
                 Ok(())
             }
-            XID_PING | XID_SET_WATCHES => Ok(()),
-            XID_AUTH => {
-                self.auth_answered(header.err, actions);
-                Ok(())
+            XID_PING => Ok(()),
+            // Watches that are not set again would never fire: better another connection.
+            XID_SET_WATCHES if header.err != 0 => {
+                Err(ProtoError::Unexpected { what: "error in the reply to setWatches", value: header.err })
             }
+            XID_SET_WATCHES => Ok(()),
+            XID_AUTH => self.auth_answered(header.err, now, actions),
             xid => {
+                self.reply(xid, header.err, body, now, actions)?;
                 // Only replies move it: in a multi several notifications share one zxid, and a connection may end
-                // between them.
+                // between them. And only good ones: with a zxid out of thin air no server would take the session up.
                 self.last_zxid = self.last_zxid.max(header.zxid);
-                self.reply(xid, header.err, body, now, actions)
+                Ok(())
             }
         }
     }
 
-    fn auth_answered(&mut self, err: i32, actions: &mut Actions<C, W>) {
-        let scheme = self.unconfirmed_auths.pop_front().unwrap_or_default();
-        if err != 0 {
+    fn auth_answered(&mut self, err: i32, now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
+        let Some(scheme) = self.unconfirmed_auths.pop_front() else {
+            return Err(ProtoError::Unexpected { what: "xid of a reply", value: XID_AUTH });
+        };
+        if err != 0 && self.is_alive() {
             self.end(SessionError::AuthFailed(scheme.clone()), actions);
-            self.fate = Fate::Ended;
             actions.push(Action::Raise(SessionEvent::AuthFailed(scheme)));
+            // The server hangs up now. To close the session, which may own znodes from before, no credentials are
+            // needed; after a session timeout the servers do it themselves.
+            self.close_at_server(Some(now + self.timeout));
         }
+        Ok(())
     }
 
     fn reply(
@@ -420,8 +441,7 @@ impl<C, W: Clone> Machine<C, W> {
             self.expired(actions);
             return Ok(());
         }
-        self.answered(request, reply, now, actions);
-        Ok(())
+        self.answered(request, reply, now, actions)
     }
 
     fn answered(
@@ -430,7 +450,7 @@ impl<C, W: Clone> Machine<C, W> {
         reply: Result<Response, ErrorCode>,
         now: Instant,
         actions: &mut Actions<C, W>,
-    ) {
+    ) -> Result<(), ProtoError> {
         match request.purpose {
             Purpose::Caller { completion, watch } => {
                 if let Some(ticket) = watch {
@@ -445,8 +465,18 @@ impl<C, W: Clone> Machine<C, W> {
                 }
             }
             Purpose::Housekeeping => {}
-            Purpose::Close => self.fate = Fate::Ended,
+            Purpose::Close => match reply {
+                Ok(_) | Err(ErrorCode::SessionExpired) => self.fate = Fate::Ended,
+                // A server that can only read cannot close a session: try another.
+                Err(code) => {
+                    return Err(ProtoError::Unexpected {
+                        what: "error in the reply to closeSession",
+                        value: code.to_wire(),
+                    });
+                }
+            },
         }
+        Ok(())
     }
 
     fn book_watch(&mut self, ticket: u64, kind: ReplyKind, reply: &Result<Response, ErrorCode>) -> Option<Removal> {
@@ -488,8 +518,10 @@ impl<C, W: Clone> Machine<C, W> {
     /// When `timer` has something to do next.
     pub(crate) fn next_timer(&self) -> Instant {
         match self.fate {
-            Fate::Leaving { until: Some(until) } => until.min(self.liveness.next_timer()),
-            _ => self.liveness.next_timer(),
+            Fate::Alive => self.liveness.next_timer(),
+            // No heartbeats: to keep the session alive is not what is wanted any more.
+            Fate::Leaving { until: Some(until) } => until.min(self.liveness.dead_at()),
+            Fate::Leaving { until: None } | Fate::Ended => self.liveness.dead_at(),
         }
     }
 
@@ -502,26 +534,27 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     fn expired(&mut self, actions: &mut Actions<C, W>) {
-        let was_alive = self.is_alive();
-        self.end(SessionError::Expired, actions);
-        self.fate = Fate::Ended;
-        if was_alive {
+        if self.is_alive() {
+            self.end(SessionError::Expired, actions);
             actions.push(Action::Raise(SessionEvent::Expired));
         }
+        self.fate = Fate::Ended;
     }
 
     /// The client gives the session up, or closes it: `error` is what requests are told from now on. The session is
     /// closed at the server if one can be reached until then.
     pub(crate) fn leave(&mut self, error: SessionError, until: Option<Instant>, actions: &mut Actions<C, W>) {
         match self.fate {
-            Fate::Ended => return,
-            Fate::Leaving { until: earlier } => {
-                self.fate = Fate::Leaving { until: earlier_of(earlier, until) };
-                return;
+            Fate::Ended => {}
+            Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: earlier_of(earlier, until) },
+            Fate::Alive => {
+                self.end(error, actions);
+                self.close_at_server(until);
             }
-            Fate::Alive => {}
         }
-        self.end(error, actions);
+    }
+
+    fn close_at_server(&mut self, until: Option<Instant>) {
         if self.session_id == 0 {
             self.fate = Fate::Ended;
             return;

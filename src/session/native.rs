@@ -360,7 +360,7 @@ impl Reader {
         let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
         let response = self.handshake_reply(&mut *connection.reader, &mut buffer, deadline)?;
         log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
-        self.connected(&mut connection, response, sent);
+        self.connected(&mut connection, response, sent)?;
         Ok((connection, buffer))
     }
 
@@ -388,14 +388,16 @@ impl Reader {
         }
     }
 
-    fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) {
+    fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) -> io::Result<()> {
         // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
         let half = std::mem::replace(&mut connection.writer, Box::new(Taken));
-        let mut writer = self.shared.writer.lock();
-        writer.connection += 1;
-        writer.half = Some(half);
-        drop(writer);
-        self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
+        let number = self.shared.state.lock().machine.next_connection();
+        *self.shared.writer.lock() = Writer { connection: number, half: Some(half) };
+        let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
+        if taken.is_err() {
+            self.shared.writer.lock().half = None;
+        }
+        taken.map_err(invalid_data)
     }
 
     /// Reads until the connection ends.
