@@ -10,7 +10,7 @@ use std::{
 use super::{
     SessionConfig, SessionError, SessionEvent, WatchEvent,
     liveness::Liveness,
-    watches::{Removal, Watches},
+    watches::{Forgotten, Watches},
 };
 use crate::proto::{
     ConnectRequest, ConnectResponse, ErrorCode, Notification, ProtoError, ReplyKind, Request, Response, WatchTable,
@@ -31,6 +31,10 @@ pub(crate) enum Action<C, W> {
     Notify(W, WatchEvent),
     /// Tell the client.
     Raise(SessionEvent),
+    /// Drop what is not called any more. What it holds may go with it, a session even, and that needs the machine.
+    DropCompletion(C),
+    /// As `DropCompletion`.
+    DropWatcher(W),
 }
 
 /// Actions, in order.
@@ -177,8 +181,7 @@ impl<C, W: Clone> Machine<C, W> {
         watcher: Option<W>,
         actions: &mut Actions<C, W>,
     ) -> u64 {
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+        let ticket = self.take_ticket();
         if !self.is_alive() {
             actions.push(Action::Complete(completion, Err(self.end.clone())));
             return ticket;
@@ -201,21 +204,25 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// Takes a request back that was not written yet.
-    pub(crate) fn withdraw(&mut self, ticket: u64) -> bool {
-        // Housekeeping shares ticket 0, so the queue is not sorted throughout.
-        let Some(index) = self.unsent.iter().position(|unsent| unsent.ticket == ticket) else { return false };
-        self.unsent.remove(index);
-        let removal = self.watches.rejected(ticket);
-        self.queue_removal(removal);
+    pub(crate) fn withdraw(&mut self, ticket: u64, actions: &mut Actions<C, W>) -> bool {
+        // Tickets are given in the order of the queue.
+        let Ok(index) = self.unsent.binary_search_by_key(&ticket, |unsent| unsent.ticket) else { return false };
+        if let Some(Unsent { purpose: Purpose::Caller { completion, .. }, .. }) = self.unsent.remove(index) {
+            actions.push(Action::DropCompletion(completion));
+        }
+        let forgotten = self.watches.rejected(ticket);
+        self.forgotten(forgotten, actions);
         true
     }
 
-    pub(crate) fn unwatch(&mut self, ticket: u64) {
-        let removal = self.watches.give_up(ticket);
-        self.queue_removal(removal);
+    pub(crate) fn unwatch(&mut self, ticket: u64, actions: &mut Actions<C, W>) {
+        let forgotten = self.watches.give_up(ticket);
+        self.forgotten(forgotten, actions);
     }
 
-    fn queue_removal(&mut self, removal: Option<Removal>) {
+    fn forgotten(&mut self, forgotten: Option<Forgotten<W>>, actions: &mut Actions<C, W>) {
+        let Some(Forgotten { removal, watcher }) = forgotten else { return };
+        actions.push(Action::DropWatcher(watcher));
         // Without a connection there is no server that holds the watch.
         let (Some(removal), Link::Up { .. }, true) = (removal, self.link, self.is_alive()) else { return };
         let request = Request::RemoveWatches { path: removal.path.to_string(), table: removal.table };
@@ -223,7 +230,14 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
-        self.unsent.push_back(Unsent { ticket: 0, frame: request.encode(0), kind: request.reply_kind(), purpose });
+        let ticket = self.take_ticket();
+        self.unsent.push_back(Unsent { ticket, frame: request.encode(0), kind: request.reply_kind(), purpose });
+    }
+
+    fn take_ticket(&mut self) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        ticket
     }
 
     /// Whether there is something to write to the connection.
@@ -355,8 +369,8 @@ impl<C, W: Clone> Machine<C, W> {
     fn fail(&mut self, request: InFlight<C>, error: SessionError, actions: &mut Actions<C, W>) {
         if let Purpose::Caller { completion, watch } = request.purpose {
             if let Some(ticket) = watch {
-                let removal = self.watches.rejected(ticket);
-                self.queue_removal(removal);
+                let forgotten = self.watches.rejected(ticket);
+                self.forgotten(forgotten, actions);
             }
             actions.push(Action::Complete(completion, Err(error)));
         }
@@ -454,8 +468,8 @@ impl<C, W: Clone> Machine<C, W> {
         match request.purpose {
             Purpose::Caller { completion, watch } => {
                 if let Some(ticket) = watch {
-                    let removal = self.book_watch(ticket, request.kind, &reply);
-                    self.queue_removal(removal);
+                    let forgotten = self.book_watch(ticket, request.kind, &reply);
+                    self.forgotten(forgotten, actions);
                 }
                 actions.push(Action::Complete(completion, reply.map_err(SessionError::Server)));
             }
@@ -479,7 +493,12 @@ impl<C, W: Clone> Machine<C, W> {
         Ok(())
     }
 
-    fn book_watch(&mut self, ticket: u64, kind: ReplyKind, reply: &Result<Response, ErrorCode>) -> Option<Removal> {
+    fn book_watch(
+        &mut self,
+        ticket: u64,
+        kind: ReplyKind,
+        reply: &Result<Response, ErrorCode>,
+    ) -> Option<Forgotten<W>> {
         match reply {
             Ok(_) => self.watches.armed(ticket, false),
             // `exists` alone leaves a watch on a znode that is not there.
@@ -568,9 +587,9 @@ impl<C, W: Clone> Machine<C, W> {
     /// Ends every request and watch. What is on the wire stays in order, so that the reply to the close is known.
     fn end(&mut self, error: SessionError, actions: &mut Actions<C, W>) {
         self.end = error;
-        for watcher in self.watches.end() {
-            actions.push(Action::Notify(watcher, WatchEvent::Ended));
-        }
+        let watchers = self.watches.end();
+        actions.extend(watchers.waiting.into_iter().map(|watcher| Action::Notify(watcher, WatchEvent::Ended)));
+        actions.extend(watchers.given_up.into_iter().map(Action::DropWatcher));
         let error = &self.end;
         for request in &mut self.in_flight {
             if let Purpose::Caller { completion, .. } = std::mem::replace(&mut request.purpose, Purpose::Housekeeping) {

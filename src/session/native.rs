@@ -148,11 +148,11 @@ impl Session for NativeSession {
     }
 
     fn withdraw(&self, ticket: Ticket) -> bool {
-        self.shared.input(|machine, _| machine.withdraw(ticket.0))
+        self.shared.input(|machine, actions| machine.withdraw(ticket.0, actions))
     }
 
     fn unwatch(&self, ticket: Ticket) {
-        self.shared.input(|machine, _| machine.unwatch(ticket.0));
+        self.shared.input(|machine, actions| machine.unwatch(ticket.0, actions));
     }
 
     fn id(&self) -> i64 {
@@ -237,6 +237,8 @@ impl Shared {
                 Action::Complete(on_reply, reply) => on_reply(reply),
                 Action::Notify(watcher, event) => watcher(&event),
                 Action::Raise(event) => (self.observer)(event),
+                Action::DropCompletion(on_reply) => drop(on_reply),
+                Action::DropWatcher(watcher) => drop(watcher),
             }
         }
     }
