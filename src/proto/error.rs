@@ -46,6 +46,14 @@ pub enum ProtoError {
         /// Its value.
         value: i32,
     },
+    /// The handshake was answered with another session than the one asked for, or with none.
+    #[error("session {given:#x} instead of {wanted:#x}")]
+    WrongSession {
+        /// The session's id, 0 for a new one.
+        wanted: i64,
+        /// What the server gave.
+        given: i64,
+    },
     /// A frame is above the limit.
     #[error("frame of {size} bytes, the limit is {limit}")]
     FrameTooLarge {

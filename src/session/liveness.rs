@@ -25,13 +25,14 @@ impl Liveness {
         Liveness { timeout, last_received: now, next_heartbeat: now, prompt: Vec::new(), touched: None }
     }
 
-    /// A server took the session up; the leader itself touches the session for that.
-    pub(crate) fn connected(&mut self, timeout: Duration, handshake_sent: Instant, now: Instant) {
+    /// A server took the session up, for which the leader itself touches it. `handshake_sent` is `None` for a read-only
+    /// server: it has no leader, and answers while the quorum on the other side lets the session expire.
+    pub(crate) fn connected(&mut self, timeout: Duration, handshake_sent: Option<Instant>, now: Instant) {
         self.timeout = timeout;
         self.last_received = now;
         self.next_heartbeat = now + timeout / 3;
         self.prompt.clear();
-        self.touched = self.touched.max(Some(handshake_sent));
+        self.touched = self.touched.max(handshake_sent);
     }
 
     pub(crate) fn disconnected(&mut self) {
@@ -69,7 +70,8 @@ impl Liveness {
         now >= self.dead_at()
     }
 
-    fn dead_at(&self) -> Instant {
+    /// When it is dead if nothing comes until then.
+    pub(crate) fn dead_at(&self) -> Instant {
         self.last_received + self.timeout * 2 / 3
     }
 
@@ -93,7 +95,7 @@ mod tests {
     fn connected() -> (Liveness, Instant) {
         let start = Instant::now();
         let mut liveness = Liveness::new(T, start);
-        liveness.connected(T, start, start + Duration::from_millis(5));
+        liveness.connected(T, Some(start), start + Duration::from_millis(5));
         (liveness, start)
     }
 
@@ -105,6 +107,17 @@ mod tests {
     fn the_handshake_is_a_touch() {
         let (liveness, start) = connected();
         assert_eq!(liveness.valid_until(), after_margin(start));
+    }
+
+    #[test]
+    fn a_read_only_server_proves_nothing() {
+        let (mut liveness, start) = connected();
+        liveness.disconnected();
+        liveness.connected(T, None, start + T / 2);
+        assert_eq!(liveness.valid_until(), after_margin(start));
+        let mut never_seen_by_a_leader = Liveness::new(T, start);
+        never_seen_by_a_leader.connected(T, None, start);
+        assert_eq!(never_seen_by_a_leader.valid_until(), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use super::{
     SessionConfig, SessionError, SessionEvent, WatchEvent,
     liveness::Liveness,
-    watches::{Removal, Watches},
+    watches::{Forgotten, Watches},
 };
 use crate::proto::{
     ConnectRequest, ConnectResponse, ErrorCode, Notification, ProtoError, ReplyKind, Request, Response, WatchTable,
@@ -20,6 +20,9 @@ use crate::proto::{
 /// A `setWatches` frame carries at most this many bytes of paths, well below the server's own frame limit of 1 MiB.
 const SET_WATCHES_CHUNK: usize = 128 * 1024;
 
+/// The handshake has 31 bits for the session timeout, in milliseconds.
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// What the owner of the machine has to do, in this order, after it has let go of the machine.
 pub(crate) enum Action<C, W> {
     /// Hand a reply to whoever waits for it.
@@ -28,6 +31,10 @@ pub(crate) enum Action<C, W> {
     Notify(W, WatchEvent),
     /// Tell the client.
     Raise(SessionEvent),
+    /// Drop what is not called any more. What it holds may go with it, a session even, and that needs the machine.
+    DropCompletion(C),
+    /// As `DropCompletion`.
+    DropWatcher(W),
 }
 
 /// Actions, in order.
@@ -101,7 +108,7 @@ pub(crate) struct Machine<C, W> {
 
 impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn new(config: SessionConfig, now: Instant) -> Self {
-        let timeout = config.session_timeout;
+        let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
         Machine {
             config,
             link: Link::Down,
@@ -143,6 +150,11 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
+    /// The number that the next connection will have.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connections + 1
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.fate == Fate::Alive
     }
@@ -169,8 +181,7 @@ impl<C, W: Clone> Machine<C, W> {
         watcher: Option<W>,
         actions: &mut Actions<C, W>,
     ) -> u64 {
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+        let ticket = self.take_ticket();
         if !self.is_alive() {
             actions.push(Action::Complete(completion, Err(self.end.clone())));
             return ticket;
@@ -193,21 +204,25 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// Takes a request back that was not written yet.
-    pub(crate) fn withdraw(&mut self, ticket: u64) -> bool {
-        // Housekeeping shares ticket 0, so the queue is not sorted throughout.
-        let Some(index) = self.unsent.iter().position(|unsent| unsent.ticket == ticket) else { return false };
-        self.unsent.remove(index);
-        let removal = self.watches.rejected(ticket);
-        self.queue_removal(removal);
+    pub(crate) fn withdraw(&mut self, ticket: u64, actions: &mut Actions<C, W>) -> bool {
+        // Tickets are given in the order of the queue.
+        let Ok(index) = self.unsent.binary_search_by_key(&ticket, |unsent| unsent.ticket) else { return false };
+        if let Some(Unsent { purpose: Purpose::Caller { completion, .. }, .. }) = self.unsent.remove(index) {
+            actions.push(Action::DropCompletion(completion));
+        }
+        let forgotten = self.watches.rejected(ticket);
+        self.forgotten(forgotten, actions);
         true
     }
 
-    pub(crate) fn unwatch(&mut self, ticket: u64) {
-        let removal = self.watches.give_up(ticket);
-        self.queue_removal(removal);
+    pub(crate) fn unwatch(&mut self, ticket: u64, actions: &mut Actions<C, W>) {
+        let forgotten = self.watches.give_up(ticket);
+        self.forgotten(forgotten, actions);
     }
 
-    fn queue_removal(&mut self, removal: Option<Removal>) {
+    fn forgotten(&mut self, forgotten: Option<Forgotten<W>>, actions: &mut Actions<C, W>) {
+        let Some(Forgotten { removal, watcher }) = forgotten else { return };
+        actions.push(Action::DropWatcher(watcher));
         // Without a connection there is no server that holds the watch.
         let (Some(removal), Link::Up { .. }, true) = (removal, self.link, self.is_alive()) else { return };
         let request = Request::RemoveWatches { path: removal.path.to_string(), table: removal.table };
@@ -215,7 +230,14 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
-        self.unsent.push_back(Unsent { ticket: 0, frame: request.encode(0), kind: request.reply_kind(), purpose });
+        let ticket = self.take_ticket();
+        self.unsent.push_back(Unsent { ticket, frame: request.encode(0), kind: request.reply_kind(), purpose });
+    }
+
+    fn take_ticket(&mut self) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        ticket
     }
 
     /// Whether there is something to write to the connection.
@@ -246,7 +268,8 @@ impl<C, W: Clone> Machine<C, W> {
             timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
             session_id: self.session_id,
             password: self.password.clone(),
-            read_only: self.config.can_be_read_only,
+            // Only a quorum can close a session.
+            read_only: self.config.can_be_read_only && self.is_alive(),
         }
     }
 
@@ -257,22 +280,25 @@ impl<C, W: Clone> Machine<C, W> {
         sent: Instant,
         now: Instant,
         actions: &mut Actions<C, W>,
-    ) {
+    ) -> Result<(), ProtoError> {
         if response.timeout_ms <= 0 {
             self.expired(actions);
-            return;
+            return Ok(());
         }
         let resumed = self.session_id != 0;
+        if response.session_id == 0 || (resumed && response.session_id != self.session_id) {
+            return Err(ProtoError::WrongSession { wanted: self.session_id, given: response.session_id });
+        }
         self.session_id = response.session_id;
         self.password = response.password;
         self.timeout = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
         self.link = Link::Up { read_only: response.read_only };
         self.connections += 1;
-        self.liveness.connected(self.timeout, sent, now);
+        self.liveness.connected(self.timeout, (!response.read_only).then_some(sent), now);
         self.preamble.clear();
         if !self.is_alive() {
             self.queue_own(&Request::CloseSession, Purpose::Close);
-            return;
+            return Ok(());
         }
         self.queue_auths();
         if resumed {
@@ -282,6 +308,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
         let event = SessionEvent::Connected { connection: self.connections, read_only: response.read_only };
         actions.push(Action::Raise(event));
+        Ok(())
     }
 
     fn queue_auths(&mut self) {
@@ -342,8 +369,8 @@ impl<C, W: Clone> Machine<C, W> {
     fn fail(&mut self, request: InFlight<C>, error: SessionError, actions: &mut Actions<C, W>) {
         if let Purpose::Caller { completion, watch } = request.purpose {
             if let Some(ticket) = watch {
-                let removal = self.watches.rejected(ticket);
-                self.queue_removal(removal);
+                let forgotten = self.watches.rejected(ticket);
+                self.forgotten(forgotten, actions);
             }
             actions.push(Action::Complete(completion, Err(error)));
         }
@@ -361,27 +388,35 @@ impl<C, W: Clone> Machine<C, W> {
                 actions.extend(fired.into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
                 Ok(())
             }
-            XID_PING | XID_SET_WATCHES => Ok(()),
-            XID_AUTH => {
-                self.auth_answered(header.err, actions);
-                Ok(())
+            XID_PING => Ok(()),
+            // Watches that are not set again would never fire: better another connection.
+            XID_SET_WATCHES if header.err != 0 => {
+                Err(ProtoError::Unexpected { what: "error in the reply to setWatches", value: header.err })
             }
+            XID_SET_WATCHES => Ok(()),
+            XID_AUTH => self.auth_answered(header.err, now, actions),
             xid => {
+                self.reply(xid, header.err, body, now, actions)?;
                 // Only replies move it: in a multi several notifications share one zxid, and a connection may end
-                // between them.
+                // between them. And only good ones: with a zxid out of thin air no server would take the session up.
                 self.last_zxid = self.last_zxid.max(header.zxid);
-                self.reply(xid, header.err, body, now, actions)
+                Ok(())
             }
         }
     }
 
-    fn auth_answered(&mut self, err: i32, actions: &mut Actions<C, W>) {
-        let scheme = self.unconfirmed_auths.pop_front().unwrap_or_default();
-        if err != 0 {
+    fn auth_answered(&mut self, err: i32, now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
+        let Some(scheme) = self.unconfirmed_auths.pop_front() else {
+            return Err(ProtoError::Unexpected { what: "xid of a reply", value: XID_AUTH });
+        };
+        if err != 0 && self.is_alive() {
             self.end(SessionError::AuthFailed(scheme.clone()), actions);
-            self.fate = Fate::Ended;
             actions.push(Action::Raise(SessionEvent::AuthFailed(scheme)));
+            // The server hangs up now. To close the session, which may own znodes from before, no credentials are
+            // needed; after a session timeout the servers do it themselves.
+            self.close_at_server(Some(now + self.timeout));
         }
+        Ok(())
     }
 
     fn reply(
@@ -420,8 +455,7 @@ impl<C, W: Clone> Machine<C, W> {
             self.expired(actions);
             return Ok(());
         }
-        self.answered(request, reply, now, actions);
-        Ok(())
+        self.answered(request, reply, now, actions)
     }
 
     fn answered(
@@ -430,12 +464,12 @@ impl<C, W: Clone> Machine<C, W> {
         reply: Result<Response, ErrorCode>,
         now: Instant,
         actions: &mut Actions<C, W>,
-    ) {
+    ) -> Result<(), ProtoError> {
         match request.purpose {
             Purpose::Caller { completion, watch } => {
                 if let Some(ticket) = watch {
-                    let removal = self.book_watch(ticket, request.kind, &reply);
-                    self.queue_removal(removal);
+                    let forgotten = self.book_watch(ticket, request.kind, &reply);
+                    self.forgotten(forgotten, actions);
                 }
                 actions.push(Action::Complete(completion, reply.map_err(SessionError::Server)));
             }
@@ -445,11 +479,26 @@ impl<C, W: Clone> Machine<C, W> {
                 }
             }
             Purpose::Housekeeping => {}
-            Purpose::Close => self.fate = Fate::Ended,
+            Purpose::Close => match reply {
+                Ok(_) | Err(ErrorCode::SessionExpired) => self.fate = Fate::Ended,
+                // A server that can only read cannot close a session: try another.
+                Err(code) => {
+                    return Err(ProtoError::Unexpected {
+                        what: "error in the reply to closeSession",
+                        value: code.to_wire(),
+                    });
+                }
+            },
         }
+        Ok(())
     }
 
-    fn book_watch(&mut self, ticket: u64, kind: ReplyKind, reply: &Result<Response, ErrorCode>) -> Option<Removal> {
+    fn book_watch(
+        &mut self,
+        ticket: u64,
+        kind: ReplyKind,
+        reply: &Result<Response, ErrorCode>,
+    ) -> Option<Forgotten<W>> {
         match reply {
             Ok(_) => self.watches.armed(ticket, false),
             // `exists` alone leaves a watch on a znode that is not there.
@@ -488,8 +537,10 @@ impl<C, W: Clone> Machine<C, W> {
     /// When `timer` has something to do next.
     pub(crate) fn next_timer(&self) -> Instant {
         match self.fate {
-            Fate::Leaving { until: Some(until) } => until.min(self.liveness.next_timer()),
-            _ => self.liveness.next_timer(),
+            Fate::Alive => self.liveness.next_timer(),
+            // No heartbeats: to keep the session alive is not what is wanted any more.
+            Fate::Leaving { until: Some(until) } => until.min(self.liveness.dead_at()),
+            Fate::Leaving { until: None } | Fate::Ended => self.liveness.dead_at(),
         }
     }
 
@@ -502,26 +553,27 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     fn expired(&mut self, actions: &mut Actions<C, W>) {
-        let was_alive = self.is_alive();
-        self.end(SessionError::Expired, actions);
-        self.fate = Fate::Ended;
-        if was_alive {
+        if self.is_alive() {
+            self.end(SessionError::Expired, actions);
             actions.push(Action::Raise(SessionEvent::Expired));
         }
+        self.fate = Fate::Ended;
     }
 
     /// The client gives the session up, or closes it: `error` is what requests are told from now on. The session is
     /// closed at the server if one can be reached until then.
     pub(crate) fn leave(&mut self, error: SessionError, until: Option<Instant>, actions: &mut Actions<C, W>) {
         match self.fate {
-            Fate::Ended => return,
-            Fate::Leaving { until: earlier } => {
-                self.fate = Fate::Leaving { until: earlier_of(earlier, until) };
-                return;
+            Fate::Ended => {}
+            Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: earlier_of(earlier, until) },
+            Fate::Alive => {
+                self.end(error, actions);
+                self.close_at_server(until);
             }
-            Fate::Alive => {}
         }
-        self.end(error, actions);
+    }
+
+    fn close_at_server(&mut self, until: Option<Instant>) {
         if self.session_id == 0 {
             self.fate = Fate::Ended;
             return;
@@ -535,9 +587,9 @@ impl<C, W: Clone> Machine<C, W> {
     /// Ends every request and watch. What is on the wire stays in order, so that the reply to the close is known.
     fn end(&mut self, error: SessionError, actions: &mut Actions<C, W>) {
         self.end = error;
-        for watcher in self.watches.end() {
-            actions.push(Action::Notify(watcher, WatchEvent::Ended));
-        }
+        let watchers = self.watches.end();
+        actions.extend(watchers.waiting.into_iter().map(|watcher| Action::Notify(watcher, WatchEvent::Ended)));
+        actions.extend(watchers.given_up.into_iter().map(Action::DropWatcher));
         let error = &self.end;
         for request in &mut self.in_flight {
             if let Purpose::Caller { completion, .. } = std::mem::replace(&mut request.purpose, Purpose::Housekeeping) {

@@ -148,11 +148,11 @@ impl Session for NativeSession {
     }
 
     fn withdraw(&self, ticket: Ticket) -> bool {
-        self.shared.input(|machine, _| machine.withdraw(ticket.0))
+        self.shared.input(|machine, actions| machine.withdraw(ticket.0, actions))
     }
 
     fn unwatch(&self, ticket: Ticket) {
-        self.shared.input(|machine, _| machine.unwatch(ticket.0));
+        self.shared.input(|machine, actions| machine.unwatch(ticket.0, actions));
     }
 
     fn id(&self) -> i64 {
@@ -237,6 +237,8 @@ impl Shared {
                 Action::Complete(on_reply, reply) => on_reply(reply),
                 Action::Notify(watcher, event) => watcher(&event),
                 Action::Raise(event) => (self.observer)(event),
+                Action::DropCompletion(on_reply) => drop(on_reply),
+                Action::DropWatcher(watcher) => drop(watcher),
             }
         }
     }
@@ -360,7 +362,7 @@ impl Reader {
         let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
         let response = self.handshake_reply(&mut *connection.reader, &mut buffer, deadline)?;
         log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
-        self.connected(&mut connection, response, sent);
+        self.connected(&mut connection, response, sent)?;
         Ok((connection, buffer))
     }
 
@@ -388,14 +390,16 @@ impl Reader {
         }
     }
 
-    fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) {
+    fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) -> io::Result<()> {
         // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
         let half = std::mem::replace(&mut connection.writer, Box::new(Taken));
-        let mut writer = self.shared.writer.lock();
-        writer.connection += 1;
-        writer.half = Some(half);
-        drop(writer);
-        self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
+        let number = self.shared.state.lock().machine.next_connection();
+        *self.shared.writer.lock() = Writer { connection: number, half: Some(half) };
+        let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
+        if taken.is_err() {
+            self.shared.writer.lock().half = None;
+        }
+        taken.map_err(invalid_data)
     }
 
     /// Reads until the connection ends.

@@ -39,6 +39,21 @@ pub(crate) struct Removal {
     pub(crate) table: WatchTable,
 }
 
+/// What a registration that is forgotten leaves to do.
+pub(crate) struct Forgotten<W> {
+    pub(crate) removal: Option<Removal>,
+    /// Dropping it may run any code, so not under the lock that orders requests.
+    pub(crate) watcher: W,
+}
+
+/// The watchers of a session that has ended.
+pub(crate) struct Ended<W> {
+    /// Still waiting, and to be told.
+    pub(crate) waiting: Vec<W>,
+    /// Given up, and to be dropped.
+    pub(crate) given_up: Vec<W>,
+}
+
 /// What `setWatches` has to say after a reconnect.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rearm {
@@ -70,7 +85,7 @@ impl<W: Clone> Watches<W> {
     }
 
     /// The server answered the request that leaves the watch.
-    pub(crate) fn armed(&mut self, ticket: u64, on_absence: bool) -> Option<Removal> {
+    pub(crate) fn armed(&mut self, ticket: u64, on_absence: bool) -> Option<Forgotten<W>> {
         let key = self.by_ticket.get(&ticket)?.clone();
         let node = self.nodes.get_mut(&key)?;
         node.at_server = true;
@@ -83,12 +98,12 @@ impl<W: Clone> Watches<W> {
     }
 
     /// The server refused the request, so it left no watch; or the request was never sent.
-    pub(crate) fn rejected(&mut self, ticket: u64) -> Option<Removal> {
+    pub(crate) fn rejected(&mut self, ticket: u64) -> Option<Forgotten<W>> {
         self.forget(ticket)
     }
 
     /// The watcher is not interested any more.
-    pub(crate) fn give_up(&mut self, ticket: u64) -> Option<Removal> {
+    pub(crate) fn give_up(&mut self, ticket: u64) -> Option<Forgotten<W>> {
         let key = self.by_ticket.get(&ticket)?;
         let entry = self.nodes.get_mut(key)?.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
         if entry.stage == Stage::Requested {
@@ -99,10 +114,11 @@ impl<W: Clone> Watches<W> {
         self.forget(ticket)
     }
 
-    fn forget(&mut self, ticket: u64) -> Option<Removal> {
+    fn forget(&mut self, ticket: u64) -> Option<Forgotten<W>> {
         let key = self.by_ticket.remove(&ticket)?;
         let node = self.nodes.get_mut(&key)?;
-        node.entries.retain(|entry| entry.ticket != ticket);
+        let index = node.entries.iter().position(|entry| entry.ticket == ticket)?;
+        let watcher = node.entries.remove(index).watcher;
         let removal = if node.at_server && node.entries.iter().all(|entry| entry.stage == Stage::GivenUp) {
             node.at_server = false;
             Some(Removal { path: key.1.clone(), table: key.0 })
@@ -112,7 +128,7 @@ impl<W: Clone> Watches<W> {
         if node.entries.is_empty() {
             self.nodes.remove(&key);
         }
-        removal
+        Some(Forgotten { removal, watcher })
     }
 
     /// Takes out the watchers that an event uses up.
@@ -125,13 +141,13 @@ impl<W: Clone> Watches<W> {
         };
         let mut fired = Vec::new();
         for table in tables {
-            self.fire_table((*table, Arc::from(path)), &mut fired);
+            self.fire_table(&(*table, Arc::from(path)), &mut fired);
         }
         fired
     }
 
-    fn fire_table(&mut self, key: (WatchTable, Arc<str>), fired: &mut Vec<W>) {
-        let Some(node) = self.nodes.get_mut(&key) else { return };
+    fn fire_table(&mut self, key: &(WatchTable, Arc<str>), fired: &mut Vec<W>) {
+        let Some(node) = self.nodes.get_mut(key) else { return };
         node.at_server = false;
         let mut rest = Vec::new();
         for entry in node.entries.drain(..) {
@@ -145,7 +161,7 @@ impl<W: Clone> Watches<W> {
         }
         node.entries = rest;
         if node.entries.is_empty() {
-            self.nodes.remove(&key);
+            self.nodes.remove(key);
         }
     }
 
@@ -180,11 +196,14 @@ impl<W: Clone> Watches<W> {
     }
 
     /// Takes out every watcher, at the end of the session.
-    pub(crate) fn end(&mut self) -> Vec<W> {
-        let watchers = self.watchers();
-        self.nodes.clear();
+    pub(crate) fn end(&mut self) -> Ended<W> {
         self.by_ticket.clear();
-        watchers
+        let mut ended = Ended { waiting: Vec::new(), given_up: Vec::new() };
+        for entry in self.nodes.drain().flat_map(|(_, node)| node.entries) {
+            let list = if entry.stage == Stage::GivenUp { &mut ended.given_up } else { &mut ended.waiting };
+            list.push(entry.watcher);
+        }
+        ended
     }
 
     /// How many watches are booked, in whatever stage.
