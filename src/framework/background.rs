@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, LostReason, Result,
-    session::{Reply, Session, SessionConfig, SessionEvent, SessionObserver},
+    session::{Reply, SessionConfig, SessionEvent, SessionObserver},
 };
 
 /// How often a changed connect string is looked for while there is no connection, and a session is tried again that

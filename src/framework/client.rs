@@ -20,7 +20,7 @@ use super::{
     cleanup::{Cleanup, Job},
     dispatch::Dispatcher,
     held::HeldNodes,
-    paths::{Prefix, ServerPath},
+    paths::Prefix,
 };
 use crate::{
     CancelToken, Error, LostReason, Result,
@@ -353,11 +353,6 @@ impl Core {
 
     pub(crate) fn clean_up(&self, job: Job) {
         self.cleanup.add(job);
-    }
-
-    /// Deletes a znode in the background, until it is known to be gone or its session has ended.
-    pub(crate) fn delete_in_background(&self, session: &Arc<dyn Session>, path: ServerPath) {
-        self.clean_up(Job::delete(path, Some(session)));
     }
 
     fn close(&self, wait: Duration) {

@@ -30,6 +30,6 @@ pub use retry::{
 
 pub(crate) use call::Call;
 pub(crate) use cleanup::Job;
-pub(crate) use held::{HeldNode, HoldListener};
+pub(crate) use held::HeldNode;
 pub(crate) use paths::ServerPath;
 pub(crate) use protected::{Claim, Created, Creation, Listing};
