@@ -122,6 +122,7 @@ impl Background {
                 if let Some(session) = self.core.current_session() {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
+                self.core.auth_failed(scheme);
                 let states = self.states.expired(now);
                 self.raise(states);
             }

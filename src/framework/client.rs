@@ -19,6 +19,7 @@ use super::{
     call::Call,
     cleanup::{Cleanup, Job},
     dispatch::Dispatcher,
+    grants::RecentGrants,
     held::HeldNodes,
     paths::Prefix,
 };
@@ -51,6 +52,7 @@ pub(crate) struct Core {
     pub(crate) closed: CancelToken,
     pub(crate) held: HeldNodes,
     pub(crate) cleanup: Cleanup,
+    pub(crate) grants: RecentGrants,
     pub(crate) dispatcher: Dispatcher,
     events: Sender<Event>,
     inbox: Receiver<Event>,
@@ -63,6 +65,8 @@ struct Link {
     life: CuratorFrameworkState,
     state: Option<ConnectionState>,
     session: Option<Arc<dyn Session>>,
+    /// The server rejected the credentials of this scheme: no session will come.
+    auth_failed: Option<String>,
     /// Sessions given up, on their way to be closed at the server.
     retired: Vec<Arc<dyn Session>>,
     /// One for each thread that waits for a connection; woken on every change.
@@ -103,6 +107,7 @@ impl CuratorFramework {
             closed: CancelToken::new(),
             held: HeldNodes::new(events.clone()),
             cleanup: Cleanup::new(events.clone()),
+            grants: RecentGrants::default(),
             dispatcher: Dispatcher::new(),
             events,
             inbox,
@@ -110,6 +115,7 @@ impl CuratorFramework {
                 life: CuratorFrameworkState::Latent,
                 state: None,
                 session: None,
+                auth_failed: None,
                 retired: Vec::new(),
                 waiting: Vec::new(),
             }),
@@ -281,6 +287,9 @@ impl Core {
                     CuratorFrameworkState::Latent => return Err(Error::NotStarted),
                     CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
                 }
+                if let Some(scheme) = &link.auth_failed {
+                    return Err(Error::AuthFailed { scheme: scheme.clone() });
+                }
                 if let Some(session) = &link.session
                     && session.connection() != 0
                 {
@@ -344,6 +353,13 @@ impl Core {
         if let (Some(client), false) = (client, listeners.is_empty()) {
             self.dispatcher.run(move || listeners.iter().for_each(|listener| listener(&client, state)));
         }
+    }
+
+    /// No session will come: ends every call that waits for one.
+    pub(crate) fn auth_failed(&self, scheme: String) {
+        let mut link = self.link.lock();
+        link.auth_failed = Some(scheme);
+        wake_all(&mut link);
     }
 
     /// Wakes whoever waits for a connection, to look again.

@@ -10,6 +10,7 @@ mod connect_string;
 mod connection_state;
 mod dispatch;
 mod ensemble;
+mod grants;
 mod held;
 pub mod operations;
 mod paths;
