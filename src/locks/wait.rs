@@ -33,13 +33,17 @@ pub(crate) enum Turn {
 
 /// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
 enum Wake {
-    Predecessor(WatchEvent),
+    /// With the number of the watch: an event of an earlier predecessor may still be in the channel when the next one
+    /// is watched, and says nothing about that one.
+    Predecessor(u64, WatchEvent),
     Own(WatchEvent),
 }
 
 /// A watched predecessor.
 struct Predecessor {
     name: String,
+    /// The number of its watch.
+    number: u64,
     /// It was the first of the queue when it was found, so it held the lock.
     held_the_lock: bool,
     /// The connection of the listing in which it was found.
@@ -91,6 +95,8 @@ pub(crate) struct Queued<'a> {
     listing: Option<Listing>,
     wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
     predecessor: Option<Predecessor>,
+    /// How many predecessors were watched so far.
+    watches: u64,
     own: Option<OwnWatch>,
 }
 
@@ -115,6 +121,7 @@ impl<'a> Queued<'a> {
             listing,
             wakes: None,
             predecessor: None,
+            watches: 0,
             own: None,
         })
     }
@@ -231,8 +238,10 @@ impl<'a> Queued<'a> {
             return Ok(None);
         }
         self.predecessor = None;
+        self.watches += 1;
+        let number = self.watches;
         let (sender, _) = self.wakes.get_or_insert_with(unbounded);
-        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(sender.clone()))];
+        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(number, sender.clone()))];
         let target = Arc::new(Mutex::new(Target::Waiter(sender.clone())));
         if self.own.is_none() {
             requests.push((self.lock.child(&self.name).into_string(), own_watcher(target.clone())));
@@ -251,7 +260,7 @@ impl<'a> Queued<'a> {
         }
         match predecessor {
             Some((Ok(_), Some(watch))) => {
-                self.predecessor = Some(Predecessor { name, held_the_lock: first, connection, watch });
+                self.predecessor = Some(Predecessor { name, number, held_the_lock: first, connection, watch });
                 Ok(None)
             }
             Some((Err(error), _)) if error.is_no_node() => Ok(Some(Next::Look)),
@@ -293,7 +302,7 @@ impl<'a> Queued<'a> {
     /// What an event calls for; `None`: sleep on.
     fn woken(&mut self, wake: &Wake) -> Option<Next> {
         match wake {
-            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
+            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(_, WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
             Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. }) => Some(Next::End(Turn::NodeGone)),
             Wake::Own(WatchEvent::Node { .. }) => {
                 // Its data changed, which uses the watch up: set both again.
@@ -301,7 +310,9 @@ impl<'a> Queued<'a> {
                 self.predecessor = None;
                 Some(Next::Look)
             }
-            Wake::Predecessor(WatchEvent::Node { event, connection }) => {
+            // Its watch was given up for that of the present one, which will report for itself.
+            Wake::Predecessor(number, _) if self.predecessor.as_ref().is_none_or(|now| now.number != *number) => None,
+            Wake::Predecessor(_, WatchEvent::Node { event, connection }) => {
                 let predecessor = self.predecessor.take()?;
                 let grants = *event == EventType::NodeDeleted
                     && self.lock.driver().successor_follows_holder()
@@ -313,10 +324,10 @@ impl<'a> Queued<'a> {
                 Some(if grants { Next::Grant } else { Next::Look })
             }
             // The znode keeps its place while the session may live.
-            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(WatchEvent::Disconnected) => None,
+            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(_, WatchEvent::Disconnected) => None,
             // Events after a reconnect come in the order of paths, not of time: read again.
             Wake::Own(WatchEvent::Reconnected { .. }) => None,
-            Wake::Predecessor(WatchEvent::Reconnected { .. }) => Some(Next::Look),
+            Wake::Predecessor(_, WatchEvent::Reconnected { .. }) => Some(Next::Look),
         }
     }
 
@@ -396,10 +407,10 @@ impl<'a> Queued<'a> {
     }
 }
 
-fn predecessor_watcher(wakes: Sender<Wake>) -> Watcher {
+fn predecessor_watcher(number: u64, wakes: Sender<Wake>) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         // The waiter may have gone.
-        let _ = wakes.send(Wake::Predecessor(event.clone()));
+        let _ = wakes.send(Wake::Predecessor(number, event.clone()));
     })
 }
 
