@@ -44,6 +44,10 @@ impl<'a> Call<'a> {
         Call { core, operation, path, stop, started: Instant::now() }
     }
 
+    pub(crate) fn stop(&self) -> Stop<'a> {
+        self.stop
+    }
+
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
     /// put an end to it.
     pub(crate) fn retry<T>(&self, mut attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>) -> Result<T> {

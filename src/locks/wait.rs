@@ -217,9 +217,18 @@ impl<'a> Queued<'a> {
         if !error.is_retryable() {
             return Err(error);
         }
-        match self.lock.client().core.connected_session(self.patience.stop)? {
+        // A server that is connected and silent: without this look the loop would ask it again and again.
+        let stop = if self.patience.only_try { self.call.stop() } else { self.patience.stop };
+        match stop.is_over() {
+            Some(WaitEnd::Cancelled) => return Err(self.call.cancelled()),
+            Some(WaitEnd::Deadline) if self.patience.only_try => return Err(error),
+            Some(WaitEnd::Deadline) => return Ok(Some(Turn::TimeIsUp)),
+            None => {}
+        }
+        match self.lock.client().core.connected_session(stop)? {
             Ok(session) if Arc::ptr_eq(&session, &self.session) => Ok(None),
             Ok(_) => Ok(Some(Turn::SessionEnded)),
+            Err(WaitEnd::Deadline) if self.patience.only_try => Err(error),
             Err(WaitEnd::Deadline) => Ok(Some(Turn::TimeIsUp)),
             Err(WaitEnd::Cancelled) => Err(self.call.cancelled()),
         }
