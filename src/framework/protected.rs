@@ -129,7 +129,7 @@ impl Creation<'_> {
         let mut retries = 0;
         let mut missing_parents = 0;
         loop {
-            let error = match call.session().and_then(|session| self.attempt(call, &session, progress)) {
+            let mut error = match call.session().and_then(|session| self.attempt(call, &session, progress)) {
                 Ok(created) => return Ok(created),
                 Err(error) => error,
             };
@@ -137,15 +137,22 @@ impl Creation<'_> {
                 // Once is normal. Again means that the server removed the parents in between, as empty containers.
                 missing_parents += 1;
                 if missing_parents > 1 {
-                    call.allow_retry(&mut retries, error)?;
+                    call.allow_again(&mut retries, error)?;
                 }
-                let session = call.session()?;
-                progress.made_parents |= self.client.make_directory(call, &session, &self.parent)?;
-            } else if error.is_retryable() {
-                call.allow_retry(&mut retries, error)?;
-            } else {
+                match call.session().and_then(|session| self.client.make_directory(call, &session, &self.parent)) {
+                    Ok(made) => {
+                        progress.made_parents |= made;
+                        continue;
+                    }
+                    // One that was there a moment ago has been removed: the create finds out, and it is made anew.
+                    Err(removed) if removed.is_no_node() => continue,
+                    Err(other) => error = other,
+                }
+            }
+            if !error.is_retryable() {
                 return Err(error);
             }
+            call.allow_retry(&mut retries, error)?;
         }
     }
 

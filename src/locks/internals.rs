@@ -158,7 +158,7 @@ impl LockInternals {
                 Turn::NodeGone => {
                     let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.base_path.clone());
                     let call = self.client.call("acquire", &self.base_path, io);
-                    call.allow_retry(&mut retries, Error::Server { code, operation, path })?;
+                    call.allow_again(&mut retries, Error::Server { code, operation, path })?;
                 }
             }
         }
