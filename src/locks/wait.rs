@@ -364,7 +364,8 @@ impl<'a> Queued<'a> {
         let held = core.held.add(path, self.session.clone(), self.stat.czxid, seen_over, watch);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
-            if matches!(before, Target::Deleted) || self.was_deleted() {
+            // From here on events go to the holder. Those from before are in the channel.
+            if matches!(before, Target::Deleted) || self.was_deleted(&held) {
                 core.held.remove(&held);
                 return Ok(Some(Turn::NodeGone));
             }
@@ -378,11 +379,17 @@ impl<'a> Queued<'a> {
         self.lock.client().core.grants.contains(&self.lock.child(name))
     }
 
-    /// Whether an event of the own znode's end waits in the channel.
-    fn was_deleted(&self) -> bool {
+    /// Whether an event of the own znode's end waits in the channel. What else happened to it is for the holder to
+    /// know: a change of the data has used the watch up.
+    fn was_deleted(&self, held: &HeldNode) -> bool {
         let Some((_, wakes)) = &self.wakes else { return false };
-        wakes.try_iter().any(|wake| {
-            matches!(wake, Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended))
+        wakes.try_iter().any(|wake| match wake {
+            Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended) => true,
+            Wake::Own(event) => {
+                held.watched(&event);
+                false
+            }
+            Wake::Predecessor(..) => false,
         })
     }
 
@@ -396,7 +403,7 @@ impl<'a> Queued<'a> {
 
     /// Asks whether the own znode exists and belongs to this session.
     fn verify(&self) -> Result<Verified> {
-        let connection = self.session.connection();
+        let (asked, connection) = (Instant::now(), self.session.connection());
         let path = self.lock.child(&self.name).into_string();
         match self.call.ask(&self.session, Request::Exists { path, watch: false }) {
             Ok(Response::Stat(stat)) if stat.czxid != self.stat.czxid || !self.is_owner(&stat) => {
@@ -404,6 +411,8 @@ impl<'a> Queued<'a> {
             }
             // Asked while there was no connection yet: over which one the answer came is unknown.
             Ok(Response::Stat(_)) if connection == 0 => Ok(Verified::Unclear),
+            // An old answer proves nothing: the process may have been paused since.
+            Ok(Response::Stat(_)) if asked.elapsed() >= self.session.timeout() / 2 => Ok(Verified::Unclear),
             Ok(Response::Stat(_)) => Ok(Verified::Over(connection)),
             Ok(other) => Err(self.call.unexpected(&other)),
             Err(error) if error.is_no_node() => Ok(Verified::End(Turn::NodeGone)),
