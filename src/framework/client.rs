@@ -43,6 +43,9 @@ pub enum CuratorFrameworkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(u64);
 
+/// `close` waits no longer, whatever was configured, so that the clock's range is enough.
+const LONGEST_CLOSE: Duration = Duration::from_secs(365 * 24 * 3600);
+
 type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 
 /// What all handles of one client share.
@@ -372,7 +375,7 @@ impl Core {
     }
 
     fn close(&self, wait: Duration) {
-        let deadline = Instant::now() + wait;
+        let deadline = Instant::now() + wait.min(LONGEST_CLOSE);
         let (session, retired) = {
             let mut link = self.link.lock();
             let life = std::mem::replace(&mut link.life, CuratorFrameworkState::Stopped);

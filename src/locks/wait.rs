@@ -291,7 +291,8 @@ impl<'a> Queued<'a> {
         let Some((_, wakes)) = &self.wakes else { return Ok(Next::Look) };
         let wakes = wakes.clone();
         loop {
-            let recheck = self.lock.client().core.config.recheck_interval.map(spread).map(|wait| Instant::now() + wait);
+            let recheck = self.lock.client().core.config.recheck_interval.map(spread);
+            let recheck = recheck.and_then(|wait| Instant::now().checked_add(wait));
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
             let next = match bound.recv(&wakes) {
@@ -457,5 +458,6 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 
 /// A quarter more or less, so that waiters do not all look at once.
 fn spread(interval: Duration) -> Duration {
-    interval.mul_f64(0.75 + fastrand::f64() / 2.0)
+    let quarter = interval / 4;
+    quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
 }
