@@ -353,8 +353,10 @@ impl Core {
         }
         let listeners: Vec<StateListener> =
             self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
-        if let (Some(client), false) = (client, listeners.is_empty()) {
-            self.dispatcher.run(move || listeners.iter().for_each(|listener| listener(&client, state)));
+        let Some(client) = client else { return };
+        for listener in listeners {
+            let client = client.clone();
+            self.dispatcher.run(move || listener(&client, state));
         }
     }
 

@@ -236,8 +236,8 @@ impl HeldNode {
         let listeners = inner.listeners.clone();
         drop(inner);
         log::debug!("{}: {state:?}", self.path);
-        if !listeners.is_empty() {
-            dispatcher.run(move || listeners.iter().for_each(|listener| listener(state)));
+        for listener in listeners {
+            dispatcher.run(move || listener(state));
         }
     }
 
