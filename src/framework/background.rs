@@ -77,7 +77,10 @@ impl Background {
                 None => self.core.inbox().recv().ok(),
             };
             match event {
-                Some(Event::Stop) => return,
+                Some(Event::Stop) => {
+                    self.core.held.look(&self.core.dispatcher, Instant::now());
+                    return self.core.dispatcher.stop();
+                }
                 Some(Event::Session(generation, event)) if generation == self.generation => self.session_event(event),
                 Some(Event::Session(..)) => {}
                 Some(Event::Look) => self.next_look = Some(Instant::now()),

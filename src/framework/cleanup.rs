@@ -111,6 +111,12 @@ impl Cleanup {
         let _ = self.events.send(Event::CleanUp);
     }
 
+    /// Forgets every job: the client is closed, and with its sessions goes what they own.
+    pub(crate) fn clear(&self) {
+        let jobs = std::mem::take(&mut *self.jobs.lock());
+        drop(jobs);
+    }
+
     /// Submits every job that is not under way.
     pub(crate) fn work(&self, session: &Arc<dyn Session>) {
         let mut batch = Vec::new();

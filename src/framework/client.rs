@@ -136,7 +136,8 @@ impl CuratorFramework {
     /// Starts the client: from here on it connects, and reconnects, by itself. Returns at once.
     ///
     /// # Errors
-    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had.
+    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had: then the client is
+    /// closed.
     pub fn start(&self) -> Result<()> {
         {
             let mut link = self.core.link.lock();
@@ -146,6 +147,16 @@ impl CuratorFramework {
                 CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
             }
         }
+        let started = self.start_threads();
+        if started.is_err() {
+            self.core.close(Duration::ZERO);
+            // There may be no background thread to do it.
+            self.core.dispatcher.stop();
+        }
+        started
+    }
+
+    fn start_threads(&self) -> Result<()> {
         self.core.config.ensemble.start()?;
         self.core.dispatcher.start()?;
         Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
@@ -384,20 +395,22 @@ impl Core {
             if life == CuratorFrameworkState::Stopped {
                 return;
             }
+            // Whoever waits for a connection ends now, not after the server's confirmation.
+            wake_all(&mut link);
             (link.session.take(), std::mem::take(&mut link.retired))
         };
         self.closed.cancel();
         self.held.lose_all(None, LostReason::ClientClosed);
+        // The background thread tells the holders, and then ends itself and the dispatcher.
+        self.post(Event::Stop);
+        self.cleanup.clear();
         if let Some(session) = session {
             session.close(deadline);
         }
         for session in retired {
             session.close(deadline);
         }
-        self.wake_waiting();
         self.config.ensemble.close();
-        self.post(Event::Stop);
-        self.dispatcher.stop();
     }
 }
 

@@ -6,14 +6,14 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, select};
 use parking_lot::Mutex;
 
 use super::internals::LockInternals;
 use crate::{
     Error, Result,
     framework::HeldNode,
-    session::{Stop, WaitEnd},
+    session::Stop,
 };
 
 /// Where one thread stands.
@@ -86,16 +86,16 @@ impl Owners {
 
     /// The background has yet to hear that the znode is gone.
     fn await_release(&self, lock: &LockInternals, done: &Receiver<()>) -> Result<()> {
-        let deadline = std::time::Instant::now() + lock.client().session_timeout();
-        let end = match done.recv_deadline(deadline) {
-            Err(crossbeam_channel::RecvTimeoutError::Timeout) => Some(WaitEnd::Deadline),
-            _ => None,
+        let client = lock.client();
+        let result = select! {
+            recv(done) -> _ => client.core.check_open(),
+            recv(client.core.closed.signal()) -> _ => Err(Error::ClientClosed),
+            recv(crossbeam_channel::after(client.session_timeout())) -> _ => {
+                return Err(client.call("release", lock.base_path(), Stop::default()).connection_loss());
+            }
         };
-        if end.is_some() {
-            return Err(lock.client().call("release", lock.base_path(), Stop::default()).connection_loss());
-        }
         self.threads.lock().remove(&thread::current().id());
-        Ok(())
+        result
     }
 
     /// Forgets one hold of the calling thread; the last one is handed out, to be given back without waiting.
