@@ -122,7 +122,9 @@ pub(crate) struct Machine<C, W> {
 }
 
 impl<C, W: Clone> Machine<C, W> {
-    pub(crate) fn new(config: SessionConfig, now: Instant) -> Self {
+    pub(crate) fn new(mut config: SessionConfig, now: Instant) -> Self {
+        // A frame's length has 31 bits.
+        config.max_frame_size = config.max_frame_size.min(i32::MAX as usize);
         let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
         Machine {
             config,
@@ -554,8 +556,8 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// A frame above the limit is on its way; `xid` is what its header says. The connection ends after this.
-    pub(crate) fn frame_too_large(&mut self, xid: Option<i32>, size: usize, limit: usize, actions: &mut Actions<C, W>) {
-        if self.in_flight.front().is_none_or(|request| Some(request.xid) != xid) {
+    pub(crate) fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize, actions: &mut Actions<C, W>) {
+        if self.in_flight.front().is_none_or(|request| request.xid != xid) {
             return;
         }
         if let Some(request) = self.in_flight.pop_front() {
@@ -607,7 +609,8 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn expired(&mut self, actions: &mut Actions<C, W>) {
+    /// The session is over, and nothing is left to do for it.
+    pub(crate) fn expired(&mut self, actions: &mut Actions<C, W>) {
         if self.is_alive() {
             self.end(SessionError::Expired, actions);
             actions.push(Action::Raise(SessionEvent::Expired));
