@@ -436,12 +436,11 @@ impl<C, W: Clone> Machine<C, W> {
                 actions.extend(fired.into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
                 Ok(())
             }
-            XID_PING => Ok(()),
             // Watches that are not set again would never fire: better another connection.
             XID_SET_WATCHES if header.err != 0 => {
                 Err(ProtoError::Unexpected { what: "error in the reply to setWatches", value: header.err })
             }
-            XID_SET_WATCHES => Ok(()),
+            XID_PING | XID_SET_WATCHES => Ok(()),
             XID_AUTH => self.auth_answered(header.err, now, actions),
             xid => {
                 self.reply(xid, header.err, body, now, actions)?;
