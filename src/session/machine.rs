@@ -684,3 +684,6 @@ fn earlier_of(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
         (one, other) => one.or(other),
     }
 }
+
+#[cfg(test)]
+mod tests;

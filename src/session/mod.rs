@@ -9,6 +9,8 @@ mod machine;
 pub mod native;
 mod pending;
 mod rotation;
+#[cfg(test)]
+mod server_side;
 mod transport;
 mod watches;
 

@@ -1,0 +1,1 @@
+//! Random inputs against a model of the server.
