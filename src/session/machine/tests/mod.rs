@@ -5,6 +5,7 @@
 mod auth;
 mod liveness;
 mod model;
+mod model_server;
 mod requests;
 mod the_end;
 mod watching;

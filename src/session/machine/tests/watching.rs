@@ -129,6 +129,17 @@ fn a_watch_given_up_on_its_way_is_removed_when_it_arrives() {
 }
 
 #[test]
+fn a_watch_given_up_twice_on_its_way_is_removed_when_it_arrives() {
+    let mut rig = Rig::connected();
+    let ticket = rig.submit(&get_data("/a"), 1);
+    let on_its_way = rig.written();
+    rig.unwatch(ticket);
+    rig.unwatch(ticket);
+    rig.receive(&server::answer(&on_its_way[0], 1, 0)).unwrap();
+    assert_eq!(removals(&rig.written()), [("/a".into(), 2)]);
+}
+
+#[test]
 fn a_watch_given_up_on_its_way_is_not_removed_where_another_came() {
     let mut rig = Rig::connected();
     let given_up = rig.submit(&get_data("/a"), 1);
