@@ -20,8 +20,10 @@ mod four_letter_word;
 mod install;
 mod port;
 mod process;
+mod proxy;
 mod server;
 
 pub use builder::TestingServerBuilder;
 pub use error::TestingError;
+pub use proxy::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, op};
 pub use server::TestingServer;
