@@ -16,6 +16,7 @@
 
 mod builder;
 mod error;
+mod expiry;
 mod four_letter_word;
 mod install;
 mod port;
@@ -25,5 +26,6 @@ mod server;
 
 pub use builder::TestingServerBuilder;
 pub use error::TestingError;
+pub use expiry::expire_session;
 pub use proxy::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, op};
 pub use server::TestingServer;
