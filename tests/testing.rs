@@ -2,6 +2,8 @@
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "testing/cluster.rs"]
+mod cluster;
 #[path = "testing/expiry.rs"]
 mod expiry;
 #[path = "testing/proxy.rs"]

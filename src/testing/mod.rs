@@ -15,6 +15,7 @@
 //! ```
 
 mod builder;
+mod cluster;
 mod error;
 mod expiry;
 mod four_letter_word;
@@ -25,6 +26,7 @@ mod proxy;
 mod server;
 
 pub use builder::TestingServerBuilder;
+pub use cluster::{TestingCluster, TestingClusterBuilder};
 pub use error::TestingError;
 pub use expiry::expire_session;
 pub use proxy::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, op};
