@@ -90,11 +90,7 @@ impl Background {
                 Some(Event::Session(..)) => {}
                 Some(Event::Look) => self.next_look = Some(Instant::now()),
                 Some(Event::CleanUp) => self.clean_up(),
-                Some(Event::CleanedUp(id, reply)) => {
-                    if self.core.cleanup.answered(id, reply) {
-                        self.next_clean_up.get_or_insert_with(|| Instant::now() + CLEAN_UP_AGAIN);
-                    }
-                }
+                Some(Event::CleanedUp(id, reply)) => self.cleaned_up(id, reply),
                 None => {}
             }
             self.timers(Instant::now());
@@ -227,6 +223,12 @@ impl Background {
     fn clean_up(&self) {
         if let Some(session) = self.core.current_session().filter(|session| session.connection() != 0) {
             self.core.cleanup.work(&session);
+        }
+    }
+
+    fn cleaned_up(&mut self, id: u64, reply: Reply) {
+        if self.core.cleanup.answered(id, reply) {
+            self.next_clean_up.get_or_insert_with(|| Instant::now() + CLEAN_UP_AGAIN);
         }
     }
 
