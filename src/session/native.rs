@@ -574,3 +574,6 @@ impl WriteHalf for Taken {
 fn invalid_data(error: ProtoError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
+
+#[cfg(test)]
+mod tests;
