@@ -44,10 +44,6 @@ impl<'a> Call<'a> {
         Call { core, operation, path, stop, started: Instant::now() }
     }
 
-    pub(crate) fn stop(&self) -> Stop<'a> {
-        self.stop
-    }
-
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
     /// put an end to it.
     pub(crate) fn retry<T>(&self, mut attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>) -> Result<T> {
@@ -135,7 +131,7 @@ impl<'a> Call<'a> {
 
     /// A reply of the wrong kind: our own session decodes by the request, so it can only come from another one.
     pub(crate) fn unexpected(&self, response: &Response) -> Error {
-        Error::Protocol(format!("{} {} was answered with {response:?}", self.operation, self.path))
+        Error::Protocol(format!("{} {} was answered with {}", self.operation, self.path, response.kind_name()))
     }
 }
 

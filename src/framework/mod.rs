@@ -10,6 +10,7 @@ mod connect_string;
 mod connection_state;
 mod dispatch;
 mod ensemble;
+mod grants;
 mod held;
 pub mod operations;
 mod paths;
@@ -30,6 +31,6 @@ pub use retry::{
 
 pub(crate) use call::Call;
 pub(crate) use cleanup::Job;
-pub(crate) use held::{HeldNode, HoldListener};
+pub(crate) use held::HeldNode;
 pub(crate) use paths::ServerPath;
 pub(crate) use protected::{Claim, Created, Creation, Listing};

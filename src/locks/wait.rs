@@ -306,7 +306,7 @@ impl<'a> Queued<'a> {
                 let grants = *event == EventType::NodeDeleted
                     && self.lock.driver().successor_follows_holder()
                     && self.lock.max_leases() == 1
-                    && predecessor.held_the_lock
+                    && (predecessor.held_the_lock || self.was_granted_here(&predecessor.name))
                     && predecessor.connection == *connection
                     && self.session.connection() == *connection
                     && self.own.is_some();
@@ -338,6 +338,9 @@ impl<'a> Queued<'a> {
         let (watch, target) = own.map(|own| (own.watch, own.target)).unzip();
         let core = &self.lock.client().core;
         let path = self.lock.child(&self.name);
+        if self.lock.driver().successor_follows_holder() {
+            core.grants.add(&path);
+        }
         let held = core.held.add(path, self.session.clone(), self.stat.czxid, seen_over, watch);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
@@ -347,6 +350,12 @@ impl<'a> Queued<'a> {
             }
         }
         Ok(Some(Turn::Granted(held)))
+    }
+
+    /// Whether a thread of this process held the lock with that znode. Then all that was in front of it is gone, and
+    /// nobody can come in between: numbers only grow.
+    fn was_granted_here(&self, name: &str) -> bool {
+        self.lock.client().core.grants.contains(&self.lock.child(name))
     }
 
     /// Whether an event of the own znode's end waits in the channel.
