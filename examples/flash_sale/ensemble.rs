@@ -31,7 +31,7 @@ pub(crate) struct Ensemble {
 }
 
 enum Owner {
-    Us(#[allow(dead_code, reason = "dropping it throws the server away")] TestingServer),
+    Us(#[allow(dead_code, reason = "dropping it throws the server away")] Box<TestingServer>),
     /// With a client to tidy up.
     Others(CuratorFramework),
 }
@@ -44,7 +44,7 @@ impl Ensemble {
             return Ok(Ensemble { connect_string, root, owner });
         }
         let server = TestingServer::start()?;
-        Ok(Ensemble { connect_string: server.connect_string(), root, owner: Owner::Us(server) })
+        Ok(Ensemble { connect_string: server.connect_string(), root, owner: Owner::Us(Box::new(server)) })
     }
 
     pub(crate) fn connect_string(&self) -> String {

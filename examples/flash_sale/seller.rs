@@ -83,10 +83,7 @@ impl Seller {
                     })
                 })
                 .collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
-                .collect()
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
         });
         client.close();
         result
