@@ -47,7 +47,7 @@
 //! | what a holder has | [`LockGuard`], [`FencingToken`], [`HoldState`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
-//! | tests of your own | the module `testing`, real servers as child processes (feature `testing`) |
+//! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
 //!
 //! # How it works
 //!
@@ -215,3 +215,8 @@ pub use locks::{
     WriteLockDriver,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
