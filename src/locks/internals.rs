@@ -157,9 +157,9 @@ impl LockInternals {
         }
         let mut retries = 0;
         loop {
+            let begin = Instant::now();
             let turn = match self.queue_and_wait(data, patience, io) {
-                // What the time was used up for makes no difference.
-                Err(error) if error.is_retryable() && patience.is_over() => {
+                Err(error) if error.is_retryable() && patience.is_over() && !self.is_silent(begin) => {
                     log::debug!("{}: the time was up before a reply came: {error}", self.base_path);
                     Turn::TimeIsUp
                 }
@@ -177,6 +177,12 @@ impl LockInternals {
                 }
             }
         }
+    }
+
+    /// Whether a request that was sent then and is unanswered means more than that the time was short: there is no
+    /// connection, or the servers are silent for longer than a prompt heartbeat takes.
+    fn is_silent(&self, sent: Instant) -> bool {
+        !self.client.is_connected() || sent.elapsed() > self.client.session_timeout() / 6
     }
 
     fn queue_and_wait(&self, data: &[u8], patience: Patience<'_>, io: Stop<'_>) -> Result<Turn> {

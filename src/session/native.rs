@@ -25,9 +25,6 @@ use crate::{
     proto::{ConnectResponse, FrameBuffer, ProtoError},
 };
 
-/// How long the thread of a session that nobody waits for goes on, to close it at the server.
-const LEAVE_TIME: Duration = Duration::from_secs(1);
-
 /// How long a thread that submits, or the reader thread, writes at most: its own requests and those of others. What then
 /// is left, because the peer is slow to take it or because more keeps coming, a thread of its own writes.
 const WRITE_PATIENCE: Duration = Duration::from_millis(20);
@@ -39,6 +36,9 @@ const READ_PATIENCE: Duration = Duration::from_secs(1);
 /// An abandoned session is taken up again within so many session timeouts, or not at all. By then either the servers
 /// have expired it, or all of them are down, and will expire it one session timeout after they are back.
 const LEAVE_WITHIN: u32 = 10;
+
+/// How long the thread of a session that nobody waits for goes on, to close it at the server.
+const LEAVE_TIME: Duration = Duration::from_secs(1);
 
 /// Opens sessions of this crate's own making.
 #[derive(Debug, Clone, Copy, Default)]
@@ -218,8 +218,8 @@ impl Session for NativeSession {
         let until = deadline.max(Instant::now() + LEAVE_TIME);
         self.shared.leave(SessionError::Closed, Some(until));
         // Nothing is ever sent on it: the channel ends when the reader thread does.
-        let is_over = self.shared.done.recv_deadline(deadline) != Err(RecvTimeoutError::Timeout);
-        if !is_over && until <= Instant::now() {
+        let timed_out = self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
+        if timed_out && Instant::now() >= until {
             // The reader thread finds that there is no time left.
             self.shared.state.lock().hang_up();
         }
@@ -574,3 +574,6 @@ impl WriteHalf for Taken {
 fn invalid_data(error: ProtoError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
+
+#[cfg(test)]
+mod tests;
