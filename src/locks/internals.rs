@@ -22,13 +22,10 @@ use crate::{
     session::{Reply, SessionError, Stop, Submission, WaitEnd, submit_one},
 };
 
-/// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
-/// all leaves nothing in doubt.
-const GRACE: Duration = Duration::from_millis(40);
-
-/// How long a contender that gives up waits until its znode is known to be gone. Longer than [`GRACE`], because a
-/// server under load may need it; beyond it the background goes on.
-const LEAVE_GRACE: Duration = Duration::from_millis(200);
+/// How long a call whose time is up still waits for the reply to what is under way, and then once more for the end of its
+/// znode. A server that answers at all so leaves nothing in doubt and no znode when the call returns; for the others the
+/// background goes on. Twice this is how late a timed acquire can be.
+const GRACE: Duration = Duration::from_millis(120);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]
@@ -243,7 +240,7 @@ impl LockInternals {
     pub(crate) fn withdraw(&self, claim: Claim) {
         let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { return };
         let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
         match call.reply(submit_one(claim.session(), request)) {
             Ok(_) => claim.keep(),
             Err(error) if error.is_no_node() => claim.keep(),
