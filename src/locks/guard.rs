@@ -88,7 +88,7 @@ impl<'a> LockGuard<'a> {
     /// if the server did not confirm: the background goes on until the znode is gone.
     pub fn release(mut self) -> Result<()> {
         self.is_open = false;
-        self.owners.release(self.lock)
+        self.owners.release(self.lock, Some(&self.held))
     }
 }
 
@@ -97,7 +97,7 @@ impl Drop for LockGuard<'_> {
         if !self.is_open {
             return;
         }
-        if let Some(held) = self.owners.leave() {
+        if let Some(held) = self.owners.leave(&self.held) {
             self.lock.release_in_background(&held);
         }
     }

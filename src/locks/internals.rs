@@ -23,8 +23,12 @@ use crate::{
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
-/// all leaves nothing in doubt and the caller's own znode is gone when the call returns.
+/// all leaves nothing in doubt.
 const GRACE: Duration = Duration::from_millis(40);
+
+/// How long a contender that gives up waits until its znode is known to be gone. Longer than [`GRACE`], because a
+/// server under load may need it; beyond it the background goes on.
+const LEAVE_GRACE: Duration = Duration::from_millis(200);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +45,8 @@ impl<'a> Patience<'a> {
         let deadline = if self.only_try {
             Instant::now().checked_add(connection_timeout)
         } else {
-            self.stop.deadline.map(|deadline| deadline + GRACE)
+            // A deadline at the end of the clock's range is as good as one a moment later.
+            self.stop.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))
         };
         Stop { deadline, cancel: self.stop.cancel }
     }
@@ -121,6 +126,7 @@ impl LockInternals {
     /// As every operation on a znode.
     pub fn participant_nodes(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
         let children = children_of(client, base_path)?;
+        let base_path = base_path.strip_suffix('/').unwrap_or(base_path);
         Ok(sorted_contenders(&children).into_iter().map(|name| format!("{base_path}/{name}")).collect())
     }
 
@@ -158,7 +164,7 @@ impl LockInternals {
                 Turn::NodeGone => {
                     let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.base_path.clone());
                     let call = self.client.call("acquire", &self.base_path, io);
-                    call.allow_retry(&mut retries, Error::Server { code, operation, path })?;
+                    call.allow_again(&mut retries, Error::Server { code, operation, path })?;
                 }
             }
         }
@@ -214,7 +220,7 @@ impl LockInternals {
     pub(crate) fn withdraw(&self, claim: Claim) {
         let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { return };
         let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
         match call.reply(submit_one(claim.session(), request)) {
             Ok(_) => claim.keep(),
             Err(error) if error.is_no_node() => claim.keep(),

@@ -106,7 +106,7 @@ impl<W: Clone> Watches<W> {
     pub(crate) fn give_up(&mut self, ticket: u64) -> Option<Forgotten<W>> {
         let key = self.by_ticket.get(&ticket)?;
         let entry = self.nodes.get_mut(key)?.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
-        if entry.stage == Stage::Requested {
+        if matches!(entry.stage, Stage::Requested | Stage::GivenUp) {
             // Only the reply tells whether there is something to remove.
             entry.stage = Stage::GivenUp;
             return None;

@@ -110,13 +110,15 @@ impl Relay {
 
     /// Carries a new client's bytes, until both sides have closed or the connection is ended.
     pub(super) fn begin(relay: &Arc<Relay>, client: TcpStream) {
-        let number = {
-            let mut state = relay.state.lock();
+        // Numbered and listed in one step, or a cut in between would miss it.
+        let added = relay.change(|state| {
             state.accepted += 1;
-            state.accepted
-        };
-        let Ok(connection) = Connection::new(number, client).map(Arc::new) else { return };
-        relay.change(|state| state.connections.insert(number, Arc::clone(&connection)));
+            let connection = Connection::new(state.accepted, client).map(Arc::new)?;
+            state.connections.insert(connection.number, Arc::clone(&connection));
+            Ok::<_, io::Error>(connection)
+        });
+        let Ok(connection) = added else { return };
+        let number = connection.number;
         let this = Arc::clone(relay);
         let thread = thread::Builder::new().name(format!("fault-proxy-{number}")).spawn(move || {
             if let Err(error) = carry::carry(&this, &connection) {
