@@ -10,11 +10,7 @@ use crossbeam_channel::{Receiver, select};
 use parking_lot::Mutex;
 
 use super::internals::LockInternals;
-use crate::{
-    Error, Result,
-    framework::HeldNode,
-    session::Stop,
-};
+use crate::{Error, Result, framework::HeldNode, session::Stop};
 
 /// Where one thread stands.
 #[derive(Debug)]

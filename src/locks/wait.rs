@@ -312,7 +312,9 @@ impl<'a> Queued<'a> {
     /// What an event calls for; `None`: sleep on.
     fn woken(&mut self, wake: &Wake) -> Option<Next> {
         match wake {
-            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(_, WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
+            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(_, WatchEvent::Ended) => {
+                Some(Next::End(Turn::SessionEnded))
+            }
             Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. }) => Some(Next::End(Turn::NodeGone)),
             Wake::Own(WatchEvent::Node { .. }) => {
                 // Its data changed, which uses the watch up: set both again.

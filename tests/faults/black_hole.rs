@@ -74,6 +74,24 @@ fn a_timed_call_in_a_black_hole_ends_by_its_deadline() {
 }
 
 #[test]
+fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
+    let scene = scene();
+    let holder = mutex(&scene.observer);
+    holder.acquire().unwrap();
+    let client = scene.client.clone();
+    let timeout = 1500 * MS;
+    let begin = Instant::now();
+    let waiter = spawn(move || mutex(&client).acquire_timeout(timeout));
+    wait_for_nodes(&scene.observer, 2);
+    scene.proxy.black_hole(Direction::Both);
+    let (end, result) = join(&waiter);
+    assert!(!result.unwrap());
+    assert_at_most("black hole: timed waiter over its deadline", (end - begin).saturating_sub(timeout), 50 * MS);
+    scene.proxy.pass().unwrap();
+    wait_for_nodes(&scene.observer, 1);
+}
+
+#[test]
 fn an_untimed_call_in_a_black_hole_ends_when_the_retry_policy_is_exhausted() {
     let scene = scene();
     scene.proxy.black_hole(Direction::Both);
@@ -132,9 +150,8 @@ fn a_queued_waiter_outlasts_a_suspension() {
 fn a_call_under_way_when_the_network_dies_ends_by_its_deadline() {
     let scene = scene();
     let mutex = mutex(&scene.client);
-    let fault = scene
-        .proxy
-        .inject(curator_locks::testing::RequestMatch::creates(), curator_locks::testing::Fault::HoldReply);
+    let fault =
+        scene.proxy.inject(curator_locks::testing::RequestMatch::creates(), curator_locks::testing::Fault::HoldReply);
     let begin = Instant::now();
     let result = mutex.acquire_timeout(1000 * MS);
     assert_eq!(fault.hits(), 1);

@@ -41,10 +41,8 @@ fn close_returns_within_a_second_in_every_state_and_wakes_every_waiter() {
         let holder = mutex(&scene.observer);
         holder.acquire().unwrap();
         let (untimed, timed) = (scene.client.clone(), scene.client.clone());
-        let waiters = [
-            spawn(move || mutex(&untimed).acquire()),
-            spawn(move || mutex(&timed).acquire_timeout(LONG).map(drop)),
-        ];
+        let waiters =
+            [spawn(move || mutex(&untimed).acquire()), spawn(move || mutex(&timed).acquire_timeout(LONG).map(drop))];
         wait_for_nodes(&scene.observer, 3);
         trouble(&scene);
         let begin = Instant::now();

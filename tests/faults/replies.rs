@@ -37,7 +37,8 @@ fn a_create_whose_reply_is_lost_twice_in_a_row_makes_one_node() {
     let scene = scene();
     let fault = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
     // The second time the search is cut off, not the create: it is found by the third.
-    let search = scene.proxy.inject(RequestMatch::op(op::SYNC).path(|path| path.ends_with(LOCK)), Fault::CutInsteadOfReply);
+    let search =
+        scene.proxy.inject(RequestMatch::op(op::SYNC).path(|path| path.ends_with(LOCK)), Fault::CutInsteadOfReply);
     one_node_that_works(&scene);
     assert_eq!((fault.hits(), search.hits()), (1, 1));
 }
@@ -70,6 +71,8 @@ fn a_create_whose_reply_is_lost_with_the_session_is_made_anew_in_the_next() {
     wait_for_nodes(&scene.observer, 1);
     let orphan = nodes(&scene.observer);
     expire_session(&scene.server.connect_string(), first, &scene.client.session_password()).unwrap();
+    // The held reply dies with its connection.
+    scene.proxy.reset();
     fault.release();
     let path = join(&locked).1;
     assert_ne!(scene.client.session_id(), first);

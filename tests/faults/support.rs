@@ -38,11 +38,7 @@ pub fn scene() -> Scene {
 }
 
 pub fn scene_with(session_timeout: Duration) -> Scene {
-    let server = TestingServer::builder()
-        .tick_time(100 * MS)
-        .container_check_interval(200 * MS)
-        .start()
-        .unwrap();
+    let server = TestingServer::builder().tick_time(100 * MS).container_check_interval(200 * MS).start().unwrap();
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
     let client = client_of(&proxy.connect_string(), session_timeout);
     let states = states_of(&client);
