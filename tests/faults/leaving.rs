@@ -121,7 +121,11 @@ fn a_hundred_thousand_timed_out_acquires_leave_no_node_and_no_watch() {
             scope.spawn(|| {
                 let mutex = mutex(&scene.client);
                 for _ in 0..100_000 / 16 {
-                    assert!(!mutex.acquire_timeout(MS).unwrap());
+                    // A server under load may not even answer the create in time, whose outcome is unknown then.
+                    match mutex.acquire_timeout(MS) {
+                        Ok(acquired) => assert!(!acquired),
+                        Err(error) => assert!(matches!(error, Error::ConnectionLoss { .. }), "{error}"),
+                    }
                 }
             });
         }

@@ -55,7 +55,8 @@ fn a_create_that_never_arrived_is_made_anew_and_its_lost_reply_too() {
 
 #[test]
 fn a_create_whose_reply_is_lost_with_the_session_is_made_anew_in_the_next() {
-    let scene = scene();
+    // Long enough for the client not to give the silent connection up by itself.
+    let scene = scene_with(LONG / 2);
     let first = scene.client.session_id();
     let fault = scene.proxy.inject(lock_nodes(), Fault::HoldReply);
     let client = scene.client.clone();
