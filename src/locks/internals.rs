@@ -19,7 +19,7 @@ use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
     framework::{Call, Claim, Creation, HeldNode, Job, ServerPath},
     proto::{Request, Response},
-    session::{Reply, SessionError, Stop, Submission, submit_one},
+    session::{Reply, SessionError, Stop, Submission, WaitEnd, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
@@ -49,6 +49,11 @@ impl<'a> Patience<'a> {
             self.stop.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))
         };
         Stop { deadline, cancel: self.stop.cancel }
+    }
+
+    /// Whether the time to wait is up. A mere try has none: it ends with its requests.
+    fn is_over(&self) -> bool {
+        !self.only_try && self.stop.is_over() == Some(WaitEnd::Deadline)
     }
 }
 
@@ -152,11 +157,15 @@ impl LockInternals {
         }
         let mut retries = 0;
         loop {
-            let call = self.client.call("acquire", &self.base_path, io);
-            let created = self.creation(data).run(&call)?;
-            let queued = Queued::new(self, &call, patience, created)?;
-            self.check_number(queued.name())?;
-            match queued.wait()? {
+            let begin = Instant::now();
+            let turn = match self.queue_and_wait(data, patience, io) {
+                Err(error) if error.is_retryable() && patience.is_over() && !self.is_silent(begin) => {
+                    log::debug!("{}: the time was up before a reply came: {error}", self.base_path);
+                    Turn::TimeIsUp
+                }
+                result => result?,
+            };
+            match turn {
                 Turn::Granted(held) => return Ok(Some(held)),
                 Turn::TimeIsUp => return Ok(None),
                 // The lock is free to be asked for again, in the session that follows.
@@ -168,6 +177,20 @@ impl LockInternals {
                 }
             }
         }
+    }
+
+    /// Whether a request that was sent then and is unanswered means more than that the time was short: there is no
+    /// connection, or the servers are silent for longer than a prompt heartbeat takes.
+    fn is_silent(&self, sent: Instant) -> bool {
+        !self.client.is_connected() || sent.elapsed() > self.client.session_timeout() / 6
+    }
+
+    fn queue_and_wait(&self, data: &[u8], patience: Patience<'_>, io: Stop<'_>) -> Result<Turn> {
+        let call = self.client.call("acquire", &self.base_path, io);
+        let created = self.creation(data).run(&call)?;
+        let queued = Queued::new(self, &call, patience, created)?;
+        self.check_number(queued.name())?;
+        queued.wait()
     }
 
     fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {

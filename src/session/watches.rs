@@ -119,15 +119,12 @@ impl<W: Clone> Watches<W> {
         let node = self.nodes.get_mut(&key)?;
         let index = node.entries.iter().position(|entry| entry.ticket == ticket)?;
         let watcher = node.entries.remove(index).watcher;
-        let removal = if node.at_server && node.entries.iter().all(|entry| entry.stage == Stage::GivenUp) {
-            node.at_server = false;
-            Some(Removal { path: key.1.clone(), table: key.0 })
-        } else {
-            None
-        };
-        if node.entries.is_empty() {
-            self.nodes.remove(&key);
+        if !node.entries.is_empty() {
+            // The last of them decides, also one that was given up and whose reply is still to come.
+            return Some(Forgotten { removal: None, watcher });
         }
+        let removal = node.at_server.then(|| Removal { path: key.1.clone(), table: key.0 });
+        self.nodes.remove(&key);
         Some(Forgotten { removal, watcher })
     }
 

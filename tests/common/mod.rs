@@ -107,12 +107,15 @@ pub fn queue(client: &CuratorFramework, path: &str) -> Vec<String> {
 /// Waits until so many stand in the queue, and gives it.
 #[track_caller]
 pub fn await_queue(client: &CuratorFramework, path: &str, length: usize) -> Vec<String> {
-    let mut nodes = Vec::new();
-    wait_until(&format!("{length} in the queue of {path}"), || {
-        nodes = queue(client, path);
-        nodes.len() == length
-    });
-    nodes
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let nodes = queue(client, path);
+        if nodes.len() == length {
+            return nodes;
+        }
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {length} in the queue {nodes:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// The sequence number of a lock's znode.

@@ -33,7 +33,8 @@ fn when_a_waiters_znode_is_deleted_and_then_the_holders_exactly_one_other_waiter
                 loop {
                     mutex.acquire().unwrap();
                     let path = mutex.lock_path().unwrap();
-                    if grants.send(path).is_err() {
+                    eprintln!("granted {path}");
+                    if grants.send(path.clone()).is_err() {
                         return drop(mutex.release());
                     }
                     let goes_on = releases.lock().unwrap().recv().is_ok();
@@ -41,6 +42,7 @@ fn when_a_waiters_znode_is_deleted_and_then_the_holders_exactly_one_other_waiter
                         Ok(()) | Err(Error::LockLost { reason: LostReason::NodeDeleted, .. }) => {}
                         other => panic!("{other:?}"),
                     }
+                    eprintln!("released {path}");
                     if !goes_on {
                         return;
                     }
@@ -53,6 +55,7 @@ fn when_a_waiters_znode_is_deleted_and_then_the_holders_exactly_one_other_waiter
             assert_eq!(queue[0], holder, "round {round}");
             assert_eq!(granted.try_recv().ok(), None, "round {round}: two holders");
             admin.delete(&[&at_server(&queue[1]), &at_server(&queue[0])]);
+            eprintln!("round {round}: deleted {:?}", &queue[..2]);
             let next = granted.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("round {round}: nobody is granted"));
             assert_eq!(next, queue[2], "round {round}");
             // The old holder goes to the end of the queue. It waits first in line for this message.

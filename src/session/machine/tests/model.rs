@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Op {
     Submit { kind: u8, node: usize },
     Withdraw(Index),

@@ -320,6 +320,33 @@ fn a_watch_given_up_without_a_connection_leaves_nothing_to_do() {
 }
 
 #[test]
+fn two_watches_given_up_one_of_them_on_its_way_are_removed_at_once() {
+    let mut rig = Rig::connected();
+    let armed = rig.watch(&get_data("/a"), 1);
+    let requested = rig.submit(&get_data("/a"), 2);
+    let on_its_way = rig.written();
+    rig.unwatch(requested);
+    rig.unwatch(armed);
+    assert!(rig.written().is_empty());
+    rig.receive(&server::answer(&on_its_way[0], 1, server::NO_NODE)).unwrap();
+    assert_eq!(removals(&rig.written()), [("/a".into(), 2)]);
+}
+
+#[test]
+fn a_registration_refused_over_the_next_connection_needs_no_removal() {
+    let mut rig = Rig::connected();
+    let armed = rig.watch(&get_data("/a"), 1);
+    rig.submit(&get_data("/a"), 2);
+    rig.disconnect();
+    rig.unwatch(armed);
+    rig.connect();
+    let frames = rig.written();
+    assert_eq!(ops(&frames), [server::GET_DATA]);
+    rig.receive(&server::answer(&frames[0], 1, server::NO_NODE)).unwrap();
+    assert!(rig.written().is_empty());
+}
+
+#[test]
 fn a_removal_does_not_outlive_its_connection() {
     let mut rig = Rig::connected();
     let ticket = rig.watch(&get_data("/a"), 1);
