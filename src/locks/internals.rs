@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_millis(20);
 
 /// How long a contender that gives up waits until its znode is known to be gone; beyond it the background goes on. A
 /// call whose time is up ends within 50 ms, also where the network has died without a word.
-const LEAVE_GRACE: Duration = Duration::from_millis(35);
+const LEAVE_GRACE: Duration = Duration::from_millis(25);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]

@@ -64,7 +64,7 @@ fn a_timed_call_in_a_black_hole_ends_by_its_deadline() {
     mutex.acquire().unwrap();
     mutex.release().unwrap();
     scene.proxy.black_hole(Direction::Both);
-    for timeout in [200 * MS, 1000 * MS, 4000 * MS] {
+    for timeout in [1000 * MS, 4000 * MS] {
         let begin = Instant::now();
         let result = mutex.acquire_timeout(timeout);
         let over = begin.elapsed().saturating_sub(timeout);

@@ -92,12 +92,14 @@ fn server_away(session_timeout: Duration, away: Duration) {
     expect_state(&scene.states, Suspended);
     let attempts = scene.proxy.connections();
     let usage = process_cpu();
-    std::thread::sleep(away.saturating_sub(gone.elapsed()));
+    // It takes about a second from here until the server serves.
+    std::thread::sleep((away - 1000 * MS).saturating_sub(gone.elapsed()));
     let attempts = scene.proxy.connections() - attempts;
     let share = (process_cpu() - usage).as_secs_f64() / gone.elapsed().as_secs_f64();
     let rate = attempts as f64 / gone.elapsed().as_secs_f64();
     scene.server.restart().unwrap();
     let back = Instant::now();
+    figure("server away", back - gone);
     let reconnected = expect_state(&scene.states, Reconnected);
     figure("server away: attempts per second", rate);
     figure("server away: share of a core, of this whole process", share);
