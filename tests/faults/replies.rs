@@ -5,7 +5,7 @@ use std::time::Instant;
 use curator_locks::{
     ConnectionState::{Reconnected, Suspended},
     Error,
-    testing::{Fault, RequestMatch, expire_session, op},
+    testing::{Direction, Fault, RequestMatch, expire_session, op},
 };
 
 use super::support::*;
@@ -58,7 +58,9 @@ fn a_create_whose_reply_is_lost_with_the_session_is_made_anew_in_the_next() {
     // Long enough for the client not to give the silent connection up by itself.
     let scene = scene_with(LONG / 2);
     let first = scene.client.session_id();
-    let fault = scene.proxy.inject(lock_nodes(), Fault::HoldReply);
+    // So that the directory is there, and the one request is the create.
+    one_node_that_works(&scene);
+    scene.proxy.black_hole(Direction::ToClient);
     let client = scene.client.clone();
     let locked = spawn(move || {
         let mutex = mutex(&client);
@@ -68,12 +70,12 @@ fn a_create_whose_reply_is_lost_with_the_session_is_made_anew_in_the_next() {
         held.release().unwrap();
         path
     });
-    fault.wait_for_hits(1, LONG).unwrap();
     wait_for_nodes(&scene.observer, 1);
     let orphan = nodes(&scene.observer);
     expire_session(&scene.server.connect_string(), first, &scene.client.session_password()).unwrap();
-    // The held reply dies with its connection.
+    // The reply dies with its connection.
     scene.proxy.reset();
+    scene.proxy.pass().unwrap();
     let path = join(&locked).1;
     assert_ne!(scene.client.session_id(), first);
     assert!(!path.ends_with(&orphan[0]), "granted on a znode of the session before");

@@ -115,7 +115,15 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) -> Instant {
 
 /// Until as many contenders stand in the queue.
 pub fn wait_for_nodes(observer: &CuratorFramework, count: usize) -> Instant {
-    wait_until(&format!("{count} znodes in the queue"), || nodes(observer).len() == count)
+    let deadline = Instant::now() + LONG;
+    loop {
+        let names = nodes(observer);
+        if names.len() == count {
+            return Instant::now();
+        }
+        assert!(Instant::now() < deadline, "never {count} znodes in the queue, but {names:?}");
+        std::thread::sleep(2 * MS);
+    }
 }
 
 pub fn figure(name: &str, value: impl Debug) {
