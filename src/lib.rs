@@ -19,8 +19,8 @@ pub use framework::{
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, LockGuard, LockInternals,
-    LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
-    WriteLockDriver,
+    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessUnfairMutex, LockGuard,
+    LockInternals, LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver,
+    StandardLockInternalsDriver, WriteLockDriver,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};

@@ -202,6 +202,11 @@ impl HeldNode {
         HoldState::Held
     }
 
+    /// Whether the znode is there for certain, unless somebody deletes it right now.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.state(Instant::now()) == HoldState::Held
+    }
+
     /// The first reason stays.
     pub(crate) fn lose(&self, reason: LostReason) {
         let mut inner = self.inner.lock();
@@ -312,7 +317,7 @@ impl HeldNode {
         }
     }
 
-    fn is_ours(&self, stat: &Stat) -> bool {
+    pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
         stat.czxid == self.czxid && stat.ephemeral_owner == self.session.id()
     }
 

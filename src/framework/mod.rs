@@ -29,8 +29,8 @@ pub use retry::{
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
-pub(crate) use call::Call;
-pub(crate) use cleanup::Job;
+pub(crate) use call::{Call, Failure};
+pub(crate) use cleanup::{Job, Mark};
 pub(crate) use held::HeldNode;
 pub(crate) use paths::ServerPath;
 pub(crate) use protected::{Claim, Created, Creation, Listing};

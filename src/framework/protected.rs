@@ -172,7 +172,7 @@ impl Creation<'_> {
         let path = self.parent.join(&format!("{}{}", progress.prefix, self.name));
         let acl = match self.acl {
             Some(acl) => acl.to_vec(),
-            None => leaf_acl(&*self.client.core.config.acl_provider, &self.client.prefix.acl_path(&path)),
+            None => self.client.leaf_acl(&path),
         };
         let (mode, data) = (self.mode, self.data.to_vec());
         let create = Request::Create { path: path.into_string(), data, acl, mode, with_stat: true };
@@ -249,6 +249,11 @@ impl Creation<'_> {
 }
 
 impl CuratorFramework {
+    /// The ACL of a znode that a call makes, as the provider says.
+    pub(crate) fn leaf_acl(&self, path: &ServerPath) -> Vec<Acl> {
+        leaf_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path))
+    }
+
     /// Makes a directory and all that is missing above it. `true` if this call made the directory itself.
     pub(crate) fn make_directory(
         &self,

@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Claim, Creation, HeldNode, Job, ServerPath},
+    framework::{Call, Claim, Creation, HeldNode, Job, Mark, ServerPath},
     proto::{Request, Response},
-    session::{Reply, SessionError, Stop, Submission, submit_one},
+    session::{Reply, Session, SessionError, Stop, Submission, submit, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
@@ -37,7 +37,7 @@ pub(crate) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
-    fn io(&self, connection_timeout: Duration) -> Stop<'a> {
+    pub(crate) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
         let deadline = if self.only_try {
             Instant::now().checked_add(connection_timeout)
         } else {
@@ -55,6 +55,9 @@ pub struct LockInternals {
     base_path: String,
     directory: ServerPath,
     max_leases: AtomicUsize,
+    /// The znodes' names are used again and again, by everybody: a delete that may have been carried out must not be
+    /// repeated before another look at whose the znode is.
+    reuses_names: bool,
 }
 
 impl fmt::Debug for LockInternals {
@@ -76,11 +79,28 @@ impl LockInternals {
             return Err(Error::InvalidPath { path: base_path.into(), rule });
         }
         let max_leases = AtomicUsize::new(max_leases);
-        Ok(LockInternals { client: client.clone(), driver, base_path: base_path.into(), directory, max_leases })
+        Ok(LockInternals {
+            client: client.clone(),
+            driver,
+            base_path: base_path.into(),
+            directory,
+            max_leases,
+            reuses_names: false,
+        })
+    }
+
+    /// For a lock whose znodes bear names that others use too.
+    pub(crate) fn reusing_names(mut self) -> LockInternals {
+        self.reuses_names = true;
+        self
     }
 
     pub(crate) fn base_path(&self) -> &str {
         &self.base_path
+    }
+
+    pub(crate) fn directory(&self) -> &ServerPath {
+        &self.directory
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -236,7 +256,12 @@ impl LockInternals {
         let mut retries = 0;
         let mut sent_before = false;
         loop {
-            let error = match self.delete(&call, held) {
+            let deleted = if self.reuses_names && (sent_before || !held.is_certain()) {
+                self.delete_if_ours(&call, held)
+            } else {
+                self.delete(&call, held)
+            };
+            let error = match deleted {
                 Ok(()) => return (Ok(()), None),
                 Err(error) => error,
             };
@@ -253,18 +278,54 @@ impl LockInternals {
             }
             sent_before = true;
             if let Err(error) = call.allow_retry(&mut retries, error) {
-                return (Err(error), Some(Job::delete(held.path().clone(), Some(held.session()))));
+                return (Err(error), Some(self.deletion(held)));
             }
         }
     }
 
     fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
-        let session = call.session()?;
-        if !Arc::ptr_eq(&session, held.session()) {
-            return Err(call.error(SessionError::Expired));
-        }
+        let session = self.session_of(call, held)?;
         let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
         call.ask(&session, request).map(drop)
+    }
+
+    /// Deletes the znode where it may be gone already, by a delete whose reply was lost or while the connection was: the
+    /// name may be another holder's by now. What can still happen between the look and the delete: see `Job::marked`.
+    fn delete_if_ours(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
+        let session = self.session_of(call, held)?;
+        let path = || held.path().as_str().to_owned();
+        loop {
+            let sync = Request::Sync { path: path() };
+            let look = Request::Exists { path: path(), watch: false };
+            let replies = submit(&session, vec![(sync, None), (look, None)]);
+            let mut stat = None;
+            for (pending, _) in replies {
+                if let Response::Stat(found) = call.reply(pending)? {
+                    stat = Some(found);
+                }
+            }
+            let Some(stat) = stat.filter(|stat| held.is_ours(stat)) else { return Ok(()) };
+            match call.ask(&session, Request::Delete { path: path(), version: stat.version }) {
+                // Its data was changed in between.
+                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    /// The session that owns the znode: no delete crosses over to the next one.
+    fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
+        let session = call.session()?;
+        if Arc::ptr_eq(&session, held.session()) { Ok(session) } else { Err(call.error(SessionError::Expired)) }
+    }
+
+    /// What is left to the background when a delete's outcome is unknown.
+    fn deletion(&self, held: &HeldNode) -> Job {
+        if self.reuses_names {
+            Job::marked(held.path().clone(), Mark::Czxid(held.czxid()), held.session())
+        } else {
+            Job::delete(held.path().clone(), Some(held.session()))
+        }
     }
 
     /// Gives a lock back without waiting: what the server does not confirm is left to the background.
@@ -274,12 +335,15 @@ impl LockInternals {
         if held.lost().is_some() {
             return;
         }
-        let (core, session, path) = (self.client.core.clone(), held.session().clone(), held.path().clone());
-        let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+        let (core, job) = (self.client.core.clone(), self.deletion(held));
+        if self.reuses_names && !held.is_certain() {
+            return core.clean_up(job);
+        }
+        let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
         let on_reply = Box::new(move |reply: Reply| match reply {
             Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
             Err(SessionError::Server(ErrorCode::NoNode)) => {}
-            Err(_) => core.clean_up(Job::delete(path, Some(&session))),
+            Err(_) => core.clean_up(job),
         });
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }

@@ -8,6 +8,7 @@ mod mutex;
 mod options;
 mod owners;
 mod token;
+mod unfair;
 mod wait;
 
 pub use driver::{
@@ -20,3 +21,4 @@ pub use lock::{InterProcessLock, Locker};
 pub use mutex::InterProcessMutex;
 pub use options::AcquireOptions;
 pub use token::FencingToken;
+pub use unfair::InterProcessUnfairMutex;

@@ -427,6 +427,6 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 }
 
 /// A quarter more or less, so that waiters do not all look at once.
-fn spread(interval: Duration) -> Duration {
+pub(crate) fn spread(interval: Duration) -> Duration {
     interval.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
