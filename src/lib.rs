@@ -20,7 +20,7 @@ pub use framework::{
 };
 pub use locks::{
     AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessUnfairMutex, LockGuard,
-    LockInternals, LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver,
-    StandardLockInternalsDriver, WriteLockDriver,
+    LockInternals, LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, Revocable,
+    RevocationListener, Revoker, StandardLockInternalsDriver, WriteLockDriver,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};

@@ -16,6 +16,7 @@ pub mod operations;
 mod paths;
 mod protected;
 mod retry;
+mod revocation;
 
 pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
 pub use builder::{Builder, CuratorFrameworkFactory};
@@ -34,3 +35,4 @@ pub(crate) use cleanup::{Job, Mark};
 pub(crate) use held::HeldNode;
 pub(crate) use paths::ServerPath;
 pub(crate) use protected::{Claim, Created, Creation, Listing};
+pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use super::{
     driver::{
         LockInternalsDriver, LockInternalsSorter, is_exhausted, sequence_for, sorted_children, sorted_contenders,
@@ -17,7 +19,7 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Claim, Creation, HeldNode, Job, Mark, ServerPath},
+    framework::{Call, Claim, Creation, HeldNode, Job, Mark, RevocableNode, Revocation, ServerPath},
     proto::{Request, Response},
     session::{Reply, Session, SessionError, Stop, Submission, submit, submit_one},
 };
@@ -58,6 +60,8 @@ pub struct LockInternals {
     /// The znodes' names are used again and again, by everybody: a delete that may have been carried out must not be
     /// repeated before another look at whose the znode is.
     reuses_names: bool,
+    /// Whom the next hold tells about requests to give it back.
+    revocation: Mutex<Option<Arc<Revocation>>>,
 }
 
 impl fmt::Debug for LockInternals {
@@ -86,6 +90,7 @@ impl LockInternals {
             directory,
             max_leases,
             reuses_names: false,
+            revocation: Mutex::new(None),
         })
     }
 
@@ -93,6 +98,27 @@ impl LockInternals {
     pub(crate) fn reusing_names(mut self) -> LockInternals {
         self.reuses_names = true;
         self
+    }
+
+    /// The holds that are acquired from now on tell about requests to give them back, up to the next release.
+    pub(crate) fn make_revocable(&self, revocation: Revocation) {
+        let before = self.revocation.lock().replace(Arc::new(revocation));
+        // The caller's listener: not under the lock.
+        drop(before);
+    }
+
+    pub(crate) fn revocable_node(&self) -> Option<Arc<RevocableNode>> {
+        self.revocation.lock().clone().map(RevocableNode::new)
+    }
+
+    /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
+    fn forget_revocation(&self, held: &HeldNode) {
+        let Some(revocable) = held.revocable() else { return };
+        let mut current = self.revocation.lock();
+        let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
+        drop(current);
+        // The caller's listener: not under the lock.
+        drop(forgotten);
     }
 
     pub(crate) fn base_path(&self) -> &str {
@@ -247,6 +273,7 @@ impl LockInternals {
     /// is handed out then.
     pub(crate) fn release(&self, held: &HeldNode) -> (Result<()>, Option<Job>) {
         held.released();
+        self.forget_revocation(held);
         self.client.core.held.remove(held);
         if let Some(reason) = held.lost() {
             return (Err(self.lost(reason)), None);
@@ -331,6 +358,7 @@ impl LockInternals {
     /// Gives a lock back without waiting: what the server does not confirm is left to the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
         held.released();
+        self.forget_revocation(held);
         self.client.core.held.remove(held);
         if held.lost().is_some() {
             return;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    framework::{Call, Claim, Created, HeldNode, Listing},
+    framework::{Call, Claim, Created, HeldNode, Listing, RevocableNode},
     proto::{EventType, Request, Response, Stat},
     session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
@@ -92,6 +92,8 @@ pub(crate) struct Queued<'a> {
     wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
     predecessor: Option<Predecessor>,
     own: Option<OwnWatch>,
+    /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
+    revocable: Option<Arc<RevocableNode>>,
 }
 
 impl<'a> Queued<'a> {
@@ -116,6 +118,7 @@ impl<'a> Queued<'a> {
             wakes: None,
             predecessor: None,
             own: None,
+            revocable: lock.revocable_node(),
         })
     }
 
@@ -244,7 +247,12 @@ impl<'a> Queued<'a> {
         let predecessor = predecessor.map(|(pending, watch)| (self.call.reply(pending), watch));
         let own = own.map(|(pending, watch)| (self.call.reply(pending), watch));
         match own {
-            Some((Ok(_), Some(watch))) => self.own = Some(OwnWatch { watch, target }),
+            Some((Ok(response), Some(watch))) => {
+                if let (Response::Data { data, stat }, Some(revocable)) = (&response, &self.revocable) {
+                    revocable.read(data, stat);
+                }
+                self.own = Some(OwnWatch { watch, target });
+            }
             Some((Err(error), _)) if error.is_no_node() => return Ok(Some(Next::End(Turn::NodeGone))),
             Some((Err(error), _)) => return self.look_after(error),
             _ => {}
@@ -341,10 +349,11 @@ impl<'a> Queued<'a> {
         if self.lock.driver().successor_follows_holder() {
             core.grants.add(&path);
         }
-        let held = core.held.add(path, self.session.clone(), self.stat.czxid, seen_over, watch);
+        let (session, revocable) = (self.session.clone(), self.revocable.clone());
+        let held = core.held.add_revocable(path, session, self.stat.czxid, seen_over, watch, revocable);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
-            if matches!(before, Target::Deleted) || self.was_deleted() {
+            if matches!(before, Target::Deleted) || self.hand_over(&held) {
                 core.held.remove(&held);
                 return Ok(Some(Turn::NodeGone));
             }
@@ -358,12 +367,17 @@ impl<'a> Queued<'a> {
         self.lock.client().core.grants.contains(&self.lock.child(name))
     }
 
-    /// Whether an event of the own znode's end waits in the channel.
-    fn was_deleted(&self) -> bool {
+    /// Gives the holder what the own watch reported while the waiter was being granted, so that a watch that is used up
+    /// is set again. `true`: the own znode's end was among it.
+    fn hand_over(&self, held: &HeldNode) -> bool {
         let Some((_, wakes)) = &self.wakes else { return false };
-        wakes.try_iter().any(|wake| {
-            matches!(wake, Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended))
-        })
+        let mut ended = false;
+        for wake in wakes.try_iter() {
+            let Wake::Own(event) = wake else { continue };
+            ended |= matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended);
+            held.watched(&event);
+        }
+        ended
     }
 
     /// Whether the grant needs no question: the queue was read over this very connection, and the servers cannot have
