@@ -19,8 +19,9 @@ pub use framework::{
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, LockGuard, LockInternals,
-    LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
+    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessWriteLock, LockGuard, LockInternals, LockInternalsDriver,
+    LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, StandardLockInternalsDriver, WaitStrategy,
     WriteLockDriver,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};

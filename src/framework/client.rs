@@ -20,6 +20,7 @@ use super::{
     cleanup::{Cleanup, Job},
     dispatch::Dispatcher,
     held::HeldNodes,
+    holds::Holds,
     paths::{Prefix, ServerPath},
 };
 use crate::{
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     /// Cancelled when the client is closed.
     pub(crate) closed: CancelToken,
     pub(crate) held: HeldNodes,
+    pub(crate) holds: Holds,
     pub(crate) cleanup: Cleanup,
     pub(crate) dispatcher: Dispatcher,
     events: Sender<Event>,
@@ -102,6 +104,7 @@ impl CuratorFramework {
             config,
             closed: CancelToken::new(),
             held: HeldNodes::new(events.clone()),
+            holds: Holds::default(),
             cleanup: Cleanup::new(events.clone()),
             dispatcher: Dispatcher::new(),
             events,

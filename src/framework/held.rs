@@ -43,6 +43,8 @@ pub(crate) struct HeldNode {
     path: ServerPath,
     session: Arc<dyn Session>,
     czxid: i64,
+    /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
+    token: i64,
     since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
     seen_over: AtomicU64,
@@ -95,11 +97,24 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
+        self.add_with_token(path, session, (czxid, czxid), connection, watch)
+    }
+
+    /// [`HeldNodes::add`] for a znode whose fencing token is not its own czxid: both, in the order czxid, token.
+    pub(crate) fn add_with_token(
+        &self,
+        path: ServerPath,
+        session: Arc<dyn Session>,
+        (czxid, token): (i64, i64),
+        connection: u64,
+        watch: Option<Watch>,
+    ) -> Arc<HeldNode> {
         let node = Arc::new(HeldNode {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             path,
             session,
             czxid,
+            token,
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
             events: self.events.clone(),
@@ -170,8 +185,8 @@ impl HeldNode {
         &self.session
     }
 
-    pub(crate) fn czxid(&self) -> i64 {
-        self.czxid
+    pub(crate) fn token(&self) -> i64 {
+        self.token
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {

@@ -11,6 +11,7 @@ mod connection_state;
 mod dispatch;
 mod ensemble;
 mod held;
+mod holds;
 pub mod operations;
 mod paths;
 mod protected;
@@ -31,5 +32,6 @@ pub use retry::{
 pub(crate) use call::Call;
 pub(crate) use cleanup::Job;
 pub(crate) use held::{HeldNode, HoldListener};
+pub(crate) use holds::{Hold, HoldKind};
 pub(crate) use paths::ServerPath;
 pub(crate) use protected::{Claim, Created, Creation, Listing};

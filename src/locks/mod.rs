@@ -1,5 +1,6 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
+mod deadlock;
 mod driver;
 mod guard;
 mod internals;
@@ -7,8 +8,10 @@ mod lock;
 mod mutex;
 mod options;
 mod owners;
+mod read_write;
 mod token;
 mod wait;
+mod wait_strategy;
 
 pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
@@ -19,4 +22,6 @@ pub use internals::LockInternals;
 pub use lock::{InterProcessLock, Locker};
 pub use mutex::InterProcessMutex;
 pub use options::AcquireOptions;
+pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
 pub use token::FencingToken;
+pub use wait_strategy::WaitStrategy;
