@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, LostReason, Result,
-    session::{Reply, Session, SessionConfig, SessionEvent, SessionObserver},
+    session::{Reply, SessionConfig, SessionEvent, SessionObserver},
 };
 
 /// How often a changed connect string is looked for while there is no connection, and a session is tried again that
@@ -122,6 +122,7 @@ impl Background {
                 if let Some(session) = self.core.current_session() {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
+                self.core.auth_failed(scheme);
                 let states = self.states.expired(now);
                 self.raise(states);
             }

@@ -163,11 +163,6 @@ impl Cleanup {
             self.add(Job::delete(path, job.session.as_ref()));
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.jobs.lock().len()
-    }
 }
 
 fn is_passing(code: ErrorCode) -> bool {

@@ -19,9 +19,10 @@ use super::{
     call::Call,
     cleanup::{Cleanup, Job},
     dispatch::Dispatcher,
+    grants::RecentGrants,
     held::HeldNodes,
     holds::Holds,
-    paths::{Prefix, ServerPath},
+    paths::Prefix,
 };
 use crate::{
     CancelToken, Error, LostReason, Result,
@@ -53,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) held: HeldNodes,
     pub(crate) holds: Holds,
     pub(crate) cleanup: Cleanup,
+    pub(crate) grants: RecentGrants,
     pub(crate) dispatcher: Dispatcher,
     events: Sender<Event>,
     inbox: Receiver<Event>,
@@ -65,6 +67,8 @@ struct Link {
     life: CuratorFrameworkState,
     state: Option<ConnectionState>,
     session: Option<Arc<dyn Session>>,
+    /// The server rejected the credentials of this scheme: no session will come.
+    auth_failed: Option<String>,
     /// Sessions given up, on their way to be closed at the server.
     retired: Vec<Arc<dyn Session>>,
     /// One for each thread that waits for a connection; woken on every change.
@@ -106,6 +110,7 @@ impl CuratorFramework {
             held: HeldNodes::new(events.clone()),
             holds: Holds::default(),
             cleanup: Cleanup::new(events.clone()),
+            grants: RecentGrants::default(),
             dispatcher: Dispatcher::new(),
             events,
             inbox,
@@ -113,6 +118,7 @@ impl CuratorFramework {
                 life: CuratorFrameworkState::Latent,
                 state: None,
                 session: None,
+                auth_failed: None,
                 retired: Vec::new(),
                 waiting: Vec::new(),
             }),
@@ -284,6 +290,9 @@ impl Core {
                     CuratorFrameworkState::Latent => return Err(Error::NotStarted),
                     CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
                 }
+                if let Some(scheme) = &link.auth_failed {
+                    return Err(Error::AuthFailed { scheme: scheme.clone() });
+                }
                 if let Some(session) = &link.session
                     && session.connection() != 0
                 {
@@ -349,6 +358,13 @@ impl Core {
         }
     }
 
+    /// No session will come: ends every call that waits for one.
+    pub(crate) fn auth_failed(&self, scheme: String) {
+        let mut link = self.link.lock();
+        link.auth_failed = Some(scheme);
+        wake_all(&mut link);
+    }
+
     /// Wakes whoever waits for a connection, to look again.
     pub(crate) fn wake_waiting(&self) {
         wake_all(&mut self.link.lock());
@@ -356,11 +372,6 @@ impl Core {
 
     pub(crate) fn clean_up(&self, job: Job) {
         self.cleanup.add(job);
-    }
-
-    /// Deletes a znode in the background, until it is known to be gone or its session has ended.
-    pub(crate) fn delete_in_background(&self, session: &Arc<dyn Session>, path: ServerPath) {
-        self.clean_up(Job::delete(path, Some(session)));
     }
 
     fn close(&self, wait: Duration) {

@@ -72,6 +72,7 @@ impl ConnectionStateMachine {
     }
 
     /// The state raised last.
+    #[cfg(test)]
     pub(crate) fn current(&self) -> Option<ConnectionState> {
         self.current
     }
@@ -113,14 +114,6 @@ impl ConnectionStateMachine {
         }
     }
 
-    /// The caller has put a new session in the place of the old one. Before the first state there was nothing to lose.
-    pub(crate) fn replaced(&mut self, now: Instant) -> Vec<ConnectionState> {
-        match self.current {
-            None | Some(ConnectionState::Lost) => Vec::new(),
-            _ => self.raise(ConnectionState::Lost, now),
-        }
-    }
-
     /// Time has passed. After a LOST from here the caller replaces the session.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<ConnectionState> {
         match self.suspended_at {
@@ -151,7 +144,7 @@ impl ConnectionStateMachine {
 #[cfg(test)]
 mod tests {
     use ConnectionState::{Connected, Lost, ReadOnly, Reconnected, Suspended};
-    use Input::{Disconnected, DueTick, EarlyTick, Expired, OnlyReads, Replaced, Writes};
+    use Input::{Disconnected, DueTick, EarlyTick, Expired, OnlyReads, Writes};
 
     use super::*;
 
@@ -163,14 +156,14 @@ mod tests {
         OnlyReads,
         Disconnected,
         Expired,
-        Replaced,
+
         /// Just before a suspension is too long.
         EarlyTick,
         /// When it is.
         DueTick,
     }
 
-    const INPUTS: [Input; 7] = [Writes, OnlyReads, Disconnected, Expired, Replaced, EarlyTick, DueTick];
+    const INPUTS: [Input; 6] = [Writes, OnlyReads, Disconnected, Expired, EarlyTick, DueTick];
 
     fn feed(machine: &mut ConnectionStateMachine, input: Input, now: Instant) -> Vec<ConnectionState> {
         match input {
@@ -178,7 +171,6 @@ mod tests {
             OnlyReads => machine.connected(true, now),
             Disconnected => machine.disconnected(now),
             Expired => machine.expired(now),
-            Replaced => machine.replaced(now),
             EarlyTick => machine.tick(now + TIMEOUT - Duration::from_nanos(1)),
             DueTick => machine.tick(now + TIMEOUT),
         }
@@ -196,21 +188,21 @@ mod tests {
     /// of SUSPENDED, LOST and READ_ONLY.
     #[test]
     fn every_input_in_every_state_raises_exactly_this() {
-        type Row<'a> = (&'a [Input], Option<ConnectionState>, [Option<ConnectionState>; 7]);
+        type Row<'a> = (&'a [Input], Option<ConnectionState>, [Option<ConnectionState>; 6]);
         let [c, s, r, l, o, none] =
             [Some(Connected), Some(Suspended), Some(Reconnected), Some(Lost), Some(ReadOnly), None];
         #[rustfmt::skip]
         let table: [Row<'_>; 9] = [
-            // reached by                              state  writes reads  discon expired replaced early due
-            (&[],                                      none, [c,     o,     s,     l,      none,    none, none]),
-            (&[Disconnected],                          s,    [c,     o,     none,  l,      l,       none, l]),
-            (&[Expired],                               l,    [c,     o,     none,  none,   none,    none, none]),
-            (&[OnlyReads],                             o,    [c,     none,  s,     l,      l,       none, none]),
-            (&[Writes],                                c,    [none,  o,     s,     l,      l,       none, none]),
-            (&[Writes, Disconnected],                  s,    [r,     o,     none,  l,      l,       none, l]),
-            (&[Writes, Expired],                       l,    [r,     o,     none,  none,   none,    none, none]),
-            (&[Writes, OnlyReads],                     o,    [r,     none,  s,     l,      l,       none, none]),
-            (&[Writes, Disconnected, Writes],          r,    [none,  o,     s,     l,      l,       none, none]),
+            // reached by                              state  writes reads  discon expired early due
+            (&[],                                      none, [c,    o,    s,    l,    none, none]),
+            (&[Disconnected],                          s,    [c,    o,    none, l,    none, l]),
+            (&[Expired],                               l,    [c,    o,    none, none, none, none]),
+            (&[OnlyReads],                             o,    [c,    none, s,    l,    none, none]),
+            (&[Writes],                                c,    [none, o,    s,    l,    none, none]),
+            (&[Writes, Disconnected],                  s,    [r,    o,    none, l,    none, l]),
+            (&[Writes, Expired],                       l,    [r,    o,    none, none, none, none]),
+            (&[Writes, OnlyReads],                     o,    [r,    none, s,    l,    none, none]),
+            (&[Writes, Disconnected, Writes],          r,    [none, o,    s,    l,    none, none]),
         ];
         let now = Instant::now();
         for (way, state, raised) in table {
@@ -225,15 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_session_is_lost_once_and_then_reconnected() {
+    fn a_lost_session_is_lost_once_and_then_reconnected() {
         let now = Instant::now();
         let mut machine = after(&[Writes, Disconnected], now);
         assert_eq!(feed(&mut machine, DueTick, now), [Lost]);
-        assert_eq!(feed(&mut machine, Replaced, now), []);
+        assert_eq!(feed(&mut machine, Expired, now), []);
         assert_eq!(feed(&mut machine, Disconnected, now), []);
         assert_eq!(feed(&mut machine, DueTick, now), []);
-        assert_eq!(feed(&mut machine, Writes, now), [Reconnected]);
-        assert_eq!(feed(&mut machine, Replaced, now), [Lost]);
         assert_eq!(feed(&mut machine, Writes, now), [Reconnected]);
     }
 

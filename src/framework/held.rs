@@ -185,6 +185,12 @@ impl HeldNode {
         &self.session
     }
 
+    #[allow(dead_code, reason = "of locks whose names are used again")]
+    pub(crate) fn czxid(&self) -> i64 {
+        self.czxid
+    }
+
+    /// What storage has to be shown: grows with every grant of a lock.
     pub(crate) fn token(&self) -> i64 {
         self.token
     }

@@ -41,7 +41,7 @@ impl fmt::Display for HoldKind {
 
 /// One lock that one thread holds.
 #[derive(Debug, Clone)]
-pub(crate) struct Hold {
+pub(crate) struct ThreadHold {
     thread: ThreadId,
     pub(crate) kind: HoldKind,
     pub(crate) node: Arc<HeldNode>,
@@ -50,13 +50,13 @@ pub(crate) struct Hold {
 /// The locks that the threads of this process hold through one client, by directory.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    directories: Mutex<HashMap<ServerPath, Vec<Hold>>>,
+    directories: Mutex<HashMap<ServerPath, Vec<ThreadHold>>>,
 }
 
 impl Holds {
     /// The calling thread holds this znode in that directory.
     pub(crate) fn add(&self, directory: &ServerPath, kind: HoldKind, node: &Arc<HeldNode>) {
-        let hold = Hold { thread: thread::current().id(), kind, node: node.clone() };
+        let hold = ThreadHold { thread: thread::current().id(), kind, node: node.clone() };
         self.directories.lock().entry(directory.clone()).or_default().push(hold);
     }
 
@@ -75,7 +75,7 @@ impl Holds {
     }
 
     /// What the calling thread holds in that directory. What was lost is not held: nobody waits for it.
-    pub(crate) fn of_current_thread(&self, directory: &ServerPath) -> Vec<Hold> {
+    pub(crate) fn of_current_thread(&self, directory: &ServerPath) -> Vec<ThreadHold> {
         let me = thread::current().id();
         let mut holds = match self.directories.lock().get(directory) {
             Some(holds) => holds.iter().filter(|hold| hold.thread == me).cloned().collect(),

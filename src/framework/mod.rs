@@ -10,6 +10,7 @@ mod connect_string;
 mod connection_state;
 mod dispatch;
 mod ensemble;
+mod grants;
 mod held;
 mod holds;
 pub mod operations;
@@ -31,7 +32,7 @@ pub use retry::{
 
 pub(crate) use call::Call;
 pub(crate) use cleanup::Job;
-pub(crate) use held::{HeldNode, HoldListener};
-pub(crate) use holds::{Hold, HoldKind};
+pub(crate) use held::HeldNode;
+pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use paths::ServerPath;
 pub(crate) use protected::{Claim, Created, Creation, Listing};

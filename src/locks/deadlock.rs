@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::internals::{LockInternals, Patience};
 use crate::{
     Error, Result,
-    framework::{HeldNode, Hold, HoldKind},
+    framework::{HeldNode, HoldKind, ThreadHold},
 };
 
 /// Whether a thread that holds one lock of a directory can get another one there.
@@ -45,13 +45,13 @@ impl LockInternals {
     }
 
     /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
-    fn obstacle(&self) -> Option<(Outlook, Hold)> {
+    fn obstacle(&self) -> Option<(Outlook, ThreadHold)> {
         let holds = self.client().core.holds.of_current_thread(self.directory());
         let obstacles = holds.into_iter().map(|hold| (outlook(self.kind(), hold.kind), hold));
         obstacles.max_by_key(|(outlook, _)| *outlook)
     }
 
-    fn would_deadlock(&self, hold: &Hold) -> Error {
+    fn would_deadlock(&self, hold: &ThreadHold) -> Error {
         Error::WouldDeadlock {
             waiting_for: format!("{} of {}", self.kind(), self.base_path()),
             held: format!("{} of {} ({})", hold.kind, self.base_path(), self.client_path(&hold.node)),

@@ -321,11 +321,13 @@ pub(crate) fn is_exhausted(sequence: i64) -> bool {
 ///
 /// Beyond 2^31 - 1 the server goes on below zero, where the minus sign can be taken for the end of the lock name. It
 /// counts as a sign after `-` or `__`, in which all known lock names end, and where nothing stands before it.
+#[cfg(test)]
 pub(crate) fn sequence_of(name: &str) -> Option<i64> {
     sequence_for(name, "")
 }
 
-/// [`sequence_of`] for a node whose lock name is known, which leaves no doubt about a sign.
+/// The number that the server appended to the name of a node whose lock name is known, which leaves no doubt about a
+/// sign.
 pub(crate) fn sequence_for(name: &str, lock_name: &str) -> Option<i64> {
     split_sequence(name, lock_name).map(|(_, sequence)| sequence)
 }

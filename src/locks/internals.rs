@@ -21,7 +21,7 @@ use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
     framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, ServerPath},
     proto::{CreateMode, Request, Response},
-    session::{Reply, SessionError, Stop, Submission, submit_one},
+    session::{Reply, SessionError, Stop, Submission, WaitEnd, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
@@ -182,8 +182,11 @@ impl LockInternals {
                 // The lock is free to be asked for again, in the session that follows.
                 Turn::SessionEnded => self.client.core.check_open()?,
                 Turn::NodeGone | Turn::WriterGone => {
+                    if patience.stop.is_over() == Some(WaitEnd::Deadline) {
+                        return Ok(None);
+                    }
                     let call = self.client.call("acquire", &self.base_path, io);
-                    call.allow_retry(&mut retries, self.node_gone())?;
+                    call.allow_another(&mut retries, self.node_gone())?;
                 }
             }
         }
@@ -222,9 +225,8 @@ impl LockInternals {
                     return Err(self.lost(writer.lost().unwrap_or(LostReason::SessionExpired)));
                 }
                 Turn::WriterGone => writer.lose(LostReason::NodeDeleted),
-                Turn::NodeGone => {}
+                Turn::NodeGone => call.allow_another(&mut retries, self.node_gone())?,
             }
-            call.allow_retry(&mut retries, self.node_gone())?;
         }
     }
 

@@ -366,7 +366,7 @@ impl<'a> Queued<'a> {
                 let grants = *event == EventType::NodeDeleted
                     && self.lock.driver().successor_follows_holder()
                     && self.lock.max_leases() == 1
-                    && predecessor.held_the_lock
+                    && (predecessor.held_the_lock || self.was_granted_here(&predecessor.name))
                     && predecessor.connection == *connection
                     && self.session.connection() == *connection
                     && self.own.is_some();
@@ -403,6 +403,9 @@ impl<'a> Queued<'a> {
         let (watch, target) = own.map(|own| (own.watch, own.target)).unzip();
         let core = &self.lock.client().core;
         let path = self.lock.child(&self.name);
+        if self.lock.driver().successor_follows_holder() {
+            core.grants.add(&path);
+        }
         let (session, czxid) = (self.session.clone(), self.stat.czxid);
         let held = match self.writer {
             // Its token is the writer's: its own znode may be younger than those that wait behind it, and tokens must
@@ -418,6 +421,12 @@ impl<'a> Queued<'a> {
             }
         }
         Ok(Some(Turn::Granted(held)))
+    }
+
+    /// Whether a thread of this process held the lock with that znode. Then all that was in front of it is gone, and
+    /// nobody can come in between: numbers only grow.
+    fn was_granted_here(&self, name: &str) -> bool {
+        self.lock.client().core.grants.contains(&self.lock.child(name))
     }
 
     /// Whether an event of the own znode's end waits in the channel.

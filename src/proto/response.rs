@@ -97,3 +97,21 @@ pub enum MultiResult {
     /// The operation failed, or was rolled back (`None`: code 0, an operation before the one that failed).
     Failed(Option<ErrorCode>),
 }
+
+impl Response {
+    /// What kind of reply it is, for error messages: contents do not belong there.
+    pub(crate) fn kind_name(&self) -> &'static str {
+        match self {
+            Response::Done => "an empty reply",
+            Response::Created { .. } => "the reply to a create",
+            Response::Stat(_) => "a stat",
+            Response::Data { .. } => "data",
+            Response::Children { .. } => "a list of children",
+            Response::Acl { .. } => "an ACL",
+            Response::Synced { .. } => "the reply to a sync",
+            Response::Multi(_) => "the reply to a multi",
+            Response::Ephemerals(_) => "a list of ephemeral znodes",
+            Response::WhoAmI(_) => "a list of identities",
+        }
+    }
+}

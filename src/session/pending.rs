@@ -8,7 +8,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, select};
 
-use super::{Reply, Session, SessionError, Submission, Ticket, Watcher};
+use super::{Reply, Session, Submission, Ticket, Watcher};
 use crate::{cancel::CancelToken, proto::Request};
 
 /// What ends a wait besides the event waited for.

@@ -1,0 +1,61 @@
+//! Which znodes were granted a lock in this process lately.
+
+use std::collections::{HashSet, VecDeque};
+
+use parking_lot::Mutex;
+
+use super::paths::ServerPath;
+
+/// How many grants are remembered. One that is forgotten costs its successor a listing, no more.
+const REMEMBERED: usize = 4096;
+
+/// Znodes that held a lock at some time. A waiter right behind such a znode has the lock when it is deleted, without
+/// another look at the queue.
+#[derive(Debug, Default)]
+pub(crate) struct RecentGrants {
+    paths: Mutex<Paths>,
+}
+
+#[derive(Debug, Default)]
+struct Paths {
+    known: HashSet<ServerPath>,
+    /// Oldest first; may name paths that were taken out.
+    order: VecDeque<ServerPath>,
+}
+
+impl RecentGrants {
+    pub(crate) fn add(&self, path: &ServerPath) {
+        let mut paths = self.paths.lock();
+        if paths.order.len() >= REMEMBERED
+            && let Some(oldest) = paths.order.pop_front()
+        {
+            paths.known.remove(&oldest);
+        }
+        if paths.known.insert(path.clone()) {
+            paths.order.push_back(path.clone());
+        }
+    }
+
+    /// Whether the znode is known to have held the lock.
+    pub(crate) fn contains(&self, path: &ServerPath) -> bool {
+        self.paths.lock().known.contains(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_remembered_until_many_came_after_it() {
+        let grants = RecentGrants::default();
+        let path = |k: usize| ServerPath::from_server(format!("/l/lock-{k:010}"));
+        for k in 0..REMEMBERED {
+            grants.add(&path(k));
+        }
+        assert!(grants.contains(&path(0)));
+        grants.add(&path(REMEMBERED));
+        assert!(!grants.contains(&path(0)));
+        assert!(grants.contains(&path(1)) && grants.contains(&path(REMEMBERED)));
+    }
+}
