@@ -19,8 +19,9 @@ pub use framework::{
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessUnfairMutex, LockGuard,
-    LockInternals, LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, Revocable,
-    RevocationListener, Revoker, StandardLockInternalsDriver, WriteLockDriver,
+    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, LockInternals,
+    LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, Revocable, RevocationListener,
+    Revoker, StandardLockInternalsDriver, WaitStrategy, WriteLockDriver,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};

@@ -59,8 +59,19 @@ impl<'a> Call<'a> {
 
     /// `Ok` if the policy allows another attempt, after it has slept; else the error to end with.
     pub(crate) fn allow_retry(&self, retries: &mut u32, error: Error) -> Result<()> {
+        let retryable = self.core.config.retry_policy.allows_error(&error);
+        self.go_on(retries, error, retryable)
+    }
+
+    /// [`allow_retry`](Call::allow_retry) after something that the policy need not know as retryable: the error says what
+    /// it ends with. A znode that somebody deleted is made again, as often as the policy allows.
+    pub(crate) fn allow_another(&self, retries: &mut u32, error: Error) -> Result<()> {
+        self.go_on(retries, error, true)
+    }
+
+    fn go_on(&self, retries: &mut u32, error: Error, retryable: bool) -> Result<()> {
         let policy = &self.core.config.retry_policy;
-        let allowed = policy.allows_error(&error) && policy.allow_retry(*retries, self.started.elapsed(), self);
+        let allowed = retryable && policy.allow_retry(*retries, self.started.elapsed(), self);
         *retries += 1;
         self.core.check_open()?;
         match self.stop.is_over() {

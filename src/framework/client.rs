@@ -21,6 +21,7 @@ use super::{
     dispatch::Dispatcher,
     grants::RecentGrants,
     held::HeldNodes,
+    holds::Holds,
     paths::Prefix,
 };
 use crate::{
@@ -51,6 +52,7 @@ pub(crate) struct Core {
     /// Cancelled when the client is closed.
     pub(crate) closed: CancelToken,
     pub(crate) held: HeldNodes,
+    pub(crate) holds: Holds,
     pub(crate) cleanup: Cleanup,
     pub(crate) grants: RecentGrants,
     pub(crate) dispatcher: Dispatcher,
@@ -106,6 +108,7 @@ impl CuratorFramework {
             config,
             closed: CancelToken::new(),
             held: HeldNodes::new(events.clone()),
+            holds: Holds::default(),
             cleanup: Cleanup::new(events.clone()),
             grants: RecentGrants::default(),
             dispatcher: Dispatcher::new(),

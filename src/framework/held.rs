@@ -43,6 +43,8 @@ pub(crate) struct HeldNode {
     path: ServerPath,
     session: Arc<dyn Session>,
     czxid: i64,
+    /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
+    token: i64,
     since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
     seen_over: AtomicU64,
@@ -97,15 +99,16 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        self.add_revocable(path, session, czxid, connection, watch, None)
+        self.add_with_token(path, session, (czxid, czxid), connection, watch, None)
     }
 
-    /// The same for a znode that may carry a request to give it back: its watch is armed at once.
-    pub(crate) fn add_revocable(
+    /// [`HeldNodes::add`] for a znode whose fencing token may not be its own czxid (both, in the order czxid, token), or
+    /// that may carry a request to give it back: its watch is armed at once then.
+    pub(crate) fn add_with_token(
         &self,
         path: ServerPath,
         session: Arc<dyn Session>,
-        czxid: i64,
+        (czxid, token): (i64, i64),
         connection: u64,
         watch: Option<Watch>,
         revocable: Option<Arc<RevocableNode>>,
@@ -115,6 +118,7 @@ impl HeldNodes {
             path,
             session,
             czxid,
+            token,
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
             revocable,
@@ -192,6 +196,11 @@ impl HeldNode {
 
     pub(crate) fn czxid(&self) -> i64 {
         self.czxid
+    }
+
+    /// What storage has to be shown: grows with every grant of a lock.
+    pub(crate) fn token(&self) -> i64 {
+        self.token
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {

@@ -12,6 +12,7 @@ mod dispatch;
 mod ensemble;
 mod grants;
 mod held;
+mod holds;
 pub mod operations;
 mod paths;
 mod protected;
@@ -33,6 +34,7 @@ pub use retry::{
 pub(crate) use call::{Call, Failure};
 pub(crate) use cleanup::{Job, Mark};
 pub(crate) use held::HeldNode;
+pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use paths::ServerPath;
 pub(crate) use protected::{Claim, Created, Creation, Listing};
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};

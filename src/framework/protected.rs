@@ -137,7 +137,7 @@ impl Creation<'_> {
                 // Once is normal. Again means that the server removed the parents in between, as empty containers.
                 missing_parents += 1;
                 if missing_parents > 1 {
-                    call.allow_retry(&mut retries, error)?;
+                    call.allow_another(&mut retries, error)?;
                 }
                 let session = call.session()?;
                 progress.made_parents |= self.client.make_directory(call, &session, &self.parent)?;

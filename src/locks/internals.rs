@@ -12,16 +12,18 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
+    WaitStrategy,
     driver::{
-        LockInternalsDriver, LockInternalsSorter, is_exhausted, sequence_for, sorted_children, sorted_contenders,
+        LockInternalsDriver, LockInternalsSorter, is_exhausted, number_text, sequence_for, sorted_children,
+        sorted_contenders,
     },
     wait::{Queued, Turn},
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Claim, Creation, HeldNode, Job, Mark, RevocableNode, Revocation, ServerPath},
-    proto::{Request, Response},
-    session::{Reply, Session, SessionError, Stop, Submission, submit, submit_one},
+    framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, ServerPath},
+    proto::{CreateMode, Request, Response},
+    session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
@@ -62,6 +64,8 @@ pub struct LockInternals {
     reuses_names: bool,
     /// Whom the next hold tells about requests to give it back.
     revocation: Mutex<Option<Arc<Revocation>>>,
+    kind: HoldKind,
+    strategy: Mutex<WaitStrategy>,
 }
 
 impl fmt::Debug for LockInternals {
@@ -83,21 +87,35 @@ impl LockInternals {
             return Err(Error::InvalidPath { path: base_path.into(), rule });
         }
         let max_leases = AtomicUsize::new(max_leases);
-        Ok(LockInternals {
-            client: client.clone(),
-            driver,
-            base_path: base_path.into(),
-            directory,
-            max_leases,
-            reuses_names: false,
-            revocation: Mutex::new(None),
-        })
+        let (client, base_path) = (client.clone(), base_path.into());
+        let (kind, strategy) = (HoldKind::Custom, Mutex::default());
+        let (reuses_names, revocation) = (false, Mutex::new(None));
+        Ok(LockInternals { client, driver, base_path, directory, max_leases, kind, strategy, reuses_names, revocation })
+    }
+
+    pub(crate) fn set_kind(&mut self, kind: HoldKind) {
+        self.kind = kind;
+    }
+
+    pub(crate) fn kind(&self) -> HoldKind {
+        self.kind
+    }
+
+    pub(crate) fn set_strategy(&self, strategy: WaitStrategy) {
+        *self.strategy.lock() = strategy;
+    }
+
+    pub(crate) fn strategy(&self) -> WaitStrategy {
+        *self.strategy.lock()
+    }
+
+    pub(crate) fn directory(&self) -> &ServerPath {
+        &self.directory
     }
 
     /// For a lock whose znodes bear names that others use too.
-    pub(crate) fn reusing_names(mut self) -> LockInternals {
+    pub(crate) fn set_reuses_names(&mut self) {
         self.reuses_names = true;
-        self
     }
 
     /// The holds that are acquired from now on tell about requests to give them back, up to the next release.
@@ -123,10 +141,6 @@ impl LockInternals {
 
     pub(crate) fn base_path(&self) -> &str {
         &self.base_path
-    }
-
-    pub(crate) fn directory(&self) -> &ServerPath {
-        &self.directory
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -194,20 +208,64 @@ impl LockInternals {
         loop {
             let call = self.client.call("acquire", &self.base_path, io);
             let created = self.creation(data).run(&call)?;
-            let queued = Queued::new(self, &call, patience, created)?;
+            let queued = Queued::new(self, &call, patience, created, None)?;
             self.check_number(queued.name())?;
             match queued.wait()? {
                 Turn::Granted(held) => return Ok(Some(held)),
                 Turn::TimeIsUp => return Ok(None),
                 // The lock is free to be asked for again, in the session that follows.
                 Turn::SessionEnded => self.client.core.check_open()?,
-                Turn::NodeGone => {
-                    let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.base_path.clone());
+                Turn::NodeGone | Turn::WriterGone => {
+                    if patience.stop.is_over() == Some(WaitEnd::Deadline) {
+                        return Ok(None);
+                    }
                     let call = self.client.call("acquire", &self.base_path, io);
-                    call.allow_retry(&mut retries, Error::Server { code, operation, path })?;
+                    call.allow_another(&mut retries, self.node_gone())?;
                 }
             }
         }
+    }
+
+    /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
+    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has lost
+    /// its lock must not get in front of the next one).
+    pub(crate) fn downgrade(
+        &self,
+        data: &[u8],
+        patience: Patience<'_>,
+        writer: &HeldNode,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        let io = patience.io(self.client.core.config.connection_timeout);
+        let name = format!("{}{}", self.driver.lock_name(), number_text(writer.path().name()));
+        let mut retries = 0;
+        loop {
+            if let Some(reason) = writer.lost() {
+                return Err(self.lost(reason));
+            }
+            let call = self.client.call("acquire", &self.base_path, io);
+            let creation =
+                Creation { name: &name, mode: CreateMode::Ephemeral, make_parents: false, ..self.creation(data) };
+            let turn = match creation.run(&call) {
+                Ok(created) => Queued::new(self, &call, patience, created, Some(writer))?.wait()?,
+                // A directory cannot go while the writer's znode stands in it.
+                Err(error) if error.is_no_node() => Turn::WriterGone,
+                Err(error) => return Err(error),
+            };
+            match turn {
+                Turn::Granted(held) => return Ok(Some(held)),
+                Turn::TimeIsUp => return Ok(None),
+                Turn::SessionEnded => {
+                    self.client.core.check_open()?;
+                    return Err(self.lost(writer.lost().unwrap_or(LostReason::SessionExpired)));
+                }
+                Turn::WriterGone => writer.lose(LostReason::NodeDeleted),
+                Turn::NodeGone => call.allow_another(&mut retries, self.node_gone())?,
+            }
+        }
+    }
+
+    fn node_gone(&self) -> Error {
+        Error::Server { code: ErrorCode::NoNode, operation: "acquire", path: self.base_path.clone() }
     }
 
     fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
@@ -226,7 +284,7 @@ impl LockInternals {
     /// Whether a contender that came now would have to wait: one read, no write.
     fn is_taken(&self, io: Stop<'_>) -> Result<bool> {
         let call = self.client.call("acquire", &self.base_path, io);
-        match call.retry(|session| call.ask(session, self.list_request())) {
+        match call.retry(|session| call.ask(session, self.list_request(false))) {
             Ok(Response::Children { mut names, .. }) => {
                 let newcomer = format!("{}{:010}", self.driver.lock_name(), i32::MAX);
                 names.push(newcomer.clone());
@@ -238,8 +296,8 @@ impl LockInternals {
         }
     }
 
-    pub(crate) fn list_request(&self) -> Request {
-        Request::GetChildren { path: self.directory.as_str().to_owned(), watch: false, with_stat: false }
+    pub(crate) fn list_request(&self, watch: bool) -> Request {
+        Request::GetChildren { path: self.directory.as_str().to_owned(), watch, with_stat: false }
     }
 
     pub(crate) fn child(&self, name: &str) -> ServerPath {

@@ -8,12 +8,16 @@ use std::{
 
 use super::{
     AcquireOptions, InterProcessLock, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
-    StandardLockInternalsDriver,
+    StandardLockInternalsDriver, WaitStrategy,
     internals::Patience,
     owners::Owners,
     revocation::{Executor, revocation_of},
 };
-use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop};
+use crate::{
+    CuratorFramework, Error, Result,
+    framework::{HeldNode, HoldKind},
+    session::Stop,
+};
 
 /// A mutex that processes share, first come, first served, re-entrant per thread. Java: `InterProcessMutex`.
 ///
@@ -52,6 +56,8 @@ pub struct InterProcessMutex {
     internals: Arc<LockInternals>,
     owners: Arc<Owners>,
     data: Vec<u8>,
+    /// The threads that hold the write lock, of a read lock: they need not queue.
+    writers: Option<Arc<Owners>>,
 }
 
 impl InterProcessMutex {
@@ -60,7 +66,7 @@ impl InterProcessMutex {
     /// # Errors
     /// [`Error::InvalidPath`] for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessMutex> {
-        InterProcessMutex::with_driver(client, path, StandardLockInternalsDriver::new())
+        InterProcessMutex::of_kind(client, path, StandardLockInternalsDriver::new(), HoldKind::Mutex)
     }
 
     /// A mutex with rules of its own.
@@ -72,9 +78,26 @@ impl InterProcessMutex {
         path: &str,
         driver: impl LockInternalsDriver,
     ) -> Result<InterProcessMutex> {
-        let internals = LockInternals::new(client, path, Arc::new(driver), 1)?;
+        InterProcessMutex::of_kind(client, path, driver, HoldKind::Custom)
+    }
+
+    pub(crate) fn of_kind(
+        client: &CuratorFramework,
+        path: &str,
+        driver: impl LockInternalsDriver,
+        kind: HoldKind,
+    ) -> Result<InterProcessMutex> {
+        let mut internals = LockInternals::new(client, path, Arc::new(driver), 1)?;
+        internals.set_kind(kind);
         let data = client.core.config.default_data.clone();
-        Ok(InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), data })
+        let internals = Arc::new(internals);
+        Ok(InterProcessMutex { internals, owners: Arc::default(), data, writers: None })
+    }
+
+    /// Lets the threads that hold this write lock in without queueing.
+    pub(crate) fn beside(mut self, write: &InterProcessMutex) -> InterProcessMutex {
+        self.writers = Some(write.owners.clone());
+        self
     }
 
     /// What this mutex's znodes carry, for others to read. Defaults to the client's default data. Java:
@@ -85,10 +108,18 @@ impl InterProcessMutex {
         self
     }
 
+    /// How this object's contenders wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
+    #[must_use]
+    pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessMutex {
+        self.internals.set_strategy(strategy);
+        self
+    }
+
     /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`].
+    /// As [`InterProcessLock::acquire`]; [`Error::WouldDeadlock`] if the calling thread holds a lock on this path through
+    /// another object of this client, so that it would wait for itself.
     pub fn acquire(&self) -> Result<()> {
         self.acquire_with(&AcquireOptions::new()).map(drop)
     }
@@ -179,6 +210,14 @@ impl InterProcessMutex {
         LockInternals::participant_nodes(self.internals.client(), self.internals.base_path())
     }
 
+    /// [`InterProcessMutex::participant_nodes`] of this kind only, where kinds queue together.
+    pub(crate) fn participant_nodes_of_kind(&self) -> Result<Vec<String>> {
+        let name = self.internals.driver().lock_name();
+        let mut nodes = self.participant_nodes()?;
+        nodes.retain(|path| path.rsplit('/').next().is_some_and(|node| node.contains(name)));
+        Ok(nodes)
+    }
+
     /// The path of the calling thread's znode, if it holds the lock through this object.
     #[must_use]
     pub fn lock_path(&self) -> Option<String> {
@@ -228,9 +267,10 @@ impl InterProcessMutex {
 
     fn revocable(&self, listener: impl RevocationListener<InterProcessMutex>, executor: Option<Executor>) {
         let (internals, owners, data) = (Arc::downgrade(&self.internals), self.owners.clone(), self.data.clone());
+        let writers = self.writers.clone();
         let this = move || {
             let internals = internals.upgrade()?;
-            Some(InterProcessMutex { internals, owners: owners.clone(), data: data.clone() })
+            Some(InterProcessMutex { internals, owners: owners.clone(), data: data.clone(), writers: writers.clone() })
         };
         self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
     }
@@ -249,9 +289,12 @@ impl InterProcessMutex {
         let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let stop = Stop { deadline, cancel: options.cancel.as_ref() };
         let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
-        let held = self.internals.attempt_lock(&self.data, patience)?;
+        let held = match self.writers.as_ref().and_then(|writers| writers.current()) {
+            Some(writer) => self.internals.downgrade(&self.data, patience, &writer)?,
+            None => self.internals.attempt_lock_by_thread(&self.data, patience)?,
+        };
         if let Some(held) = &held {
-            self.owners.entered(held.clone());
+            self.owners.entered(&self.internals, held.clone());
         }
         Ok(held)
     }

@@ -13,7 +13,11 @@ use super::{
     AcquireOptions, InterProcessLock, LockGuard, LockInternals, StandardLockInternalsDriver, internals::Patience,
     owners::Owners,
 };
-use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop};
+use crate::{
+    CuratorFramework, Error, Result,
+    framework::{HeldNode, HoldKind},
+    session::Stop,
+};
 
 /// The name of the one znode that is the lock, in the lock's directory.
 const NAME: &str = "lock";
@@ -66,9 +70,11 @@ impl InterProcessUnfairMutex {
     /// # Errors
     /// [`Error::InvalidPath`] for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessUnfairMutex> {
-        let internals = LockInternals::new(client, path, Arc::new(StandardLockInternalsDriver::new()), 1)?;
+        let mut internals = LockInternals::new(client, path, Arc::new(StandardLockInternalsDriver::new()), 1)?;
+        internals.set_kind(HoldKind::Unfair);
+        internals.set_reuses_names();
         let data = client.core.config.default_data.clone();
-        Ok(InterProcessUnfairMutex { internals: internals.reusing_names(), owners: Owners::default(), data })
+        Ok(InterProcessUnfairMutex { internals, owners: Owners::default(), data })
     }
 
     /// What the holder's znode carries, for others to read, behind a line with the unique id of the attempt. Defaults to
@@ -173,9 +179,10 @@ impl InterProcessUnfairMutex {
         let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let stop = Stop { deadline, cancel: options.cancel.as_ref() };
         let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
-        let held = Attempt::new(&self.internals, NAME, &self.data, patience).run()?;
+        let attempt = |patience| Attempt::new(&self.internals, NAME, &self.data, patience).run();
+        let held = self.internals.by_thread(patience, attempt)?;
         if let Some(held) = &held {
-            self.owners.entered(held.clone());
+            self.owners.entered(&self.internals, held.clone());
         }
         Ok(held)
     }

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use super::{
+    WaitStrategy,
     driver::Decision,
     internals::{LockInternals, Patience},
 };
@@ -29,12 +30,15 @@ pub(crate) enum Turn {
     NodeGone,
     /// The session ended, and with it the own znode.
     SessionEnded,
+    /// The write lock whose place was to be taken does not stand any more.
+    WriterGone,
 }
 
 /// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
 enum Wake {
     Predecessor(WatchEvent),
     Own(WatchEvent),
+    Directory(WatchEvent),
 }
 
 /// A watched predecessor.
@@ -92,6 +96,10 @@ pub(crate) struct Queued<'a> {
     wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
     predecessor: Option<Predecessor>,
     own: Option<OwnWatch>,
+    /// The watch on the directory, of a waiter that chose that.
+    directory: Option<Watch>,
+    /// The write lock of the same thread whose place this reader takes.
+    writer: Option<&'a HeldNode>,
     /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
     revocable: Option<Arc<RevocableNode>>,
 }
@@ -102,6 +110,7 @@ impl<'a> Queued<'a> {
         call: &'a Call<'a>,
         patience: Patience<'a>,
         created: Created,
+        writer: Option<&'a HeldNode>,
     ) -> Result<Queued<'a>> {
         let Created { stat, claim, listing } = created;
         let name = claim.path().map(|path| path.name().to_owned()).ok_or_else(|| call.connection_loss())?;
@@ -118,6 +127,8 @@ impl<'a> Queued<'a> {
             wakes: None,
             predecessor: None,
             own: None,
+            directory: None,
+            writer,
             revocable: lock.revocable_node(),
         })
     }
@@ -147,12 +158,16 @@ impl<'a> Queued<'a> {
     fn leave(self) {
         // First the watch on the predecessor: after the delete the server may be asked for nothing more.
         drop(self.predecessor);
+        drop(self.directory);
         self.lock.withdraw(self.claim);
         // The delete has used up the watch on the own znode.
         drop(self.own);
     }
 
     fn turn(&mut self) -> Result<Turn> {
+        if self.writer.is_some_and(|writer| !Arc::ptr_eq(writer.session(), &self.session)) {
+            return Ok(Turn::SessionEnded);
+        }
         loop {
             let listing = match self.listing.take() {
                 Some(listing) => listing,
@@ -162,10 +177,14 @@ impl<'a> Queued<'a> {
                 },
             };
             let next = match self.lock.driver().decide(&listing.children, &self.name, self.lock.max_leases()) {
-                Decision::Granted => Next::Grant,
                 Decision::Missing => Next::End(Turn::NodeGone),
+                // Both stand in one listing: nobody was granted between the writer and this reader.
+                _ if self.writer.is_some_and(|writer| !stands(writer, &listing.children)) => {
+                    Next::End(Turn::WriterGone)
+                }
+                Decision::Granted => Next::Grant,
                 Decision::Wait { .. } if self.patience.only_try => Next::End(Turn::TimeIsUp),
-                Decision::Wait { watch, first } => match self.watch(watch, first, listing.connection)? {
+                Decision::Wait { watch, first } => match self.prepare(watch, first, listing.connection)? {
                     Some(next) => next,
                     None => self.sleep()?,
                 },
@@ -182,14 +201,40 @@ impl<'a> Queued<'a> {
         }
     }
 
+    /// Makes sure that something wakes the waiter, as its strategy says. `None`: it may sleep.
+    fn prepare(&mut self, watch: String, first: bool, connection: u64) -> Result<Option<Next>> {
+        match self.lock.strategy() {
+            WaitStrategy::WatchPredecessor => self.watch(Some(watch), first, connection),
+            // The watch comes with the next listing, which shows what changed before it.
+            WaitStrategy::WatchParent => Ok(self.directory.is_none().then_some(Next::Look)),
+            // The own znode tells of its session's end, and later serves the holder.
+            WaitStrategy::Poll(_) if self.own.is_none() => self.watch(None, first, connection),
+            WaitStrategy::Poll(_) => Ok(None),
+        }
+    }
+
     /// Reads the queue.
-    fn list(&self) -> Result<Result<Listing, Turn>> {
+    fn list(&mut self) -> Result<Result<Listing, Turn>> {
         loop {
             let connection = self.session.connection();
-            let reply = submit(&self.session, vec![(self.lock.list_request(), None)]).into_iter().next();
-            let reply = reply.map_or_else(|| Err(self.call.connection_loss()), |(pending, _)| self.call.reply(pending));
+            let (request, watcher) = match (self.lock.strategy(), &self.directory) {
+                (WaitStrategy::WatchParent, None) => {
+                    let (sender, _) = self.wakes.get_or_insert_with(unbounded);
+                    let sender = sender.clone();
+                    (self.lock.list_request(true), Some(watcher(sender, Wake::Directory)))
+                }
+                _ => (self.lock.list_request(false), None),
+            };
+            let sent = submit(&self.session, vec![(request, watcher)]).into_iter().next();
+            let (reply, watch) = match sent {
+                Some((pending, watch)) => (self.call.reply(pending), watch),
+                None => (Err(self.call.connection_loss()), None),
+            };
             match reply {
-                Ok(Response::Children { names, .. }) => return Ok(Ok(Listing { children: names, connection })),
+                Ok(Response::Children { names, .. }) => {
+                    self.directory = watch.or(self.directory.take());
+                    return Ok(Ok(Listing { children: names, connection }));
+                }
                 Ok(other) => return Err(self.call.unexpected(&other)),
                 Err(error) if error.is_no_node() => return Ok(Err(Turn::NodeGone)),
                 Err(error) => {
@@ -224,9 +269,9 @@ impl<'a> Queued<'a> {
     /// Sets the watches, on the predecessor and once on the own znode, in one write. `None`: they are in place.
     ///
     /// getData leaves no watch on a znode that is gone, which `exists` would (CURATOR-107).
-    fn watch(&mut self, name: String, first: bool, connection: u64) -> Result<Option<Next>> {
+    fn watch(&mut self, name: Option<String>, first: bool, connection: u64) -> Result<Option<Next>> {
         if let Some(predecessor) = &mut self.predecessor
-            && predecessor.name == name
+            && Some(&predecessor.name) == name.as_ref()
         {
             // The watch is still in place, over a reconnect too.
             predecessor.held_the_lock |= first;
@@ -235,7 +280,10 @@ impl<'a> Queued<'a> {
         }
         self.predecessor = None;
         let (sender, _) = self.wakes.get_or_insert_with(unbounded);
-        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(sender.clone()))];
+        let mut requests = Vec::with_capacity(2);
+        if let Some(name) = &name {
+            requests.push((self.lock.child(name).into_string(), watcher(sender.clone(), Wake::Predecessor)));
+        }
         let target = Arc::new(Mutex::new(Target::Waiter(sender.clone())));
         if self.own.is_none() {
             requests.push((self.lock.child(&self.name).into_string(), own_watcher(target.clone())));
@@ -243,7 +291,8 @@ impl<'a> Queued<'a> {
         let requests =
             requests.into_iter().map(|(path, watcher)| (Request::GetData { path, watch: true }, Some(watcher)));
         let mut replies = submit(&self.session, requests.collect()).into_iter();
-        let (predecessor, own) = (replies.next(), replies.next());
+        let predecessor = name.is_some().then(|| replies.next()).flatten();
+        let own = replies.next();
         let predecessor = predecessor.map(|(pending, watch)| (self.call.reply(pending), watch));
         let own = own.map(|(pending, watch)| (self.call.reply(pending), watch));
         match own {
@@ -257,6 +306,7 @@ impl<'a> Queued<'a> {
             Some((Err(error), _)) => return self.look_after(error),
             _ => {}
         }
+        let Some(name) = name else { return Ok(None) };
         match predecessor {
             Some((Ok(_), Some(watch))) => {
                 self.predecessor = Some(Predecessor { name, held_the_lock: first, connection, watch });
@@ -281,7 +331,11 @@ impl<'a> Queued<'a> {
         let Some((_, wakes)) = &self.wakes else { return Ok(Next::Look) };
         let wakes = wakes.clone();
         loop {
-            let recheck = self.lock.client().core.config.recheck_interval.map(spread).map(|wait| Instant::now() + wait);
+            let recheck = match self.lock.strategy().interval() {
+                None => self.lock.client().core.config.recheck_interval.map(spread),
+                interval => interval,
+            };
+            let recheck = recheck.and_then(|wait| Instant::now().checked_add(wait));
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
             let next = match bound.recv(&wakes) {
@@ -301,7 +355,13 @@ impl<'a> Queued<'a> {
     /// What an event calls for; `None`: sleep on.
     fn woken(&mut self, wake: &Wake) -> Option<Next> {
         match wake {
-            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
+            Wake::Own(WatchEvent::Ended)
+            | Wake::Predecessor(WatchEvent::Ended)
+            | Wake::Directory(WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
+            Wake::Directory(WatchEvent::Node { .. }) => {
+                self.directory = None;
+                Some(Next::Look)
+            }
             Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. }) => Some(Next::End(Turn::NodeGone)),
             Wake::Own(WatchEvent::Node { .. }) => {
                 // Its data changed, which uses the watch up: set both again.
@@ -321,10 +381,15 @@ impl<'a> Queued<'a> {
                 Some(if grants { Next::Grant } else { Next::Look })
             }
             // The znode keeps its place while the session may live.
-            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(WatchEvent::Disconnected) => None,
-            // Events after a reconnect come in the order of paths, not of time: read again.
+            Wake::Own(WatchEvent::Disconnected)
+            | Wake::Predecessor(WatchEvent::Disconnected)
+            | Wake::Directory(WatchEvent::Disconnected) => None,
+            // Events after a reconnect come in the order of paths, not of time: read again. A waiter that polls does so
+            // anyway.
             Wake::Own(WatchEvent::Reconnected { .. }) => None,
-            Wake::Predecessor(WatchEvent::Reconnected { .. }) => Some(Next::Look),
+            Wake::Predecessor(WatchEvent::Reconnected { .. }) | Wake::Directory(WatchEvent::Reconnected { .. }) => {
+                Some(Next::Look)
+            }
         }
     }
 
@@ -350,7 +415,10 @@ impl<'a> Queued<'a> {
             core.grants.add(&path);
         }
         let (session, revocable) = (self.session.clone(), self.revocable.clone());
-        let held = core.held.add_revocable(path, session, self.stat.czxid, seen_over, watch, revocable);
+        // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that wait
+        // behind it, and tokens must not shrink from one grant to the next.
+        let zxids = (self.stat.czxid, self.writer.map_or(self.stat.czxid, HeldNode::token));
+        let held = core.held.add_with_token(path, session, zxids, seen_over, watch, revocable);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
             if matches!(before, Target::Deleted) || self.hand_over(&held) {
@@ -410,10 +478,15 @@ impl<'a> Queued<'a> {
     }
 }
 
-fn predecessor_watcher(wakes: Sender<Wake>) -> Watcher {
+/// Whether a held znode is in the list.
+fn stands(held: &HeldNode, children: &[String]) -> bool {
+    children.iter().any(|child| child == held.path().name())
+}
+
+fn watcher(wakes: Sender<Wake>, wake: fn(WatchEvent) -> Wake) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         // The waiter may have gone.
-        let _ = wakes.send(Wake::Predecessor(event.clone()));
+        let _ = wakes.send(wake(event.clone()));
     })
 }
 
