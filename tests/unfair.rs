@@ -64,13 +64,18 @@ fn uncontended_acquire_and_release_are_one_packet_each() {
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
     mutex.release().unwrap();
-    let before = server.packets_received().unwrap();
-    for _ in 0..100 {
-        mutex.acquire().unwrap();
-        mutex.release().unwrap();
-    }
-    let after = server.packets_received().unwrap();
-    assert_eq!(after - before, 200 + 1, "200 and the question itself");
+    let packets_of_20_cycles = || {
+        let before = server.packets_received().unwrap();
+        for _ in 0..20 {
+            mutex.acquire().unwrap();
+            mutex.release().unwrap();
+        }
+        // Without the question itself.
+        server.packets_received().unwrap() - before - 1
+    };
+    // On a busy machine a hold may last so long that it gets a watch.
+    let packets = (0..10).map(|_| packets_of_20_cycles()).min();
+    assert_eq!(packets, Some(40));
 }
 
 #[test]
@@ -99,6 +104,8 @@ fn a_thread_enters_again_without_any_packet_and_releases_as_often() {
     let client = client_of(&server, "", SESSION);
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
+    // The only request that a hold makes by itself.
+    await_watches(&server, 1);
     let packets = server.packets_received().unwrap();
     assert!(mutex.acquire_timeout(Duration::ZERO).unwrap());
     mutex.release().unwrap();
@@ -138,7 +145,8 @@ fn a_cancelled_waiter_ends() {
         assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
     });
     held.release().unwrap();
-    assert_eq!(children(&holder, PATH), [""; 0]);
+    // A create that was on the wire when the waiter gave up is seen to in the background.
+    eventually("nothing is left", || children(&holder, PATH).is_empty());
 }
 
 #[test]
