@@ -21,7 +21,7 @@ pub use framework::{
 pub use locks::{
     AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessReadLock,
     InterProcessReadWriteLock, InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, LockInternals,
-    LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, Revocable, RevocationListener,
-    Revoker, StandardLockInternalsDriver, WaitStrategy, WriteLockDriver,
+    LockInternalsDriver, LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable,
+    RevocationListener, Revoker, StandardLockInternalsDriver, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};

@@ -30,6 +30,8 @@ pub(crate) enum Event {
     CleanUp,
     /// The reply to a job.
     CleanedUp(u64, Reply),
+    /// Something to run that does not block.
+    Run(Box<dyn FnOnce() + Send>),
     /// The client is closed.
     Stop,
 }
@@ -46,6 +48,8 @@ pub(crate) struct Background {
     has_session: bool,
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
+    /// When the followers look again although nothing happened.
+    next_recheck: Option<Instant>,
 }
 
 impl Background {
@@ -61,6 +65,7 @@ impl Background {
             has_session: false,
             next_servers: None,
             next_look: None,
+            next_recheck: None,
         };
         background.open_session()?;
         std::thread::Builder::new()
@@ -82,6 +87,7 @@ impl Background {
                 Some(Event::Session(..)) => {}
                 Some(Event::Look) => self.next_look = Some(Instant::now()),
                 Some(Event::CleanUp) => self.clean_up(),
+                Some(Event::Run(task)) => task(),
                 Some(Event::CleanedUp(id, reply)) => self.core.cleanup.answered(id, reply),
                 None => {}
             }
@@ -90,7 +96,7 @@ impl Background {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.states.next_deadline(), self.next_servers, self.next_look].into_iter().flatten().min()
+        [self.states.next_deadline(), self.next_servers, self.next_look, self.next_recheck].into_iter().flatten().min()
     }
 
     fn session_event(&mut self, event: SessionEvent) {
@@ -106,6 +112,7 @@ impl Background {
                 self.raise(states);
                 self.core.wake_waiting();
                 self.clean_up();
+                self.core.followers.wake();
             }
             SessionEvent::Disconnected => {
                 self.next_servers = Some(now + LOOK_FOR_SERVERS);
@@ -138,8 +145,20 @@ impl Background {
             self.next_servers = Some(now + LOOK_FOR_SERVERS);
             self.look_for_servers();
         }
+        self.recheck(now);
         if self.next_look.is_some_and(|at| now >= at) {
             self.next_look = self.core.held.look(&self.core.dispatcher, now);
+        }
+    }
+
+    fn recheck(&mut self, now: Instant) {
+        let Some(interval) = self.core.config.recheck_interval else { return };
+        if self.next_recheck.is_some_and(|at| now >= at) {
+            self.core.followers.wake();
+            self.next_recheck = None;
+        }
+        if self.next_recheck.is_none() && !self.core.followers.is_empty() {
+            self.next_recheck = Some(now + interval);
         }
     }
 

@@ -19,6 +19,7 @@ use super::{
     call::Call,
     cleanup::{Cleanup, Job},
     dispatch::Dispatcher,
+    followers::Followers,
     grants::RecentGrants,
     held::HeldNodes,
     holds::Holds,
@@ -56,6 +57,7 @@ pub(crate) struct Core {
     pub(crate) cleanup: Cleanup,
     pub(crate) grants: RecentGrants,
     pub(crate) dispatcher: Dispatcher,
+    pub(crate) followers: Followers,
     events: Sender<Event>,
     inbox: Receiver<Event>,
     link: Mutex<Link>,
@@ -112,6 +114,7 @@ impl CuratorFramework {
             cleanup: Cleanup::new(events.clone()),
             grants: RecentGrants::default(),
             dispatcher: Dispatcher::new(),
+            followers: Followers::default(),
             events,
             inbox,
             link: Mutex::new(Link {
@@ -264,6 +267,11 @@ impl Core {
         let _ = self.events.send(event);
     }
 
+    /// Runs a task on the client's own thread. It must not block.
+    pub(crate) fn run_in_background(&self, task: impl FnOnce() + Send + 'static) {
+        self.post(Event::Run(Box::new(task)));
+    }
+
     pub(crate) fn poster(&self) -> Sender<Event> {
         self.events.clone()
     }
@@ -386,6 +394,8 @@ impl Core {
         };
         self.closed.cancel();
         self.held.lose_all(None, LostReason::ClientClosed);
+        // The client's own thread ends now, so holders are told from here.
+        self.held.look(&self.dispatcher, Instant::now());
         if let Some(session) = session {
             session.close(deadline);
         }

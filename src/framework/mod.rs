@@ -10,6 +10,7 @@ mod connect_string;
 mod connection_state;
 mod dispatch;
 mod ensemble;
+mod followers;
 mod grants;
 mod held;
 mod holds;
@@ -33,8 +34,9 @@ pub use retry::{
 
 pub(crate) use call::{Call, Failure};
 pub(crate) use cleanup::{Job, Mark};
+pub(crate) use followers::Follower;
 pub(crate) use held::HeldNode;
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use paths::ServerPath;
-pub(crate) use protected::{Claim, Created, Creation, Listing};
+pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};

@@ -20,6 +20,8 @@ use crate::{
 pub(crate) struct Creation<'a> {
     pub(crate) client: &'a CuratorFramework,
     pub(crate) parent: ServerPath,
+    /// Makes what the name begins with, unique for each attempt, from the session's id.
+    pub(crate) unique: fn(i64) -> String,
     /// The name without protection and sequence number, for instance `lock-`.
     pub(crate) name: &'a str,
     pub(crate) data: &'a [u8],
@@ -30,6 +32,11 @@ pub(crate) struct Creation<'a> {
     pub(crate) make_parents: bool,
     /// Send for the parent's children in the same write.
     pub(crate) list: bool,
+}
+
+/// Curator's protection, in front of a lock's name.
+pub(crate) fn protection(_session_id: i64) -> String {
+    format!("_c_{}-", uuid::Uuid::new_v4())
 }
 
 /// A znode that this process has created and is responsible for.
@@ -68,6 +75,22 @@ enum Claimed {
 }
 
 impl Claim {
+    /// For a znode whose create is about to be sent, with a name that nothing else begins with.
+    pub(crate) fn new(
+        client: &CuratorFramework,
+        session: &Arc<dyn Session>,
+        parent: &ServerPath,
+        prefix: &str,
+    ) -> Claim {
+        let what = Claimed::Doubtful { parent: parent.clone(), prefix: prefix.to_owned() };
+        Claim { core: client.core.clone(), session: session.clone(), what }
+    }
+
+    /// It exists, here.
+    pub(crate) fn created(&mut self, path: &str) {
+        self.what = Claimed::Node(ServerPath::from_server(path));
+    }
+
     pub(crate) fn session(&self) -> &Arc<dyn Session> {
         &self.session
     }
@@ -164,7 +187,7 @@ impl Creation<'_> {
             Some(_) => progress.doubt = None,
             None => {}
         }
-        progress.prefix = format!("_c_{}-", uuid::Uuid::new_v4());
+        progress.prefix = (self.unique)(session.id());
         self.create(call, session, progress)
     }
 

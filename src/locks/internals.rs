@@ -21,7 +21,9 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, ServerPath},
+    framework::{
+        Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, ServerPath, protection,
+    },
     proto::{CreateMode, Request, Response},
     session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
 };
@@ -271,6 +273,7 @@ impl LockInternals {
     fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
         Creation {
             client: &self.client,
+            unique: protection,
             parent: self.directory.clone(),
             name: self.driver.lock_name(),
             data,

@@ -14,6 +14,7 @@ mod token;
 mod unfair;
 mod wait;
 mod wait_strategy;
+mod zk_write_lock;
 
 pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
@@ -29,3 +30,4 @@ pub use revocation::{Revocable, RevocationListener, Revoker};
 pub use token::FencingToken;
 pub use unfair::InterProcessUnfairMutex;
 pub use wait_strategy::WaitStrategy;
+pub use zk_write_lock::{LockListener, WriteLock, ZNodeName};
