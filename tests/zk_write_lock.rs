@@ -355,3 +355,94 @@ fn never_two_owners_while_everybody_comes_and_goes() {
     assert!(tokens.is_sorted() && tokens.iter().collect::<HashSet<_>>().len() == 90);
     assert_eq!(children(&clients[0], DIR), [""; 0]);
 }
+
+mod faults {
+    use curator_locks::testing::{Fault, FaultProxy, RequestMatch, expire_session, op};
+
+    use super::*;
+
+    fn expire(client: &CuratorFramework) {
+        expire_session(&zk::server().connect_string(), client.session_id(), &client.session_password()).unwrap();
+    }
+
+    #[test]
+    fn an_owner_whose_session_expires_is_told_and_queues_again_in_the_next() {
+        let namespace = namespace();
+        let clients = [client(&namespace), client(&namespace)];
+        let ((owner, told), (other, told_other)) = (candidate(&clients[0]), candidate(&clients[1]));
+        owner.lock().unwrap();
+        other.lock().unwrap();
+        assert_eq!(next(&told), Acquired);
+        let (id, session) = (owner.id(), clients[0].session_id());
+        expire(&clients[0]);
+        assert_eq!(next(&told_other), Acquired);
+        assert_eq!(next(&told), Released);
+        assert!(!owner.is_owner());
+        eventually("it queues again", || owner.id().is_some_and(|new| Some(new) != id));
+        assert_ne!(clients[0].session_id(), session);
+        other.close().unwrap();
+        assert_eq!(next(&told), Acquired);
+        owner.close().unwrap();
+        assert_eq!(next(&told), Released);
+        assert_eq!(children(&clients[1], DIR), [""; 0]);
+    }
+
+    #[test]
+    fn a_waiter_whose_session_expires_queues_again_in_the_next_and_is_told_nothing() {
+        let namespace = namespace();
+        let clients = [client(&namespace), client(&namespace)];
+        let ((owner, _), (waiter, told)) = (candidate(&clients[0]), candidate(&clients[1]));
+        owner.lock().unwrap();
+        waiter.lock().unwrap();
+        let id = waiter.id();
+        expire(&clients[1]);
+        eventually("it queues again", || waiter.id().is_some_and(|new| Some(new) != id));
+        assert!(told.is_empty());
+        owner.close().unwrap();
+        assert_eq!(next(&told), Acquired);
+    }
+
+    #[test]
+    fn a_create_whose_reply_was_lost_leaves_one_znode() {
+        let namespace = namespace();
+        let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
+        let client = zk::client_at(&proxy.connect_string(), &namespace, SESSION);
+        for _ in 0..10 {
+            let ((lock, told), (second, _)) = (candidate(&client), candidate(&client));
+            second.lock().unwrap();
+            let contender = |path: &str| path.contains("/x-");
+            let fault = proxy.inject(RequestMatch::creates().path(contender), Fault::CutInsteadOfReply);
+            assert!(!lock.lock().unwrap());
+            assert_eq!(fault.hits(), 1);
+            assert_eq!(queue(&client), [second.id().unwrap(), lock.id().unwrap()]);
+            second.close().unwrap();
+            assert_eq!(next(&told), Acquired);
+            lock.close().unwrap();
+            assert_eq!(children(&client, DIR), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn lost_replies_in_the_background_delay_the_lock_and_leave_nothing() {
+        let namespace = namespace();
+        let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
+        let (faulty, admin) = (zk::client_at(&proxy.connect_string(), &namespace, SESSION), client(&namespace));
+        for fault in [Fault::CutInsteadOfReply, Fault::CutInsteadOfRequest] {
+            for op in [op::CREATE_2, op::GET_CHILDREN, op::GET_DATA] {
+                let ((owner, _), (waiter, told)) = (candidate(&admin), candidate(&faulty));
+                owner.lock().unwrap();
+                waiter.lock().unwrap();
+                let in_queue = |path: &str| path.contains(DIR);
+                let injected = proxy.inject(RequestMatch::op(op).path(in_queue), fault);
+                // It queues again, in the background.
+                admin.delete().for_path(&waiter.id().unwrap()).unwrap();
+                admin.delete().for_path(&owner.id().unwrap()).unwrap();
+                injected.wait_for_hits(1, PATIENCE).unwrap_or_else(|error| panic!("{op}: {error}"));
+                owner.close().ok();
+                assert_eq!(next(&told), Acquired, "{op} {fault:?}");
+                waiter.close().unwrap();
+                eventually("nothing is left", || children(&admin, DIR).is_empty());
+            }
+        }
+    }
+}
