@@ -14,9 +14,11 @@ use std::{
 
 use curator_locks::{
     AcquireOptions, CancelToken, CuratorFramework, Error, InterProcessMutex, InterProcessReadWriteLock, WaitStrategy,
+    testing::TestingServer,
 };
 use locks_support::{
-    LONG, SHORT, children, client, client_with_timeout, eventually, eventually_queued, expire, server, watchers,
+    LONG, SHORT, children, client, client_of, client_with_timeout, eventually, eventually_queued, expire, server,
+    watchers,
 };
 
 const PATH: &str = "/lock";
@@ -369,28 +371,43 @@ fn a_poller_between_two_looks_notices_the_end_of_its_session_and_of_its_node() {
 }
 
 #[test]
-fn each_strategy_watches_what_it_says() {
-    let (one, two) = (client("watches"), client("watches"));
+fn each_strategy_has_the_watches_it_says_and_leaves_none() {
+    // Of its own, because only the number of all watches at the server shows those on a directory.
+    let server = TestingServer::start().unwrap();
+    let client = || client_of(&server, "watches", Duration::from_secs(20));
+    let (one, two) = (client(), client());
     let holder = InterProcessMutex::new(&one, PATH).unwrap();
-    for (strategy, directory, predecessor, own) in [
-        (WaitStrategy::WatchPredecessor, false, true, true),
-        (WaitStrategy::WatchParent, true, false, false),
-        (SELDOM, false, false, true),
-    ] {
+    let waiters = [
+        (WaitStrategy::WatchPredecessor, 2, "the predecessor, itself"),
+        (WaitStrategy::WatchParent, 1, "the directory"),
+        (SELDOM, 1, "itself"),
+    ];
+    for (strategy, watches, which) in waiters {
         let waiter = InterProcessMutex::new(&two, PATH).unwrap().with_wait_strategy(strategy);
         let held = holder.lock().unwrap();
+        eventually("the holder watches its node", || server.watch_count().unwrap() == 1);
         let token = CancelToken::new();
         thread::scope(|scope| {
             let waits = scope.spawn(|| waiter.acquire_with(&AcquireOptions::new().cancel_token(&token)));
-            eventually_queued(&one, PATH, 2);
-            let nodes = holder.participant_nodes().unwrap();
-            let watches = |path: &str| watchers(&one, path).contains(&two.session_id());
-            let seen = || [watches(PATH), watches(&nodes[0]), watches(&nodes[1])];
-            eventually("the waiter has its watches", || seen() == [directory, predecessor, own]);
+            let seen = within(LONG, || server.watch_count().unwrap() == 1 + watches);
             token.cancel();
             assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled { .. })));
+            assert!(seen, "{strategy:?} watches {which}");
         });
+        eventually("the waiter leaves no watch", || server.watch_count().unwrap() == 1);
         held.release().unwrap();
-        nothing_left(&one);
+        eventually("the holder leaves no watch", || server.watch_count().unwrap() == 0);
     }
+}
+
+/// Whether a state was observed in time.
+fn within(time: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + time;
+    while !is_so() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
 }

@@ -29,8 +29,12 @@ pub(crate) fn client(namespace: &str) -> CuratorFramework {
 }
 
 pub(crate) fn client_with_timeout(namespace: &str, session_timeout: Duration) -> CuratorFramework {
+    client_of(server(), namespace, session_timeout)
+}
+
+pub(crate) fn client_of(server: &TestingServer, namespace: &str, session_timeout: Duration) -> CuratorFramework {
     let client = CuratorFramework::builder()
-        .connect_string(server().connect_string())
+        .connect_string(server.connect_string())
         .session_timeout(session_timeout)
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(5, Duration::from_millis(20)))
