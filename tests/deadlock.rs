@@ -3,13 +3,13 @@
 
 mod locks_support;
 
-use std::{sync::mpsc, thread, time::Duration};
+use std::{sync::mpsc, time::Duration};
 
 use curator_locks::{
     CuratorFramework, Error, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, ReadLockDriver, Result,
 };
 use locks_support::{
-    LONG, SHORT, children, client, client_with_timeout, eventually, eventually_queued, expire, watchers,
+    LONG, SHORT, children, client, client_with_timeout, eventually, eventually_queued, expire, scope, watchers,
 };
 
 const PATH: &str = "/lock";
@@ -73,7 +73,7 @@ fn another_thread_waits_and_gets_it() {
     let client = client("threads");
     let (one, two) = (mutex(&client), mutex(&client));
     one.acquire().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         let other = scope.spawn(|| two.acquire().and_then(|()| two.release()));
         eventually_queued(&client, PATH, 2);
         one.release().unwrap();
@@ -136,7 +136,7 @@ fn a_second_read_lock_is_refused_only_behind_a_queued_writer() {
     one.read_lock().acquire().unwrap();
     two.read_lock().acquire().unwrap();
     two.read_lock().release().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         let writer = scope.spawn(|| other.write_lock().acquire().and_then(|()| other.write_lock().release()));
         let node = one.read_lock().lock_path().unwrap();
         eventually("the writer waits", || watchers(&mine, &node).contains(&theirs.session_id()));
@@ -162,7 +162,7 @@ fn what_a_driver_from_outside_grants_together_is_not_refused() {
     one.acquire().unwrap();
     two.acquire().unwrap();
     two.release().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         let (granted, is_granted) = mpsc::channel();
         scope.spawn(move || {
             other.acquire().unwrap();

@@ -10,7 +10,7 @@ use std::{
 };
 
 use curator_locks::{FencingToken, InterProcessReadWriteLock, LockGuard};
-use locks_support::{children, client};
+use locks_support::{children, client, scope};
 
 const PATH: &str = "/lock";
 const CLIENTS: usize = 8;
@@ -44,7 +44,7 @@ fn check<T: Ord + Copy>(history: &[Hold<T>]) -> Result<(), (Hold<T>, Hold<T>)> {
 fn no_reader_is_beside_a_writer_and_the_order_is_kept() {
     let clients: Vec<_> = (0..CLIENTS).map(|_| client("history")).collect();
     let start = Barrier::new(CLIENTS);
-    let history: Vec<Hold<FencingToken>> = thread::scope(|scope| {
+    let history: Vec<Hold<FencingToken>> = scope(|scope| {
         let threads: Vec<_> = clients
             .iter()
             .map(|client| {

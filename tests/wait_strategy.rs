@@ -17,8 +17,8 @@ use curator_locks::{
     testing::TestingServer,
 };
 use locks_support::{
-    LONG, SHORT, children, client, client_of, client_with_timeout, eventually, eventually_queued, expire, server,
-    watchers,
+    LONG, SHORT, children, client, client_of, client_with_timeout, eventually, eventually_queued, expire, scope,
+    server, watchers,
 };
 
 const PATH: &str = "/lock";
@@ -108,7 +108,7 @@ impl Setup {
 fn exclusion(setup: &Setup) {
     let clients = [setup.client(), setup.client(), setup.client()];
     let inside = AtomicUsize::new(0);
-    thread::scope(|scope| {
+    scope(|scope| {
         for client in &clients {
             let shared = setup.mutex(client);
             let inside = &inside;
@@ -138,7 +138,7 @@ fn order(setup: &Setup) {
     let mutexes = [setup.mutex(&clients[0]), setup.mutex(&clients[1])];
     let (events, granted) = mpsc::channel();
     let held = mutexes[0].lock().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         for waiter in 0..WAITERS {
             let (events, mutex) = (events.clone(), &mutexes[waiter % 2]);
             scope.spawn(move || {
@@ -177,7 +177,7 @@ fn cancellation(setup: &Setup) {
     let (holder, waiter) = (setup.mutex(&clients[0]), setup.mutex(&clients[1]));
     let held = holder.lock().unwrap();
     let token = CancelToken::new();
-    thread::scope(|scope| {
+    scope(|scope| {
         let waits = scope.spawn(|| waiter.acquire_with(&AcquireOptions::new().cancel_token(&token)));
         eventually_queued(&clients[0], PATH, 2);
         token.cancel();
@@ -192,7 +192,7 @@ fn close(setup: &Setup) {
     let clients = [setup.client(), setup.client()];
     let (holder, waiter) = (setup.mutex(&clients[0]), setup.mutex(&clients[1]));
     let held = holder.lock().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         let waits = scope.spawn(|| waiter.acquire());
         eventually_queued(&clients[0], PATH, 2);
         clients[1].close();
@@ -208,7 +208,7 @@ fn holder_expires(setup: &Setup) {
     let (holder, waiter) = (setup.mutex(&one), setup.mutex(&two));
     let held = holder.lock().unwrap();
     let old = held.path().to_owned();
-    thread::scope(|scope| {
+    scope(|scope| {
         let waits = scope.spawn(|| {
             let held = waiter.lock().unwrap();
             let token = held.fencing_token();
@@ -256,7 +256,7 @@ fn requeues(
     release: impl FnOnce(),
 ) {
     let node = || holder.participant_nodes().unwrap().into_iter().find(|node| node != held);
-    thread::scope(|scope| {
+    scope(|scope| {
         let waits = scope.spawn(|| waiter.acquire().and_then(|()| waiter.release()));
         eventually_queued(client, PATH, 2);
         let old = node();
@@ -272,7 +272,7 @@ fn requeues(
 fn read_write(setup: &Setup) {
     let clients = [setup.client(), setup.client(), setup.client()];
     let (readers, writers) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    thread::scope(|scope| {
+    scope(|scope| {
         for client in &clients {
             scope.spawn(|| {
                 let lock = InterProcessReadWriteLock::new(client, PATH).unwrap().with_wait_strategy(setup.strategy);
@@ -316,7 +316,7 @@ fn waiters_of_all_strategies_queue_together() {
         strategies.map(|strategy| InterProcessMutex::new(&client, PATH).unwrap().with_wait_strategy(strategy));
     let (events, granted) = mpsc::channel();
     let held = mutexes[0].lock().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         for waiter in 0..9 {
             let (events, mutex) = (events.clone(), &mutexes[waiter % 3]);
             scope.spawn(move || {
@@ -352,7 +352,7 @@ fn a_poller_between_two_looks_notices_the_end_of_its_session_and_of_its_node() {
     let token = CancelToken::new();
     let node = || holder.participant_nodes().unwrap().into_iter().find(|node| node != held.path());
     let other = |old: &Option<String>| node().is_some_and(|node| Some(&node) != old.as_ref());
-    thread::scope(|scope| {
+    scope(|scope| {
         let waits = scope.spawn(|| waiter.acquire_with(&AcquireOptions::new().cancel_token(&token)));
         eventually_queued(&one, PATH, 2);
         let first = node();
@@ -387,7 +387,7 @@ fn each_strategy_has_the_watches_it_says_and_leaves_none() {
         let held = holder.lock().unwrap();
         eventually("the holder watches its node", || server.watch_count().unwrap() == 1);
         let token = CancelToken::new();
-        thread::scope(|scope| {
+        scope(|scope| {
             let waits = scope.spawn(|| waiter.acquire_with(&AcquireOptions::new().cancel_token(&token)));
             let seen = within(LONG, || server.watch_count().unwrap() == 1 + watches);
             token.cancel();
