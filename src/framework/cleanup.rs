@@ -89,8 +89,8 @@ impl Job {
         Job::new(Target::Node(path), session)
     }
 
-    pub(crate) fn protected(parent: ServerPath, prefix: String, session: &Arc<dyn Session>) -> Job {
-        Job::new(Target::Protected { parent, prefix }, Some(session))
+    pub(crate) fn protected(parent: ServerPath, prefix: String, session: Option<&Arc<dyn Session>>) -> Job {
+        Job::new(Target::Protected { parent, prefix }, session)
     }
 
     /// Deletes a znode on a name that others use too, if it is this session's and bears the mark.
@@ -116,10 +116,11 @@ impl Job {
     }
 
     /// A delete whose outcome is unknown is not repeated before another read.
-    fn begin_anew(&mut self) {
+    fn begin_anew(&mut self) -> bool {
         if let Target::Marked { step, .. } = &mut self.target {
             *step = Step::Read;
         }
+        true
     }
 
     /// Takes the reply to a marked znode's read or delete. `true`: there is more to do.
@@ -199,6 +200,12 @@ impl Cleanup {
         let _ = self.events.send(Event::CleanUp);
     }
 
+    /// Forgets every job: the client is closed, and with its sessions goes what they own.
+    pub(crate) fn clear(&self) {
+        let jobs = std::mem::take(&mut *self.jobs.lock());
+        drop(jobs);
+    }
+
     /// Submits every job that is not under way.
     pub(crate) fn work(&self, session: &Arc<dyn Session>) {
         let mut batch = Vec::new();
@@ -227,15 +234,15 @@ impl Cleanup {
         }
     }
 
-    /// Takes the reply to a job's last request.
-    pub(crate) fn answered(&self, id: u64, reply: Reply) {
+    /// Takes the reply to a job's last request. `true`: the outcome is unknown, and the job has to be tried again.
+    pub(crate) fn answered(&self, id: u64, reply: Reply) -> bool {
         let mut jobs = self.jobs.lock();
-        let Some(job) = jobs.get_mut(&id) else { return };
+        let Some(job) = jobs.get_mut(&id) else { return false };
         job.in_flight = false;
         if job.go_on(&reply) {
             // The inbox lives as long as the client.
             let _ = self.events.send(Event::CleanUp);
-            return;
+            return false;
         }
         let found = match (&job.target, reply) {
             // The outcome is unknown: it stays on the list, to be begun anew.
@@ -250,11 +257,12 @@ impl Cleanup {
                 Vec::new()
             }
         };
-        let Some(job) = jobs.remove(&id) else { return };
+        let Some(job) = jobs.remove(&id) else { return false };
         drop(jobs);
         for path in found {
             self.add(Job::delete(path, job.session.as_ref()));
         }
+        false
     }
 }
 

@@ -29,8 +29,12 @@ use crate::{
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
-/// all leaves nothing in doubt and the caller's own znode is gone when the call returns.
+/// all leaves nothing in doubt.
 const GRACE: Duration = Duration::from_millis(40);
+
+/// How long a contender that gives up waits until its znode is known to be gone. Longer than [`GRACE`], because a
+/// server under load may need it; beyond it the background goes on.
+const LEAVE_GRACE: Duration = Duration::from_millis(200);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]
@@ -47,9 +51,15 @@ impl<'a> Patience<'a> {
         let deadline = if self.only_try {
             Instant::now().checked_add(connection_timeout)
         } else {
-            self.stop.deadline.map(|deadline| deadline + GRACE)
+            // A deadline at the end of the clock's range is as good as one a moment later.
+            self.stop.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))
         };
         Stop { deadline, cancel: self.stop.cancel }
+    }
+
+    /// Whether the time to wait is up. A mere try has none: it ends with its requests.
+    fn is_over(&self) -> bool {
+        !self.only_try && self.stop.is_over() == Some(WaitEnd::Deadline)
     }
 }
 
@@ -183,6 +193,7 @@ impl LockInternals {
     /// As every operation on a znode.
     pub fn participant_nodes(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
         let children = children_of(client, base_path)?;
+        let base_path = base_path.strip_suffix('/').unwrap_or(base_path);
         Ok(sorted_contenders(&children).into_iter().map(|name| format!("{base_path}/{name}")).collect())
     }
 
@@ -208,24 +219,42 @@ impl LockInternals {
         }
         let mut retries = 0;
         loop {
-            let call = self.client.call("acquire", &self.base_path, io);
-            let created = self.creation(data).run(&call)?;
-            let queued = Queued::new(self, &call, patience, created, None)?;
-            self.check_number(queued.name())?;
-            match queued.wait()? {
+            let begin = Instant::now();
+            let turn = match self.queue_and_wait(data, patience, io) {
+                Err(error) if error.is_retryable() && patience.is_over() && !self.is_silent(begin) => {
+                    log::debug!("{}: the time was up before a reply came: {error}", self.base_path);
+                    Turn::TimeIsUp
+                }
+                result => result?,
+            };
+            match turn {
                 Turn::Granted(held) => return Ok(Some(held)),
                 Turn::TimeIsUp => return Ok(None),
                 // The lock is free to be asked for again, in the session that follows.
                 Turn::SessionEnded => self.client.core.check_open()?,
                 Turn::NodeGone | Turn::WriterGone => {
-                    if patience.stop.is_over() == Some(WaitEnd::Deadline) {
+                    if patience.is_over() {
                         return Ok(None);
                     }
                     let call = self.client.call("acquire", &self.base_path, io);
-                    call.allow_another(&mut retries, self.node_gone())?;
+                    call.allow_again(&mut retries, self.node_gone())?;
                 }
             }
         }
+    }
+
+    /// Whether a request that was sent then and is unanswered means more than that the time was short: there is no
+    /// connection, or the servers are silent for longer than a prompt heartbeat takes.
+    fn is_silent(&self, sent: Instant) -> bool {
+        !self.client.is_connected() || sent.elapsed() > self.client.session_timeout() / 6
+    }
+
+    fn queue_and_wait(&self, data: &[u8], patience: Patience<'_>, io: Stop<'_>) -> Result<Turn> {
+        let call = self.client.call("acquire", &self.base_path, io);
+        let created = self.creation(data).run(&call)?;
+        let queued = Queued::new(self, &call, patience, created, None)?;
+        self.check_number(queued.name())?;
+        queued.wait()
     }
 
     /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
@@ -261,7 +290,7 @@ impl LockInternals {
                     return Err(self.lost(writer.lost().unwrap_or(LostReason::SessionExpired)));
                 }
                 Turn::WriterGone => writer.lose(LostReason::NodeDeleted),
-                Turn::NodeGone => call.allow_another(&mut retries, self.node_gone())?,
+                Turn::NodeGone => call.allow_again(&mut retries, self.node_gone())?,
             }
         }
     }
@@ -321,7 +350,7 @@ impl LockInternals {
     pub(crate) fn withdraw(&self, claim: Claim) {
         let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { return };
         let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
         match call.reply(submit_one(claim.session(), request)) {
             Ok(_) => claim.keep(),
             Err(error) if error.is_no_node() => claim.keep(),

@@ -118,7 +118,7 @@ impl InterProcessUnfairMutex {
     /// # Errors
     /// As [`InterProcessLock::release`].
     pub fn release(&self) -> Result<()> {
-        self.owners.release(&self.internals)
+        self.owners.release(&self.internals, None)
     }
 
     /// Acquires the lock, waiting as long as it takes, as a guard.

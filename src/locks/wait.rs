@@ -36,7 +36,9 @@ pub(crate) enum Turn {
 
 /// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
 enum Wake {
-    Predecessor(WatchEvent),
+    /// With the number of the watch: an event of an earlier predecessor may still be in the channel when the next one
+    /// is watched, and says nothing about that one.
+    Predecessor(u64, WatchEvent),
     Own(WatchEvent),
     Directory(WatchEvent),
 }
@@ -44,6 +46,8 @@ enum Wake {
 /// A watched predecessor.
 struct Predecessor {
     name: String,
+    /// The number of its watch.
+    number: u64,
     /// It was the first of the queue when it was found, so it held the lock.
     held_the_lock: bool,
     /// The connection of the listing in which it was found.
@@ -95,6 +99,8 @@ pub(crate) struct Queued<'a> {
     listing: Option<Listing>,
     wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
     predecessor: Option<Predecessor>,
+    /// How many predecessors were watched so far.
+    watches: u64,
     own: Option<OwnWatch>,
     /// The watch on the directory, of a waiter that chose that.
     directory: Option<Watch>,
@@ -126,6 +132,7 @@ impl<'a> Queued<'a> {
             listing,
             wakes: None,
             predecessor: None,
+            watches: 0,
             own: None,
             directory: None,
             writer,
@@ -221,7 +228,7 @@ impl<'a> Queued<'a> {
                 (WaitStrategy::WatchParent, None) => {
                     let (sender, _) = self.wakes.get_or_insert_with(unbounded);
                     let sender = sender.clone();
-                    (self.lock.list_request(true), Some(watcher(sender, Wake::Directory)))
+                    (self.lock.list_request(true), Some(directory_watcher(sender)))
                 }
                 _ => (self.lock.list_request(false), None),
             };
@@ -258,9 +265,18 @@ impl<'a> Queued<'a> {
         if !error.is_retryable() {
             return Err(error);
         }
-        match self.lock.client().core.connected_session(self.patience.stop)? {
+        // A server that is connected and silent: without this look the loop would ask it again and again.
+        let stop = if self.patience.only_try { self.call.stop() } else { self.patience.stop };
+        match stop.is_over() {
+            Some(WaitEnd::Cancelled) => return Err(self.call.cancelled()),
+            Some(WaitEnd::Deadline) if self.patience.only_try => return Err(error),
+            Some(WaitEnd::Deadline) => return Ok(Some(Turn::TimeIsUp)),
+            None => {}
+        }
+        match self.lock.client().core.connected_session(stop)? {
             Ok(session) if Arc::ptr_eq(&session, &self.session) => Ok(None),
             Ok(_) => Ok(Some(Turn::SessionEnded)),
+            Err(WaitEnd::Deadline) if self.patience.only_try => Err(error),
             Err(WaitEnd::Deadline) => Ok(Some(Turn::TimeIsUp)),
             Err(WaitEnd::Cancelled) => Err(self.call.cancelled()),
         }
@@ -279,10 +295,12 @@ impl<'a> Queued<'a> {
             return Ok(None);
         }
         self.predecessor = None;
+        self.watches += 1;
+        let number = self.watches;
         let (sender, _) = self.wakes.get_or_insert_with(unbounded);
         let mut requests = Vec::with_capacity(2);
         if let Some(name) = &name {
-            requests.push((self.lock.child(name).into_string(), watcher(sender.clone(), Wake::Predecessor)));
+            requests.push((self.lock.child(name).into_string(), predecessor_watcher(number, sender.clone())));
         }
         let target = Arc::new(Mutex::new(Target::Waiter(sender.clone())));
         if self.own.is_none() {
@@ -309,7 +327,7 @@ impl<'a> Queued<'a> {
         let Some(name) = name else { return Ok(None) };
         match predecessor {
             Some((Ok(_), Some(watch))) => {
-                self.predecessor = Some(Predecessor { name, held_the_lock: first, connection, watch });
+                self.predecessor = Some(Predecessor { name, number, held_the_lock: first, connection, watch });
                 Ok(None)
             }
             Some((Err(error), _)) if error.is_no_node() => Ok(Some(Next::Look)),
@@ -356,7 +374,7 @@ impl<'a> Queued<'a> {
     fn woken(&mut self, wake: &Wake) -> Option<Next> {
         match wake {
             Wake::Own(WatchEvent::Ended)
-            | Wake::Predecessor(WatchEvent::Ended)
+            | Wake::Predecessor(_, WatchEvent::Ended)
             | Wake::Directory(WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
             Wake::Directory(WatchEvent::Node { .. }) => {
                 self.directory = None;
@@ -369,7 +387,9 @@ impl<'a> Queued<'a> {
                 self.predecessor = None;
                 Some(Next::Look)
             }
-            Wake::Predecessor(WatchEvent::Node { event, connection }) => {
+            // Its watch was given up for that of the present one, which will report for itself.
+            Wake::Predecessor(number, _) if self.predecessor.as_ref().is_none_or(|now| now.number != *number) => None,
+            Wake::Predecessor(_, WatchEvent::Node { event, connection }) => {
                 let predecessor = self.predecessor.take()?;
                 let grants = *event == EventType::NodeDeleted
                     && self.lock.driver().successor_follows_holder()
@@ -382,12 +402,12 @@ impl<'a> Queued<'a> {
             }
             // The znode keeps its place while the session may live.
             Wake::Own(WatchEvent::Disconnected)
-            | Wake::Predecessor(WatchEvent::Disconnected)
+            | Wake::Predecessor(_, WatchEvent::Disconnected)
             | Wake::Directory(WatchEvent::Disconnected) => None,
             // Events after a reconnect come in the order of paths, not of time: read again. A waiter that polls does so
             // anyway.
             Wake::Own(WatchEvent::Reconnected { .. }) => None,
-            Wake::Predecessor(WatchEvent::Reconnected { .. }) | Wake::Directory(WatchEvent::Reconnected { .. }) => {
+            Wake::Predecessor(_, WatchEvent::Reconnected { .. }) | Wake::Directory(WatchEvent::Reconnected { .. }) => {
                 Some(Next::Look)
             }
         }
@@ -421,7 +441,8 @@ impl<'a> Queued<'a> {
         let held = core.held.add_with_token(path, session, zxids, seen_over, watch, revocable);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
-            if matches!(before, Target::Deleted) || self.hand_over(&held) {
+            // From here on events go to the holder. Those from before are in the channel.
+            if matches!(before, Target::Deleted) || self.was_deleted(&held) {
                 core.held.remove(&held);
                 return Ok(Some(Turn::NodeGone));
             }
@@ -435,17 +456,18 @@ impl<'a> Queued<'a> {
         self.lock.client().core.grants.contains(&self.lock.child(name))
     }
 
-    /// Gives the holder what the own watch reported while the waiter was being granted, so that a watch that is used up
-    /// is set again. `true`: the own znode's end was among it.
-    fn hand_over(&self, held: &HeldNode) -> bool {
+    /// Whether an event of the own znode's end waits in the channel. What else happened to it is for the holder to
+    /// know: a change of the data has used the watch up.
+    fn was_deleted(&self, held: &HeldNode) -> bool {
         let Some((_, wakes)) = &self.wakes else { return false };
-        let mut ended = false;
-        for wake in wakes.try_iter() {
-            let Wake::Own(event) = wake else { continue };
-            ended |= matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended);
-            held.watched(&event);
-        }
-        ended
+        wakes.try_iter().any(|wake| match wake {
+            Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended) => true,
+            Wake::Own(event) => {
+                held.watched(&event);
+                false
+            }
+            Wake::Predecessor(..) | Wake::Directory(_) => false,
+        })
     }
 
     /// Whether the grant needs no question: the queue was read over this very connection, and the servers cannot have
@@ -458,7 +480,7 @@ impl<'a> Queued<'a> {
 
     /// Asks whether the own znode exists and belongs to this session.
     fn verify(&self) -> Result<Verified> {
-        let connection = self.session.connection();
+        let (asked, connection) = (Instant::now(), self.session.connection());
         let path = self.lock.child(&self.name).into_string();
         match self.call.ask(&self.session, Request::Exists { path, watch: false }) {
             Ok(Response::Stat(stat)) if stat.czxid != self.stat.czxid || !self.is_owner(&stat) => {
@@ -466,6 +488,8 @@ impl<'a> Queued<'a> {
             }
             // Asked while there was no connection yet: over which one the answer came is unknown.
             Ok(Response::Stat(_)) if connection == 0 => Ok(Verified::Unclear),
+            // An old answer proves nothing: the process may have been paused since.
+            Ok(Response::Stat(_)) if asked.elapsed() >= self.session.timeout() / 2 => Ok(Verified::Unclear),
             Ok(Response::Stat(_)) => Ok(Verified::Over(connection)),
             Ok(other) => Err(self.call.unexpected(&other)),
             Err(error) if error.is_no_node() => Ok(Verified::End(Turn::NodeGone)),
@@ -483,10 +507,17 @@ fn stands(held: &HeldNode, children: &[String]) -> bool {
     children.iter().any(|child| child == held.path().name())
 }
 
-fn watcher(wakes: Sender<Wake>, wake: fn(WatchEvent) -> Wake) -> Watcher {
+fn directory_watcher(wakes: Sender<Wake>) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         // The waiter may have gone.
-        let _ = wakes.send(wake(event.clone()));
+        let _ = wakes.send(Wake::Directory(event.clone()));
+    })
+}
+
+fn predecessor_watcher(number: u64, wakes: Sender<Wake>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| {
+        // The waiter may have gone.
+        let _ = wakes.send(Wake::Predecessor(number, event.clone()));
     })
 }
 
@@ -515,5 +546,6 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 
 /// A quarter more or less, so that waiters do not all look at once.
 pub(crate) fn spread(interval: Duration) -> Duration {
-    interval.mul_f64(0.75 + fastrand::f64() / 2.0)
+    let quarter = interval / 4;
+    quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
 }

@@ -5,8 +5,10 @@
 mod raw;
 
 use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::OnceLock,
-    thread,
+    thread::{self, Scope},
     time::{Duration, Instant},
 };
 
@@ -29,8 +31,12 @@ pub(crate) fn client(namespace: &str) -> CuratorFramework {
 }
 
 pub(crate) fn client_with_timeout(namespace: &str, session_timeout: Duration) -> CuratorFramework {
+    client_of(server(), namespace, session_timeout)
+}
+
+pub(crate) fn client_of(server: &TestingServer, namespace: &str, session_timeout: Duration) -> CuratorFramework {
     let client = CuratorFramework::builder()
-        .connect_string(server().connect_string())
+        .connect_string(server.connect_string())
         .session_timeout(session_timeout)
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(5, Duration::from_millis(20)))
@@ -41,7 +47,25 @@ pub(crate) fn client_with_timeout(namespace: &str, session_timeout: Duration) ->
         .unwrap();
     client.start().unwrap();
     assert!(client.block_until_connected(Some(LONG)).unwrap());
+    CLIENTS.with_borrow_mut(|clients| clients.push(client.clone()));
     client
+}
+
+thread_local! {
+    /// The clients of this test.
+    static CLIENTS: RefCell<Vec<CuratorFramework>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `thread::scope` for threads that wait for locks: if the test fails meanwhile, its clients are closed, so that all
+/// threads end and the test does, too.
+pub(crate) fn scope<'env, T>(test: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
+    thread::scope(|scope| match catch_unwind(AssertUnwindSafe(|| test(scope))) {
+        Ok(value) => value,
+        Err(panic) => {
+            CLIENTS.with_borrow(|clients| clients.iter().for_each(CuratorFramework::close));
+            resume_unwind(panic)
+        }
+    })
 }
 
 /// Waits for an observed state.

@@ -2,14 +2,13 @@
 
 use std::{
     sync::mpsc::{self, TryRecvError},
-    thread,
     time::Duration,
 };
 
 use curator_locks::{CuratorFramework, Error, FencingToken, HoldState, InterProcessReadWriteLock, LostReason, Stat};
 
 use crate::locks_support::{
-    LONG, children, client, client_with_timeout, eventually, eventually_queued, expire, watchers,
+    LONG, children, client, client_with_timeout, eventually, eventually_queued, expire, scope, watchers,
 };
 
 const PATH: &str = "/lock";
@@ -57,7 +56,7 @@ fn the_readers_token_is_the_writers() {
     let (mine, other) = (lock(&one), lock(&two));
     let writing = mine.write_lock().lock().unwrap();
     let (tokens, token) = mpsc::channel::<FencingToken>();
-    thread::scope(|scope| {
+    scope(|scope| {
         scope.spawn(|| {
             let held = other.write_lock().lock().unwrap();
             let tokens = tokens;
@@ -82,7 +81,7 @@ fn a_queued_writer_waits_for_the_reader_1000_times() {
     let (mine, other) = (lock(&one), lock(&two));
     let (go, may_queue) = mpsc::channel::<()>();
     let (granted, is_granted) = mpsc::channel::<()>();
-    thread::scope(|scope| {
+    scope(|scope| {
         scope.spawn(|| {
             let (may_queue, granted) = (may_queue, granted);
             while may_queue.recv().is_ok() {
@@ -165,7 +164,7 @@ fn a_reader_of_another_client_gets_in_when_the_holders_session_expires() {
     let (mine, other) = (lock(&one), lock(&two));
     let writing = mine.write_lock().lock().unwrap();
     let old = writing.path().to_owned();
-    thread::scope(|scope| {
+    scope(|scope| {
         let reader = scope.spawn(|| {
             let held = other.read_lock().lock().unwrap();
             let path = held.path().to_owned();

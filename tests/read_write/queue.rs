@@ -11,7 +11,7 @@ use std::{
 
 use curator_locks::{Error, InterProcessLock, InterProcessReadWriteLock};
 
-use crate::locks_support::{LONG, SHORT, children, client, eventually, eventually_queued, watchers};
+use crate::locks_support::{LONG, SHORT, children, client, eventually, eventually_queued, scope, watchers};
 
 const PATH: &str = "/lock";
 
@@ -37,7 +37,7 @@ fn participant_nodes_list_readers_and_writers_apart() {
     let holder = lock(&client);
     let held = holder.write_lock().lock().unwrap();
     let lock = lock(&client);
-    thread::scope(|scope| {
+    scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| lock.read_lock().acquire().and_then(|()| lock.read_lock().release()).unwrap());
         }
@@ -81,7 +81,7 @@ fn another_threads_write_hold_gives_no_right_to_read() {
     let client = client("other-thread");
     let lock = lock(&client);
     lock.write_lock().acquire().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         let reads = scope.spawn(|| lock.read_lock().acquire_timeout(SHORT).unwrap());
         assert!(!reads.join().unwrap());
     });
@@ -117,7 +117,7 @@ fn readers_do_not_overtake_a_queued_writer() {
     let (first, second, third) = (lock(&one), lock(&two), lock(&three));
     let (events, order) = mpsc::channel();
     let reading = first.read_lock().lock().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         let said = events.clone();
         scope.spawn(|| {
             let said = said;
@@ -150,7 +150,7 @@ fn a_reader_watches_the_last_writer_in_front_of_it() {
     let (one, two, three) = (client("last-writer"), client("last-writer"), client("last-writer"));
     let (first, second, third) = (lock(&one), lock(&two), lock(&three));
     let writing = first.write_lock().lock().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         scope.spawn(|| second.write_lock().acquire().and_then(|()| second.write_lock().release()).unwrap());
         eventually_queued(&one, PATH, 2);
         let writers = first.write_lock().participant_nodes().unwrap();
@@ -183,7 +183,7 @@ fn a_writer_never_meets_anybody() {
     let (readers, writers) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (most_readers, start) = (AtomicUsize::new(0), Barrier::new(CLIENTS));
     let clients: Vec<_> = (0..CLIENTS).map(|_| client("basic")).collect();
-    thread::scope(|scope| {
+    scope(|scope| {
         for client in &clients {
             scope.spawn(|| {
                 let lock = lock(client);

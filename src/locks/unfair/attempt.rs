@@ -87,10 +87,9 @@ impl<'a> Attempt<'a> {
         let mut next = if self.patience.only_try { Next::Look } else { Next::Create };
         let (mut retries, mut missing) = (0, 0);
         loop {
-            let session = call.session();
-            let seen = session.as_ref().map_err(Clone::clone).and_then(|session| match next {
-                Next::Create => self.create(&call, session),
-                Next::Look => self.look(&call, session),
+            let seen = call.session().and_then(|session| match next {
+                Next::Create => self.create(&call, &session),
+                Next::Look => self.look(&call, &session),
             });
             next = match seen {
                 Ok(Seen::Ours(claim, stat, connection)) => match self.grant(&call, claim, &stat, connection) {
@@ -114,11 +113,14 @@ impl<'a> Attempt<'a> {
                     // Once is normal. Again means that the server removed the parents in between, as empty containers.
                     missing += 1;
                     if missing > 1 {
-                        call.allow_retry(&mut retries, error)?;
+                        call.allow_again(&mut retries, error)?;
                     }
-                    let session = session?;
-                    self.made_directory |= self.lock.client().make_directory(&call, &session, self.lock.directory())?;
-                    Next::Create
+                    match self.make_directory(&call) {
+                        Ok(()) => Next::Create,
+                        // A parent that was there a moment ago has been removed: the create finds out.
+                        Err(removed) if removed.is_no_node() => Next::Create,
+                        Err(error) => self.outlast(&call, &mut retries, error)?,
+                    }
                 }
                 Err(error) => self.outlast(&call, &mut retries, error)?,
             };
@@ -128,6 +130,12 @@ impl<'a> Attempt<'a> {
                 _ => {}
             }
         }
+    }
+
+    fn make_directory(&mut self, call: &Call<'_>) -> Result<()> {
+        let session = call.session()?;
+        self.made_directory |= self.lock.client().make_directory(call, &session, self.lock.directory())?;
+        Ok(())
     }
 
     /// Where to go on after an error, if the retry policy allows that.
