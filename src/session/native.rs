@@ -33,6 +33,11 @@ const WRITE_PATIENCE: Duration = Duration::from_millis(20);
 /// have no time left.
 const READ_PATIENCE: Duration = Duration::from_secs(1);
 
+/// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
+/// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
+/// at once.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+
 /// An abandoned session is taken up again within so many session timeouts, or not at all. By then either the servers
 /// have expired it, or all of them are down, and will expire it one session timeout after they are back.
 const LEAVE_WITHIN: u32 = 10;
@@ -280,7 +285,7 @@ impl Shared {
 
     /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.
     fn write(self: &Arc<Self>, output: Output) {
-        let until = output.taken + WRITE_PATIENCE;
+        let until = Instant::now() + WRITE_PATIENCE;
         let Some(rest) = self.write_until(output, Some(until)) else { return };
         let (shared, connection) = (self.clone(), rest.connection);
         let spawned = std::thread::Builder::new().name("zk-session-writer".into()).spawn(move || {
@@ -424,7 +429,7 @@ impl Reader {
         limit: Duration,
     ) -> io::Result<(Connection, FrameBuffer)> {
         let deadline = Instant::now() + limit;
-        let mut connection = self.shared.transport.connect(host, address, limit)?;
+        let mut connection = self.shared.transport.connect(host, address, limit.min(CONNECT_LIMIT))?;
         let sent = Instant::now();
         let request = {
             let mut state = self.shared.state.lock();
