@@ -211,9 +211,9 @@ pub use framework::{
 };
 pub use locks::{
     AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessWriteLock, LockGuard, LockInternals, LockInternalsDriver,
-    LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, StandardLockInternalsDriver, WaitStrategy,
-    WriteLockDriver,
+    InterProcessReadWriteLock, InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, LockInternals,
+    LockInternalsDriver, LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable,
+    RevocationListener, Revoker, StandardLockInternalsDriver, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
 

@@ -22,6 +22,8 @@ pub(crate) enum HoldKind {
     Write,
     /// A driver from outside decides who may be beside whom.
     Custom,
+    /// One thread, and nobody beside it; but it is another lock than those that queue in the same directory.
+    Unfair,
     /// Nobody beside it; but any thread may release it, so a thread that waits for itself may be helped.
     #[allow(dead_code, reason = "of the semaphore mutex")]
     AnyThread,
@@ -34,6 +36,7 @@ impl fmt::Display for HoldKind {
             HoldKind::Read => "the read lock",
             HoldKind::Write => "the write lock",
             HoldKind::Custom => "the lock",
+            HoldKind::Unfair => "the unfair mutex",
             HoldKind::AnyThread => "the semaphore mutex",
         })
     }

@@ -25,28 +25,36 @@ impl LockInternals {
     ///
     /// A call with a deadline ends by itself, so it is left alone.
     pub(crate) fn attempt_lock_by_thread(&self, data: &[u8], patience: Patience<'_>) -> Result<Option<Arc<HeldNode>>> {
+        self.by_thread(patience, |patience| self.attempt_lock(data, patience))
+    }
+
+    /// The same for any way of getting the lock.
+    pub(crate) fn by_thread<'p>(
+        &self,
+        patience: Patience<'p>,
+        attempt: impl Fn(Patience<'p>) -> Result<Option<Arc<HeldNode>>>,
+    ) -> Result<Option<Arc<HeldNode>>> {
         if patience.stop.deadline.is_some() {
-            return self.attempt_lock(data, patience);
+            return attempt(patience);
         }
         match self.obstacle() {
-            None => self.attempt_lock(data, patience),
+            None => attempt(patience),
             Some((Outlook::Never, hold)) => Err(self.would_deadlock(&hold)),
-            Some((Outlook::NowOrNever, hold)) => {
-                match self.attempt_lock(data, Patience { only_try: true, ..patience })? {
-                    None => Err(self.would_deadlock(&hold)),
-                    held => Ok(held),
-                }
-            }
+            Some((Outlook::NowOrNever, hold)) => match attempt(Patience { only_try: true, ..patience })? {
+                None => Err(self.would_deadlock(&hold)),
+                held => Ok(held),
+            },
             Some((Outlook::Unknown, hold)) => {
                 log::warn!("{}: waits until another thread releases it", self.would_deadlock(&hold));
-                self.attempt_lock(data, patience)
+                attempt(patience)
             }
         }
     }
 
     /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
     fn obstacle(&self) -> Option<(Outlook, ThreadHold)> {
-        let holds = self.client().core.holds.of_current_thread(self.directory());
+        let mut holds = self.client().core.holds.of_current_thread(self.directory());
+        holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind() == HoldKind::Unfair));
         let obstacles = holds.into_iter().map(|hold| (outlook(self.kind(), hold.kind), hold));
         obstacles.max_by_key(|(outlook, _)| *outlook)
     }
@@ -70,12 +78,12 @@ impl LockInternals {
 }
 
 fn outlook(wanted: HoldKind, held: HoldKind) -> Outlook {
-    use HoldKind::{AnyThread, Custom, Mutex, Read, Write};
+    use HoldKind::{AnyThread, Custom, Mutex, Read, Unfair, Write};
     match (wanted, held) {
         (AnyThread, _) | (_, AnyThread) => Outlook::Unknown,
         // Beside one's own read lock there is room for another one, unless a writer queues in between: it waits for the
         // first and the second waits for it.
         (Read, Read) | (Custom, _) | (_, Custom) => Outlook::NowOrNever,
-        (Mutex | Write, Mutex | Read | Write) | (Read, Mutex | Write) => Outlook::Never,
+        (Mutex | Write, Mutex | Read | Write) | (Read, Mutex | Write) | (Unfair, _) | (_, Unfair) => Outlook::Never,
     }
 }

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use super::{
     WaitStrategy,
     driver::{
@@ -19,18 +21,20 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, ServerPath},
+    framework::{
+        Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, ServerPath, protection,
+    },
     proto::{CreateMode, Request, Response},
-    session::{Reply, SessionError, Stop, Submission, WaitEnd, submit_one},
+    session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
 /// all leaves nothing in doubt.
-const GRACE: Duration = Duration::from_millis(40);
+const GRACE: Duration = Duration::from_millis(20);
 
-/// How long a contender that gives up waits until its znode is known to be gone. Longer than [`GRACE`], because a
-/// server under load may need it; beyond it the background goes on.
-const LEAVE_GRACE: Duration = Duration::from_millis(200);
+/// How long a contender that gives up waits until its znode is known to be gone; beyond it the background goes on. A
+/// call whose time is up ends within 50 ms, also where the network has died without a word.
+const LEAVE_GRACE: Duration = Duration::from_millis(25);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +47,7 @@ pub(crate) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
-    fn io(&self, connection_timeout: Duration) -> Stop<'a> {
+    pub(crate) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
         let deadline = if self.only_try {
             Instant::now().checked_add(connection_timeout)
         } else {
@@ -67,8 +71,13 @@ pub struct LockInternals {
     base_path: String,
     directory: ServerPath,
     max_leases: AtomicUsize,
+    /// The znodes' names are used again and again, by everybody: a delete that may have been carried out must not be
+    /// repeated before another look at whose the znode is.
+    reuses_names: bool,
+    /// Whom the next hold tells about requests to give it back.
+    revocation: Mutex<Option<Arc<Revocation>>>,
     kind: HoldKind,
-    strategy: WaitStrategy,
+    strategy: Mutex<WaitStrategy>,
 }
 
 impl fmt::Debug for LockInternals {
@@ -91,8 +100,9 @@ impl LockInternals {
         }
         let max_leases = AtomicUsize::new(max_leases);
         let (client, base_path) = (client.clone(), base_path.into());
-        let (kind, strategy) = (HoldKind::Custom, WaitStrategy::default());
-        Ok(LockInternals { client, driver, base_path, directory, max_leases, kind, strategy })
+        let (kind, strategy) = (HoldKind::Custom, Mutex::default());
+        let (reuses_names, revocation) = (false, Mutex::new(None));
+        Ok(LockInternals { client, driver, base_path, directory, max_leases, kind, strategy, reuses_names, revocation })
     }
 
     pub(crate) fn set_kind(&mut self, kind: HoldKind) {
@@ -103,16 +113,42 @@ impl LockInternals {
         self.kind
     }
 
-    pub(crate) fn set_strategy(&mut self, strategy: WaitStrategy) {
-        self.strategy = strategy;
+    pub(crate) fn set_strategy(&self, strategy: WaitStrategy) {
+        *self.strategy.lock() = strategy;
     }
 
     pub(crate) fn strategy(&self) -> WaitStrategy {
-        self.strategy
+        *self.strategy.lock()
     }
 
     pub(crate) fn directory(&self) -> &ServerPath {
         &self.directory
+    }
+
+    /// For a lock whose znodes bear names that others use too.
+    pub(crate) fn set_reuses_names(&mut self) {
+        self.reuses_names = true;
+    }
+
+    /// The holds that are acquired from now on tell about requests to give them back, up to the next release.
+    pub(crate) fn make_revocable(&self, revocation: Revocation) {
+        let before = self.revocation.lock().replace(Arc::new(revocation));
+        // The caller's listener: not under the lock.
+        drop(before);
+    }
+
+    pub(crate) fn revocable_node(&self) -> Option<Arc<RevocableNode>> {
+        self.revocation.lock().clone().map(RevocableNode::new)
+    }
+
+    /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
+    fn forget_revocation(&self, held: &HeldNode) {
+        let Some(revocable) = held.revocable() else { return };
+        let mut current = self.revocation.lock();
+        let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
+        drop(current);
+        // The caller's listener: not under the lock.
+        drop(forgotten);
     }
 
     pub(crate) fn base_path(&self) -> &str {
@@ -266,6 +302,7 @@ impl LockInternals {
     fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
         Creation {
             client: &self.client,
+            unique: protection,
             parent: self.directory.clone(),
             name: self.driver.lock_name(),
             data,
@@ -326,6 +363,7 @@ impl LockInternals {
     /// is handed out then.
     pub(crate) fn release(&self, held: &HeldNode) -> (Result<()>, Option<Job>) {
         held.released();
+        self.forget_revocation(held);
         self.client.core.held.remove(held);
         if let Some(reason) = held.lost() {
             return (Err(self.lost(reason)), None);
@@ -335,7 +373,12 @@ impl LockInternals {
         let mut retries = 0;
         let mut sent_before = false;
         loop {
-            let error = match self.delete(&call, held) {
+            let deleted = if self.reuses_names && (sent_before || !held.is_certain()) {
+                self.delete_if_ours(&call, held)
+            } else {
+                self.delete(&call, held)
+            };
+            let error = match deleted {
                 Ok(()) => return (Ok(()), None),
                 Err(error) => error,
             };
@@ -352,33 +395,73 @@ impl LockInternals {
             }
             sent_before = true;
             if let Err(error) = call.allow_retry(&mut retries, error) {
-                return (Err(error), Some(Job::delete(held.path().clone(), Some(held.session()))));
+                return (Err(error), Some(self.deletion(held)));
             }
         }
     }
 
     fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
-        let session = call.session()?;
-        if !Arc::ptr_eq(&session, held.session()) {
-            return Err(call.error(SessionError::Expired));
-        }
+        let session = self.session_of(call, held)?;
         let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
         call.ask(&session, request).map(drop)
+    }
+
+    /// Deletes the znode where it may be gone already, by a delete whose reply was lost or while the connection was: the
+    /// name may be another holder's by now. What can still happen between the look and the delete: see `Job::marked`.
+    fn delete_if_ours(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
+        let session = self.session_of(call, held)?;
+        let path = || held.path().as_str().to_owned();
+        loop {
+            let sync = Request::Sync { path: path() };
+            let look = Request::Exists { path: path(), watch: false };
+            let replies = submit(&session, vec![(sync, None), (look, None)]);
+            let mut stat = None;
+            for (pending, _) in replies {
+                if let Response::Stat(found) = call.reply(pending)? {
+                    stat = Some(found);
+                }
+            }
+            let Some(stat) = stat.filter(|stat| held.is_ours(stat)) else { return Ok(()) };
+            match call.ask(&session, Request::Delete { path: path(), version: stat.version }) {
+                // Its data was changed in between.
+                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    /// The session that owns the znode: no delete crosses over to the next one.
+    fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
+        let session = call.session()?;
+        if Arc::ptr_eq(&session, held.session()) { Ok(session) } else { Err(call.error(SessionError::Expired)) }
+    }
+
+    /// What is left to the background when a delete's outcome is unknown.
+    fn deletion(&self, held: &HeldNode) -> Job {
+        if self.reuses_names {
+            Job::marked(held.path().clone(), Mark::Czxid(held.czxid()), held.session())
+        } else {
+            Job::delete(held.path().clone(), Some(held.session()))
+        }
     }
 
     /// Gives a lock back without waiting: what the server does not confirm is left to the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
         held.released();
+        self.forget_revocation(held);
         self.client.core.held.remove(held);
         if held.lost().is_some() {
             return;
         }
-        let (core, session, path) = (self.client.core.clone(), held.session().clone(), held.path().clone());
-        let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+        let (core, job) = (self.client.core.clone(), self.deletion(held));
+        if self.reuses_names && !held.is_certain() {
+            return core.clean_up(job);
+        }
+        let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
         let on_reply = Box::new(move |reply: Reply| match reply {
             Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
             Err(SessionError::Server(ErrorCode::NoNode)) => {}
-            Err(_) => core.clean_up(Job::delete(path, Some(&session))),
+            Err(_) => core.clean_up(job),
         });
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }

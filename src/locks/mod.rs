@@ -9,9 +9,12 @@ mod mutex;
 mod options;
 mod owners;
 mod read_write;
+mod revocation;
 mod token;
+mod unfair;
 mod wait;
 mod wait_strategy;
+mod zk_write_lock;
 
 pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
@@ -23,5 +26,8 @@ pub use lock::{InterProcessLock, Locker};
 pub use mutex::InterProcessMutex;
 pub use options::AcquireOptions;
 pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
+pub use revocation::{Revocable, RevocationListener, Revoker};
 pub use token::FencingToken;
+pub use unfair::InterProcessUnfairMutex;
 pub use wait_strategy::WaitStrategy;
+pub use zk_write_lock::{LockListener, WriteLock, ZNodeName};

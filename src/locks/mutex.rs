@@ -7,8 +7,11 @@ use std::{
 };
 
 use super::{
-    AcquireOptions, InterProcessLock, LockGuard, LockInternals, LockInternalsDriver, StandardLockInternalsDriver,
-    WaitStrategy, internals::Patience, owners::Owners,
+    AcquireOptions, InterProcessLock, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
+    StandardLockInternalsDriver, WaitStrategy,
+    internals::Patience,
+    owners::Owners,
+    revocation::{Executor, revocation_of},
 };
 use crate::{
     CuratorFramework, Error, Result,
@@ -61,7 +64,7 @@ use crate::{
 /// # }
 /// ```
 pub struct InterProcessMutex {
-    internals: LockInternals,
+    internals: Arc<LockInternals>,
     owners: Arc<Owners>,
     data: Vec<u8>,
     /// The threads that hold the write lock, of a read lock: they need not queue.
@@ -98,6 +101,7 @@ impl InterProcessMutex {
         let mut internals = LockInternals::new(client, path, Arc::new(driver), 1)?;
         internals.set_kind(kind);
         let data = client.core.config.default_data.clone();
+        let internals = Arc::new(internals);
         Ok(InterProcessMutex { internals, owners: Arc::default(), data, writers: None })
     }
 
@@ -117,7 +121,7 @@ impl InterProcessMutex {
 
     /// How this object's contenders wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
     #[must_use]
-    pub fn with_wait_strategy(mut self, strategy: WaitStrategy) -> InterProcessMutex {
+    pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessMutex {
         self.internals.set_strategy(strategy);
         self
     }
@@ -231,6 +235,57 @@ impl InterProcessMutex {
         self.owners.current().map(|held| self.internals.client_path(&held))
     }
 
+    /// Has the listener told when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
+    /// Java: `makeRevocable`.
+    ///
+    /// It is for the acquires that begin from now on, by whichever thread, while they wait and while they hold; one that
+    /// holds the lock already cannot be asked. As in Curator, a release ends it: call this again before the next acquire.
+    /// (Another thread's hold keeps the listener with which it began, and a call during a hold outlasts its release, which
+    /// in Curator is not so.) A second call replaces the listener. A request that is written between the creation of the
+    /// znode and the watch on it is told, too, and one request is told once; in Curator the former is lost.
+    ///
+    /// The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait. While the
+    /// connection is suspended no request arrives; one from meanwhile is told after the reconnect. A request replaces the
+    /// [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
+    ///
+    /// ```no_run
+    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// # use curator_locks::InterProcessMutex;
+    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// let asked = Arc::new(AtomicBool::new(false));
+    /// let flag = asked.clone();
+    /// mutex.make_revocable(move |_: &InterProcessMutex| flag.store(true, Ordering::Relaxed));
+    /// let held = mutex.lock()?;
+    /// while !asked.load(Ordering::Relaxed) {
+    ///     // ... the next piece of the work ...
+    /// }
+    /// held.release()
+    /// # }
+    /// ```
+    pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
+        self.revocable(listener, None);
+    }
+
+    /// As [`make_revocable`](InterProcessMutex::make_revocable), but `executor` runs the listener. It is called on the
+    /// dispatch thread, with a task that it may run there or hand to a thread.
+    pub fn make_revocable_with_executor(
+        &self,
+        listener: impl RevocationListener<InterProcessMutex>,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+    ) {
+        self.revocable(listener, Some(Box::new(executor)));
+    }
+
+    fn revocable(&self, listener: impl RevocationListener<InterProcessMutex>, executor: Option<Executor>) {
+        let (internals, owners, data) = (Arc::downgrade(&self.internals), self.owners.clone(), self.data.clone());
+        let writers = self.writers.clone();
+        let this = move || {
+            let internals = internals.upgrade()?;
+            Some(InterProcessMutex { internals, owners: owners.clone(), data: data.clone(), writers: writers.clone() })
+        };
+        self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
+    }
+
     /// What the lock stands on.
     #[must_use]
     pub fn internals(&self) -> &LockInternals {
@@ -271,6 +326,20 @@ impl InterProcessLock for InterProcessMutex {
 
     fn is_acquired_in_this_process(&self) -> bool {
         InterProcessMutex::is_acquired_in_this_process(self)
+    }
+}
+
+impl Revocable<InterProcessMutex> for InterProcessMutex {
+    fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
+        InterProcessMutex::make_revocable(self, listener);
+    }
+
+    fn make_revocable_with_executor(
+        &self,
+        listener: impl RevocationListener<InterProcessMutex>,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+    ) {
+        InterProcessMutex::make_revocable_with_executor(self, listener, executor);
     }
 }
 

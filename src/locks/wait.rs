@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    framework::{Call, Claim, Created, HeldNode, Listing},
+    framework::{Call, Claim, Created, HeldNode, Listing, RevocableNode},
     proto::{EventType, Request, Response, Stat},
     session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
@@ -106,6 +106,8 @@ pub(crate) struct Queued<'a> {
     directory: Option<Watch>,
     /// The write lock of the same thread whose place this reader takes.
     writer: Option<&'a HeldNode>,
+    /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
+    revocable: Option<Arc<RevocableNode>>,
 }
 
 impl<'a> Queued<'a> {
@@ -134,6 +136,7 @@ impl<'a> Queued<'a> {
             own: None,
             directory: None,
             writer,
+            revocable: lock.revocable_node(),
         })
     }
 
@@ -311,7 +314,12 @@ impl<'a> Queued<'a> {
         let predecessor = predecessor.map(|(pending, watch)| (self.call.reply(pending), watch));
         let own = own.map(|(pending, watch)| (self.call.reply(pending), watch));
         match own {
-            Some((Ok(_), Some(watch))) => self.own = Some(OwnWatch { watch, target }),
+            Some((Ok(response), Some(watch))) => {
+                if let (Response::Data { data, stat }, Some(revocable)) = (&response, &self.revocable) {
+                    revocable.read(data, stat);
+                }
+                self.own = Some(OwnWatch { watch, target });
+            }
             Some((Err(error), _)) if error.is_no_node() => return Ok(Some(Next::End(Turn::NodeGone))),
             Some((Err(error), _)) => return self.look_after(error),
             _ => {}
@@ -426,13 +434,11 @@ impl<'a> Queued<'a> {
         if self.lock.driver().successor_follows_holder() {
             core.grants.add(&path);
         }
-        let (session, czxid) = (self.session.clone(), self.stat.czxid);
-        let held = match self.writer {
-            // Its token is the writer's: its own znode may be younger than those that wait behind it, and tokens must
-            // not shrink from one grant to the next.
-            Some(writer) => core.held.add_with_token(path, session, (czxid, writer.token()), seen_over, watch),
-            None => core.held.add(path, session, czxid, seen_over, watch),
-        };
+        let (session, revocable) = (self.session.clone(), self.revocable.clone());
+        // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that wait
+        // behind it, and tokens must not shrink from one grant to the next.
+        let zxids = (self.stat.czxid, self.writer.map_or(self.stat.czxid, HeldNode::token));
+        let held = core.held.add_with_token(path, session, zxids, seen_over, watch, revocable);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
             // From here on events go to the holder. Those from before are in the channel.
@@ -539,7 +545,7 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 }
 
 /// A quarter more or less, so that waiters do not all look at once.
-fn spread(interval: Duration) -> Duration {
+pub(crate) fn spread(interval: Duration) -> Duration {
     let quarter = interval / 4;
     quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
 }
