@@ -30,11 +30,11 @@ use crate::{
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
 /// all leaves nothing in doubt.
-const GRACE: Duration = Duration::from_millis(40);
+const GRACE: Duration = Duration::from_millis(20);
 
-/// How long a contender that gives up waits until its znode is known to be gone. Longer than [`GRACE`], because a
-/// server under load may need it; beyond it the background goes on.
-const LEAVE_GRACE: Duration = Duration::from_millis(200);
+/// How long a contender that gives up waits until its znode is known to be gone; beyond it the background goes on. A
+/// call whose time is up ends within 50 ms, also where the network has died without a word.
+const LEAVE_GRACE: Duration = Duration::from_millis(25);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]

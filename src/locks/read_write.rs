@@ -24,7 +24,7 @@ use crate::Error;
 /// its place, so that no writer comes in between (a downgrade). It costs one round trip. The write lock of another
 /// thread, or one that was lost, gives no such right.
 ///
-/// The other way round a thread would wait for itself: [`WriteLock::acquire`](InterProcessWriteLock::acquire) fails with
+/// The other way round a thread would wait for itself: [`WriteLock::acquire`] fails with
 /// [`Error::WouldDeadlock`] for a thread that holds the read lock. With a timeout it is `false` when the time is up.
 ///
 /// # When the connection goes
@@ -44,8 +44,6 @@ use crate::Error;
 /// reading.release()
 /// # }
 /// ```
-///
-/// [`InterProcessWriteLock::acquire`]: WriteLock::acquire
 pub struct InterProcessReadWriteLock {
     read: ReadLock,
     write: WriteLock,
