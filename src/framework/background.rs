@@ -32,7 +32,7 @@ pub(crate) enum Event {
     /// There is something to clean up.
     CleanUp,
     /// The reply to a job.
-    CleanedUp(u64, Reply),
+    CleanedUp(Vec<u64>, Reply),
     /// Something to run that does not block.
     Run(Box<dyn FnOnce() + Send>),
     /// The client is closed.
@@ -96,7 +96,7 @@ impl Background {
                 Some(Event::Look) => self.next_look = Some(Instant::now()),
                 Some(Event::CleanUp) => self.clean_up(),
                 Some(Event::Run(task)) => task(),
-                Some(Event::CleanedUp(id, reply)) => self.cleaned_up(id, reply),
+                Some(Event::CleanedUp(ids, reply)) => self.cleaned_up(&ids, &reply),
                 None => {}
             }
             self.timers(Instant::now());
@@ -248,8 +248,8 @@ impl Background {
         }
     }
 
-    fn cleaned_up(&mut self, id: u64, reply: Reply) {
-        if self.core.cleanup.answered(id, reply) {
+    fn cleaned_up(&mut self, ids: &[u64], reply: &Reply) {
+        if self.core.cleanup.answered(ids, reply) {
             self.next_clean_up.get_or_insert_with(|| Instant::now() + CLEAN_UP_AGAIN);
         }
     }

@@ -1,7 +1,7 @@
 //! Znodes that have to go, whatever happens to the calls that made them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     sync::{
         Arc,
@@ -116,11 +116,25 @@ impl Job {
     }
 
     /// A delete whose outcome is unknown is not repeated before another read.
-    fn begin_anew(&mut self) -> bool {
+    fn begin_anew(&mut self) {
         if let Target::Marked { step, .. } = &mut self.target {
             *step = Step::Read;
         }
-        true
+    }
+
+    /// What a search has found, to be deleted. Every other job ends with its reply.
+    fn found(&self, reply: &Reply) -> Vec<Job> {
+        match (&self.target, reply) {
+            (Target::Protected { parent, prefix }, Ok(Response::Children { names, .. })) => {
+                let found = names.iter().filter(|name| name.starts_with(prefix));
+                found.map(|name| Job::delete(parent.join(name), self.session.as_ref())).collect()
+            }
+            (_, Ok(_) | Err(SessionError::Server(ErrorCode::NoNode) | SessionError::Closed)) => Vec::new(),
+            (target, Err(error)) => {
+                log::warn!("gave up cleaning up {target:?}: {error:?}");
+                Vec::new()
+            }
+        }
     }
 
     /// Takes the reply to a marked znode's read or delete. `true`: there is more to do.
@@ -213,16 +227,17 @@ impl Cleanup {
             let mut jobs = self.jobs.lock();
             // A session that has ended takes its znodes with it.
             jobs.retain(|_, job| job.session.as_ref().is_none_or(|owner| !owner.is_ended()));
-            for (id, job) in jobs.iter_mut().filter(|(_, job)| !job.in_flight && job.is_for(session)) {
-                job.in_flight = true;
-                let requests = job.requests();
+            for ids in due(&mut jobs, session) {
+                let requests = ids.first().and_then(|id| jobs.get(id)).map(Job::requests).unwrap_or_default();
+                let mut ids = Some(ids);
                 let last = requests.len().saturating_sub(1);
                 for (index, request) in requests.into_iter().enumerate() {
-                    let (events, id, is_last) = (self.events.clone(), *id, index == last);
+                    // What comes before the last request has no reply of interest.
+                    let (events, ids) = (self.events.clone(), if index == last { ids.take() } else { None });
                     let on_reply = Box::new(move |reply| {
-                        if is_last {
+                        if let Some(ids) = ids {
                             // The inbox lives as long as the client.
-                            let _ = events.send(Event::CleanedUp(id, reply));
+                            let _ = events.send(Event::CleanedUp(ids, reply));
                         }
                     });
                     batch.push(Submission { request, watcher: None, on_reply });
@@ -234,35 +249,67 @@ impl Cleanup {
         }
     }
 
-    /// Takes the reply to a job's last request. `true`: the outcome is unknown, and the job has to be tried again.
-    pub(crate) fn answered(&self, id: u64, reply: Reply) -> bool {
-        let mut jobs = self.jobs.lock();
-        let Some(job) = jobs.get_mut(&id) else { return false };
-        job.in_flight = false;
-        if job.go_on(&reply) {
-            // The inbox lives as long as the client.
-            let _ = self.events.send(Event::CleanUp);
-            return false;
-        }
-        let found = match (&job.target, reply) {
-            // The outcome is unknown: it stays on the list, to be begun anew.
-            (_, Err(SessionError::ConnectionLoss(_) | SessionError::Expired)) => return job.begin_anew(),
-            (_, Err(SessionError::Server(code))) if is_passing(code) => return job.begin_anew(),
-            (Target::Protected { parent, prefix }, Ok(Response::Children { names, .. })) => {
-                names.iter().filter(|name| name.starts_with(prefix)).map(|name| parent.join(name)).collect()
+    /// Takes the reply to the last request of some jobs. `true`: the outcome is unknown, and they have to be tried
+    /// again.
+    pub(crate) fn answered(&self, ids: &[u64], reply: &Reply) -> bool {
+        let (mut found, mut again) = (Vec::new(), false);
+        {
+            let mut jobs = self.jobs.lock();
+            for id in ids {
+                let Some(mut job) = jobs.remove(id) else { continue };
+                job.in_flight = false;
+                if job.go_on(reply) {
+                    jobs.insert(*id, job);
+                } else if is_unknown(reply) {
+                    job.begin_anew();
+                    jobs.insert(*id, job);
+                    again = true;
+                } else {
+                    found.extend(job.found(reply));
+                }
             }
-            (_, Err(SessionError::Server(ErrorCode::NoNode)) | Ok(_)) => Vec::new(),
-            (target, Err(error)) => {
-                log::warn!("gave up cleaning up {target:?}: {error:?}");
-                Vec::new()
+            if !again && !jobs.is_empty() {
+                // More may have come in the meantime, to wait for this reply.
+                let _ = self.events.send(Event::CleanUp);
             }
-        };
-        let Some(job) = jobs.remove(&id) else { return false };
-        drop(jobs);
-        for path in found {
-            self.add(Job::delete(path, job.session.as_ref()));
         }
-        false
+        for job in found {
+            self.add(job);
+        }
+        again
+    }
+}
+
+/// The jobs to be submitted now, those together that one reply settles; marks them as under way.
+///
+/// All searches in one directory share one listing, and there is one at a time. With one each, a server that is slow to
+/// answer creates would be asked for ever longer lists ever more often.
+fn due(jobs: &mut BTreeMap<u64, Job>, session: &Arc<dyn Session>) -> Vec<Vec<u64>> {
+    let directory = |job: &Job| match &job.target {
+        Target::Protected { parent, .. } => Some(parent.clone()),
+        _ => None,
+    };
+    let busy: HashSet<ServerPath> = jobs.values().filter(|job| job.in_flight).filter_map(directory).collect();
+    let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
+    let mut due = Vec::new();
+    for (id, job) in jobs.iter_mut().filter(|(_, job)| !job.in_flight && job.is_for(session)) {
+        match directory(job) {
+            Some(parent) if busy.contains(&parent) => continue,
+            Some(parent) => searches.entry(parent).or_default().push(*id),
+            None => due.push(vec![*id]),
+        }
+        job.in_flight = true;
+    }
+    due.extend(searches.into_values());
+    due
+}
+
+/// Whether a reply leaves open what has happened.
+fn is_unknown(reply: &Reply) -> bool {
+    match reply {
+        Err(SessionError::ConnectionLoss(_) | SessionError::Expired) => true,
+        Err(SessionError::Server(code)) => is_passing(*code),
+        _ => false,
     }
 }
 
