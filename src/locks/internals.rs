@@ -58,7 +58,7 @@ impl<'a> Patience<'a> {
     }
 
     /// Whether the time to wait is up. A mere try has none: it ends with its requests.
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         !self.only_try && self.stop.is_over() == Some(WaitEnd::Deadline)
     }
 }
@@ -245,7 +245,7 @@ impl LockInternals {
 
     /// Whether a request that was sent then and is unanswered means more than that the time was short: there is no
     /// connection, or the servers are silent for longer than a prompt heartbeat takes.
-    fn is_silent(&self, sent: Instant) -> bool {
+    pub(crate) fn is_silent(&self, sent: Instant) -> bool {
         !self.client.is_connected() || sent.elapsed() > self.client.session_timeout() / 6
     }
 
