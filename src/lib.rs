@@ -24,3 +24,5 @@ pub use locks::{
     WriteLockDriver,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
+#[cfg(feature = "tls")]
+pub use session::TlsConfig;

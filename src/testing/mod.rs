@@ -21,7 +21,9 @@ mod install;
 mod port;
 mod process;
 mod server;
+mod tls;
 
 pub use builder::TestingServerBuilder;
 pub use error::TestingError;
 pub use server::TestingServer;
+pub use tls::TlsServerConfig;
