@@ -33,4 +33,6 @@ pub(crate) use call::Call;
 pub(crate) use cleanup::Job;
 pub(crate) use held::HeldNode;
 pub(crate) use paths::ServerPath;
+#[cfg(feature = "zookeeper")]
+pub(crate) use paths::validate_path;
 pub(crate) use protected::{Claim, Created, Creation, Listing};

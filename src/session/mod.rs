@@ -15,6 +15,8 @@ mod tls;
 mod tls_config;
 mod transport;
 mod watches;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::{
     fmt, io,
