@@ -44,6 +44,10 @@ impl<'a> Call<'a> {
         Call { core, operation, path, stop, started: Instant::now() }
     }
 
+    pub(crate) fn stop(&self) -> Stop<'a> {
+        self.stop
+    }
+
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
     /// put an end to it.
     pub(crate) fn retry<T>(&self, mut attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>) -> Result<T> {
@@ -59,8 +63,16 @@ impl<'a> Call<'a> {
 
     /// `Ok` if the policy allows another attempt, after it has slept; else the error to end with.
     pub(crate) fn allow_retry(&self, retries: &mut u32, error: Error) -> Result<()> {
-        let policy = &self.core.config.retry_policy;
-        let allowed = policy.allows_error(&error) && policy.allow_retry(*retries, self.started.elapsed(), self);
+        if self.core.config.retry_policy.allows_error(&error) {
+            return self.allow_again(retries, error);
+        }
+        self.core.check_open()?;
+        Err(error)
+    }
+
+    /// As `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
+    pub(crate) fn allow_again(&self, retries: &mut u32, error: Error) -> Result<()> {
+        let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.elapsed(), self);
         *retries += 1;
         self.core.check_open()?;
         match self.stop.is_over() {

@@ -55,6 +55,8 @@ pub(crate) struct Listing {
 pub(crate) struct Claim {
     core: Arc<Core>,
     session: Arc<dyn Session>,
+    /// The end of the session is the end of the znode.
+    is_ephemeral: bool,
     what: Claimed,
 }
 
@@ -87,12 +89,13 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if self.session.is_ended() {
+        if self.is_ephemeral && self.session.is_ended() {
             return;
         }
+        let session = self.is_ephemeral.then_some(&self.session);
         let job = match std::mem::replace(&mut self.what, Claimed::Nothing) {
-            Claimed::Doubtful { parent, prefix } => Job::protected(parent, prefix, &self.session),
-            Claimed::Node(path) => Job::delete(path, Some(&self.session)),
+            Claimed::Doubtful { parent, prefix } => Job::protected(parent, prefix, session),
+            Claimed::Node(path) => Job::delete(path, session),
             Claimed::Nothing => return,
         };
         self.core.clean_up(job);
@@ -129,7 +132,7 @@ impl Creation<'_> {
         let mut retries = 0;
         let mut missing_parents = 0;
         loop {
-            let error = match call.session().and_then(|session| self.attempt(call, &session, progress)) {
+            let mut error = match call.session().and_then(|session| self.attempt(call, &session, progress)) {
                 Ok(created) => return Ok(created),
                 Err(error) => error,
             };
@@ -137,21 +140,28 @@ impl Creation<'_> {
                 // Once is normal. Again means that the server removed the parents in between, as empty containers.
                 missing_parents += 1;
                 if missing_parents > 1 {
-                    call.allow_retry(&mut retries, error)?;
+                    call.allow_again(&mut retries, error)?;
                 }
-                let session = call.session()?;
-                progress.made_parents |= self.client.make_directory(call, &session, &self.parent)?;
-            } else if error.is_retryable() {
-                call.allow_retry(&mut retries, error)?;
-            } else {
+                match call.session().and_then(|session| self.client.make_directory(call, &session, &self.parent)) {
+                    Ok(made) => {
+                        progress.made_parents |= made;
+                        continue;
+                    }
+                    // One that was there a moment ago has been removed: the create finds out, and it is made anew.
+                    Err(removed) if removed.is_no_node() => continue,
+                    Err(other) => error = other,
+                }
+            }
+            if !error.is_retryable() {
                 return Err(error);
             }
+            call.allow_retry(&mut retries, error)?;
         }
     }
 
     fn attempt(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
         match &progress.doubt {
-            Some(doubt) if Arc::ptr_eq(&doubt.session, session) => {
+            Some(doubt) if Arc::ptr_eq(&doubt.session, session) || !self.mode.is_ephemeral() => {
                 let found = self.search(call, session, &progress.prefix)?;
                 if let Some(doubt) = progress.doubt.take() {
                     doubt.keep();
@@ -185,6 +195,7 @@ impl Creation<'_> {
         let claim = Claim {
             core: self.client.core.clone(),
             session: session.clone(),
+            is_ephemeral: self.mode.is_ephemeral(),
             what: Claimed::Doubtful { parent: self.parent.clone(), prefix: progress.prefix.clone() },
         };
         let mut replies = submit(session, requests).into_iter().map(|(pending, _)| pending);
@@ -238,7 +249,8 @@ impl Creation<'_> {
         match call.ask(session, exists) {
             Ok(Response::Stat(stat)) if !self.mode.is_ephemeral() || stat.ephemeral_owner == session.id() => {
                 let (core, session) = (self.client.core.clone(), session.clone());
-                let claim = Claim { core, session, what: Claimed::Node(path) };
+                let is_ephemeral = self.mode.is_ephemeral();
+                let claim = Claim { core, session, is_ephemeral, what: Claimed::Node(path) };
                 Ok(Some(Created { stat, claim, listing: Some(Listing { children, connection }) }))
             }
             Ok(_) => Ok(None),
@@ -269,6 +281,17 @@ impl CuratorFramework {
                 Err(error) => return Err(error),
             }
         }
+        let made = self.make_missing(call, session, &missing);
+        if made.is_err() {
+            // Some may be there. The server removes only those that had a child once.
+            for path in missing {
+                self.core.clean_up(Job::never_used(path));
+            }
+        }
+        made
+    }
+
+    fn make_missing(&self, call: &Call<'_>, session: &Arc<dyn Session>, missing: &[ServerPath]) -> Result<bool> {
         let creates = missing.iter().map(|path| (self.parent_creation(path), None)).collect();
         let mut made_last = false;
         let replies: Vec<_> = submit(session, creates).into_iter().map(|(pending, _)| call.reply(pending)).collect();

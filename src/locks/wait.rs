@@ -33,13 +33,17 @@ pub(crate) enum Turn {
 
 /// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
 enum Wake {
-    Predecessor(WatchEvent),
+    /// With the number of the watch: an event of an earlier predecessor may still be in the channel when the next one
+    /// is watched, and says nothing about that one.
+    Predecessor(u64, WatchEvent),
     Own(WatchEvent),
 }
 
 /// A watched predecessor.
 struct Predecessor {
     name: String,
+    /// The number of its watch.
+    number: u64,
     /// It was the first of the queue when it was found, so it held the lock.
     held_the_lock: bool,
     /// The connection of the listing in which it was found.
@@ -91,6 +95,8 @@ pub(crate) struct Queued<'a> {
     listing: Option<Listing>,
     wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
     predecessor: Option<Predecessor>,
+    /// How many predecessors were watched so far.
+    watches: u64,
     own: Option<OwnWatch>,
 }
 
@@ -115,6 +121,7 @@ impl<'a> Queued<'a> {
             listing,
             wakes: None,
             predecessor: None,
+            watches: 0,
             own: None,
         })
     }
@@ -210,9 +217,18 @@ impl<'a> Queued<'a> {
         if !error.is_retryable() {
             return Err(error);
         }
-        match self.lock.client().core.connected_session(self.patience.stop)? {
+        // A server that is connected and silent: without this look the loop would ask it again and again.
+        let stop = if self.patience.only_try { self.call.stop() } else { self.patience.stop };
+        match stop.is_over() {
+            Some(WaitEnd::Cancelled) => return Err(self.call.cancelled()),
+            Some(WaitEnd::Deadline) if self.patience.only_try => return Err(error),
+            Some(WaitEnd::Deadline) => return Ok(Some(Turn::TimeIsUp)),
+            None => {}
+        }
+        match self.lock.client().core.connected_session(stop)? {
             Ok(session) if Arc::ptr_eq(&session, &self.session) => Ok(None),
             Ok(_) => Ok(Some(Turn::SessionEnded)),
+            Err(WaitEnd::Deadline) if self.patience.only_try => Err(error),
             Err(WaitEnd::Deadline) => Ok(Some(Turn::TimeIsUp)),
             Err(WaitEnd::Cancelled) => Err(self.call.cancelled()),
         }
@@ -231,8 +247,10 @@ impl<'a> Queued<'a> {
             return Ok(None);
         }
         self.predecessor = None;
+        self.watches += 1;
+        let number = self.watches;
         let (sender, _) = self.wakes.get_or_insert_with(unbounded);
-        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(sender.clone()))];
+        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(number, sender.clone()))];
         let target = Arc::new(Mutex::new(Target::Waiter(sender.clone())));
         if self.own.is_none() {
             requests.push((self.lock.child(&self.name).into_string(), own_watcher(target.clone())));
@@ -251,7 +269,7 @@ impl<'a> Queued<'a> {
         }
         match predecessor {
             Some((Ok(_), Some(watch))) => {
-                self.predecessor = Some(Predecessor { name, held_the_lock: first, connection, watch });
+                self.predecessor = Some(Predecessor { name, number, held_the_lock: first, connection, watch });
                 Ok(None)
             }
             Some((Err(error), _)) if error.is_no_node() => Ok(Some(Next::Look)),
@@ -273,7 +291,8 @@ impl<'a> Queued<'a> {
         let Some((_, wakes)) = &self.wakes else { return Ok(Next::Look) };
         let wakes = wakes.clone();
         loop {
-            let recheck = self.lock.client().core.config.recheck_interval.map(spread).map(|wait| Instant::now() + wait);
+            let recheck = self.lock.client().core.config.recheck_interval.map(spread);
+            let recheck = recheck.and_then(|wait| Instant::now().checked_add(wait));
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
             let next = match bound.recv(&wakes) {
@@ -293,7 +312,7 @@ impl<'a> Queued<'a> {
     /// What an event calls for; `None`: sleep on.
     fn woken(&mut self, wake: &Wake) -> Option<Next> {
         match wake {
-            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
+            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(_, WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
             Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. }) => Some(Next::End(Turn::NodeGone)),
             Wake::Own(WatchEvent::Node { .. }) => {
                 // Its data changed, which uses the watch up: set both again.
@@ -301,7 +320,9 @@ impl<'a> Queued<'a> {
                 self.predecessor = None;
                 Some(Next::Look)
             }
-            Wake::Predecessor(WatchEvent::Node { event, connection }) => {
+            // Its watch was given up for that of the present one, which will report for itself.
+            Wake::Predecessor(number, _) if self.predecessor.as_ref().is_none_or(|now| now.number != *number) => None,
+            Wake::Predecessor(_, WatchEvent::Node { event, connection }) => {
                 let predecessor = self.predecessor.take()?;
                 let grants = *event == EventType::NodeDeleted
                     && self.lock.driver().successor_follows_holder()
@@ -313,10 +334,10 @@ impl<'a> Queued<'a> {
                 Some(if grants { Next::Grant } else { Next::Look })
             }
             // The znode keeps its place while the session may live.
-            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(WatchEvent::Disconnected) => None,
+            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(_, WatchEvent::Disconnected) => None,
             // Events after a reconnect come in the order of paths, not of time: read again.
             Wake::Own(WatchEvent::Reconnected { .. }) => None,
-            Wake::Predecessor(WatchEvent::Reconnected { .. }) => Some(Next::Look),
+            Wake::Predecessor(_, WatchEvent::Reconnected { .. }) => Some(Next::Look),
         }
     }
 
@@ -344,7 +365,8 @@ impl<'a> Queued<'a> {
         let held = core.held.add(path, self.session.clone(), self.stat.czxid, seen_over, watch);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
-            if matches!(before, Target::Deleted) || self.was_deleted() {
+            // From here on events go to the holder. Those from before are in the channel.
+            if matches!(before, Target::Deleted) || self.was_deleted(&held) {
                 core.held.remove(&held);
                 return Ok(Some(Turn::NodeGone));
             }
@@ -358,11 +380,17 @@ impl<'a> Queued<'a> {
         self.lock.client().core.grants.contains(&self.lock.child(name))
     }
 
-    /// Whether an event of the own znode's end waits in the channel.
-    fn was_deleted(&self) -> bool {
+    /// Whether an event of the own znode's end waits in the channel. What else happened to it is for the holder to
+    /// know: a change of the data has used the watch up.
+    fn was_deleted(&self, held: &HeldNode) -> bool {
         let Some((_, wakes)) = &self.wakes else { return false };
-        wakes.try_iter().any(|wake| {
-            matches!(wake, Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended))
+        wakes.try_iter().any(|wake| match wake {
+            Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended) => true,
+            Wake::Own(event) => {
+                held.watched(&event);
+                false
+            }
+            Wake::Predecessor(..) => false,
         })
     }
 
@@ -376,7 +404,7 @@ impl<'a> Queued<'a> {
 
     /// Asks whether the own znode exists and belongs to this session.
     fn verify(&self) -> Result<Verified> {
-        let connection = self.session.connection();
+        let (asked, connection) = (Instant::now(), self.session.connection());
         let path = self.lock.child(&self.name).into_string();
         match self.call.ask(&self.session, Request::Exists { path, watch: false }) {
             Ok(Response::Stat(stat)) if stat.czxid != self.stat.czxid || !self.is_owner(&stat) => {
@@ -384,6 +412,8 @@ impl<'a> Queued<'a> {
             }
             // Asked while there was no connection yet: over which one the answer came is unknown.
             Ok(Response::Stat(_)) if connection == 0 => Ok(Verified::Unclear),
+            // An old answer proves nothing: the process may have been paused since.
+            Ok(Response::Stat(_)) if asked.elapsed() >= self.session.timeout() / 2 => Ok(Verified::Unclear),
             Ok(Response::Stat(_)) => Ok(Verified::Over(connection)),
             Ok(other) => Err(self.call.unexpected(&other)),
             Err(error) if error.is_no_node() => Ok(Verified::End(Turn::NodeGone)),
@@ -396,10 +426,10 @@ impl<'a> Queued<'a> {
     }
 }
 
-fn predecessor_watcher(wakes: Sender<Wake>) -> Watcher {
+fn predecessor_watcher(number: u64, wakes: Sender<Wake>) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         // The waiter may have gone.
-        let _ = wakes.send(Wake::Predecessor(event.clone()));
+        let _ = wakes.send(Wake::Predecessor(number, event.clone()));
     })
 }
 
@@ -428,5 +458,6 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 
 /// A quarter more or less, so that waiters do not all look at once.
 fn spread(interval: Duration) -> Duration {
-    interval.mul_f64(0.75 + fastrand::f64() / 2.0)
+    let quarter = interval / 4;
+    quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
 }

@@ -61,7 +61,7 @@ impl Transport for Tls {
         let state = Arc::new(Mutex::new(tls));
         Ok(Connection {
             reader: Box::new(TlsReader { tcp: reader, state: state.clone(), encrypted: Vec::new(), is_closed: false }),
-            writer: Box::new(TlsWriter { tcp: writer, state, encrypted: Vec::new() }),
+            writer: Box::new(TlsWriter { tcp: writer, state, encrypted: Vec::new(), sent: 0, chunk: 0 }),
             closer,
         })
     }
@@ -106,7 +106,10 @@ fn send(tls: &mut ClientConnection, writer: &mut dyn WriteHalf, deadline: Instan
     while tls.wants_write() {
         tls.write_tls(&mut encrypted)?;
     }
-    if encrypted.is_empty() { Ok(()) } else { writer.write_all(&encrypted, deadline) }
+    if writer.write(&encrypted, deadline)? < encrypted.len() {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not take the TLS handshake"));
+    }
+    Ok(())
 }
 
 struct TlsReader {
@@ -177,22 +180,39 @@ impl TlsReader {
 struct TlsWriter {
     tcp: Box<dyn WriteHalf>,
     state: State,
+    /// One chunk, encrypted.
     encrypted: Vec<u8>,
+    /// How much of it is sent.
+    sent: usize,
+    /// The length of the chunk before it was encrypted.
+    chunk: usize,
 }
 
 impl WriteHalf for TlsWriter {
-    fn write_all(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
-        for chunk in bytes.chunks(CHUNK) {
-            self.encrypt(chunk)?;
-            self.tcp.write_all(&self.encrypted, deadline)?;
+    /// A chunk counts as written when all of it is sent. One that was not is encrypted already: whoever calls again
+    /// begins with the same bytes.
+    fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
+        let mut written = 0;
+        loop {
+            let rest = self.encrypted.get(self.sent..).unwrap_or_default();
+            self.sent += self.tcp.write(rest, until)?;
+            if self.sent < self.encrypted.len() {
+                return Ok(written);
+            }
+            written += std::mem::take(&mut self.chunk);
+            let next = bytes.get(written..).and_then(|rest| rest.chunks(CHUNK).next());
+            match next.filter(|_| Instant::now() < until) {
+                Some(chunk) => self.encrypt(chunk)?,
+                None => return Ok(written),
+            }
         }
-        Ok(())
     }
 }
 
 impl TlsWriter {
     fn encrypt(&mut self, mut chunk: &[u8]) -> io::Result<()> {
         self.encrypted.clear();
+        (self.sent, self.chunk) = (0, chunk.len());
         let mut tls = self.state.lock();
         while !chunk.is_empty() {
             let count = tls.writer().write(chunk)?;

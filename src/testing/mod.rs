@@ -15,15 +15,21 @@
 //! ```
 
 mod builder;
+mod cluster;
 mod error;
+mod expiry;
 mod four_letter_word;
 mod install;
 mod port;
 mod process;
+mod proxy;
 mod server;
 mod tls;
 
 pub use builder::TestingServerBuilder;
+pub use cluster::{TestingCluster, TestingClusterBuilder};
 pub use error::TestingError;
+pub use expiry::expire_session;
+pub use proxy::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, op};
 pub use server::TestingServer;
 pub use tls::TlsServerConfig;
