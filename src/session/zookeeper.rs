@@ -26,6 +26,7 @@
 mod execute;
 mod leftovers;
 mod shared;
+mod state;
 mod worker;
 
 use std::{

@@ -1,7 +1,6 @@
 //! What the callers, the worker and the watchdog of one session share.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
     io,
     sync::{
         Arc,
@@ -14,13 +13,14 @@ use ::zookeeper::ZkState;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Condvar, Mutex};
 
-use super::super::{
-    OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Submission, Ticket, WatchEvent,
-    Watcher,
-    liveness::Liveness,
-    machine::{Action, Actions},
+use super::{
+    super::{
+        OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Submission, Ticket, Watcher,
+        machine::{Action, Actions},
+    },
+    state::{Proof, Queued, Rearm, State},
 };
-use crate::proto::{ErrorCode, EventType, Request, Response};
+use crate::proto::{EventType, Request};
 
 /// How long after a failed attempt to take the session up the next one follows, unless the handle reports something.
 const RETRY: Duration = Duration::from_millis(100);
@@ -47,89 +47,6 @@ pub(super) enum Task {
     Leave,
 }
 
-/// What a watch was set on, to tell after a reconnect what has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// A znode whose data was last changed by this transaction.
-    Node { mzxid: i64 },
-    /// No znode.
-    Absent,
-    /// Children.
-    Children,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The request is queued or with the handle; an event that was faster than the reply waits here.
-    Requested { early: Option<EventType> },
-    /// In place.
-    Armed(Seen),
-}
-
-/// Which request leaves the watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Exists,
-    Data,
-    Children,
-}
-
-struct Watched {
-    path: String,
-    kind: Kind,
-    stage: Stage,
-    watcher: Watcher,
-}
-
-/// A watch to be set again.
-pub(super) struct Rearm {
-    pub(super) ticket: u64,
-    pub(super) path: String,
-    pub(super) seen: Seen,
-}
-
-struct Queued {
-    ticket: u64,
-    request: Request,
-    on_reply: OnReply,
-}
-
-/// How a connection was proved.
-pub(super) struct Proof {
-    /// Counts the handle's connections: the proof holds for this one.
-    pub(super) epoch: u64,
-    /// The session that owns the probe.
-    pub(super) owner: i64,
-    /// When the last question was sent.
-    pub(super) sent: Instant,
-    /// Not after the handshake was sent, where that is known.
-    pub(super) handshake: Option<Instant>,
-    /// What has changed while there was no connection.
-    pub(super) changes: Vec<(u64, EventType)>,
-}
-
-struct State {
-    alive: bool,
-    /// What requests are told once it is not alive.
-    end: SessionError,
-    id: i64,
-    up: bool,
-    /// The handle's connection over which it is up.
-    up_epoch: u64,
-    connections: u64,
-    next_ticket: u64,
-    queue: VecDeque<Queued>,
-    /// What the handle works on. Taken away when the watchdog loses patience.
-    current: Option<(u64, OnReply)>,
-    next_attempt: Instant,
-    heartbeat_due: bool,
-    liveness: Liveness,
-    watches: BTreeMap<u64, Watched>,
-    /// Session events and what all watchers are told: the watchdog alone hands them out, so that they stay in order.
-    outbox: Actions<OnReply, Watcher>,
-    last_error: Option<Arc<io::Error>>,
-}
-
 /// The state is held for moments, and never while something is called.
 pub(super) struct Shared {
     pub(super) config: SessionConfig,
@@ -154,24 +71,6 @@ impl Shared {
         signals: Sender<Signal>,
         done: Receiver<()>,
     ) -> Shared {
-        let now = Instant::now();
-        let state = State {
-            alive: true,
-            end: SessionError::Expired,
-            id: 0,
-            up: false,
-            up_epoch: 0,
-            connections: 0,
-            next_ticket: 1,
-            queue: VecDeque::new(),
-            current: None,
-            next_attempt: now,
-            heartbeat_due: false,
-            liveness: Liveness::new(config.session_timeout, now),
-            watches: BTreeMap::new(),
-            outbox: Vec::new(),
-            last_error: None,
-        };
         Shared {
             config: config.clone(),
             done,
@@ -180,7 +79,7 @@ impl Shared {
             epoch: AtomicU64::new(0),
             handle_closed: AtomicBool::new(false),
             handshake: Mutex::new(None),
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(config.session_timeout)),
             work: Condvar::new(),
         }
     }
@@ -424,12 +323,7 @@ impl Shared {
     }
 
     pub(super) fn to_rearm(&self) -> Vec<Rearm> {
-        let state = self.state.lock();
-        let armed = state.watches.iter().filter_map(|(ticket, watched)| match watched.stage {
-            Stage::Armed(seen) => Some(Rearm { ticket: *ticket, path: watched.path.clone(), seen }),
-            Stage::Requested { .. } => None,
-        });
-        armed.collect()
+        self.state.lock().to_rearm()
     }
 
     /// The session was taken up.
@@ -483,156 +377,5 @@ impl Shared {
         let mut actions = Vec::new();
         self.state.lock().fired(ticket, event, &mut actions);
         self.carry_out(actions);
-    }
-}
-
-impl State {
-    fn is_up(&self) -> bool {
-        self.alive && self.up
-    }
-
-    fn next_timer(&self) -> Option<Instant> {
-        self.is_up().then(|| self.liveness.next_timer())
-    }
-
-    fn submit(&mut self, submission: Submission, actions: &mut Actions<OnReply, Watcher>) -> Ticket {
-        let Submission { request, watcher, on_reply } = submission;
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        if !self.alive {
-            actions.push(Action::Complete(on_reply, Err(self.end.clone())));
-            actions.extend(watcher.map(Action::DropWatcher));
-            return Ticket(ticket);
-        }
-        if let (true, Some(watcher)) = (request.leaves_watch(), watcher) {
-            let kind = match request {
-                Request::GetChildren { .. } => Kind::Children,
-                Request::Exists { .. } => Kind::Exists,
-                _ => Kind::Data,
-            };
-            let stage = Stage::Requested { early: None };
-            self.watches.insert(ticket, Watched { path: request.path().to_owned(), kind, stage, watcher });
-        }
-        self.queue.push_back(Queued { ticket, request, on_reply });
-        Ticket(ticket)
-    }
-
-    fn connected(&mut self, proof: Proof, timeout: Duration) {
-        let now = Instant::now();
-        self.id = proof.owner;
-        self.up = true;
-        self.up_epoch = proof.epoch;
-        self.connections += 1;
-        self.heartbeat_due = false;
-        self.liveness.connected(timeout, proof.handshake, now);
-        self.liveness.heartbeat_answered(proof.sent, now);
-        if self.connections > 1 {
-            self.notify_all(&WatchEvent::Reconnected { connection: self.connections });
-        }
-        for (ticket, event) in proof.changes {
-            let mut changes = Vec::new();
-            self.fired(ticket, event, &mut changes);
-            self.outbox.append(&mut changes);
-        }
-        let event = SessionEvent::Connected { connection: self.connections, read_only: false };
-        self.outbox.push(Action::Raise(event));
-    }
-
-    fn disconnected(&mut self, cause: Arc<io::Error>, actions: &mut Actions<OnReply, Watcher>) {
-        if !self.is_up() {
-            return;
-        }
-        self.up = false;
-        self.next_attempt = Instant::now();
-        self.liveness.disconnected();
-        if let Some((ticket, on_reply)) = self.current.take() {
-            actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
-            actions.push(Action::Complete(on_reply, Err(SessionError::ConnectionLoss(Some(cause.clone())))));
-        }
-        self.last_error = Some(cause);
-        self.notify_all(&WatchEvent::Disconnected);
-        self.outbox.push(Action::Raise(SessionEvent::Disconnected));
-    }
-
-    fn notify_all(&mut self, event: &WatchEvent) {
-        let watchers = self.watches.values().map(|watched| watched.watcher.clone());
-        self.outbox.extend(watchers.map(|watcher| Action::Notify(watcher, event.clone())));
-    }
-
-    fn book_watch(&mut self, ticket: u64, reply: &Reply, on_reply: OnReply, actions: &mut Actions<OnReply, Watcher>) {
-        actions.push(Action::Complete(on_reply, reply.clone()));
-        let Some(watched) = self.watches.get_mut(&ticket) else { return };
-        let Stage::Requested { early } = watched.stage else { return };
-        match seen(reply, watched.kind) {
-            Some(seen) => watched.stage = Stage::Armed(seen),
-            None => {
-                actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
-                return;
-            }
-        }
-        if let Some(event) = early {
-            self.fired(ticket, event, actions);
-        }
-    }
-
-    fn fired(&mut self, ticket: u64, event: EventType, actions: &mut Actions<OnReply, Watcher>) {
-        let Some(watched) = self.watches.get_mut(&ticket) else { return };
-        if let Stage::Requested { early } = &mut watched.stage {
-            early.get_or_insert(event);
-            return;
-        }
-        if let Some(watched) = self.watches.remove(&ticket) {
-            let event = WatchEvent::Node { event, connection: self.connections };
-            actions.push(Action::Notify(watched.watcher, event));
-        }
-    }
-
-    fn end(
-        &mut self,
-        error: SessionError,
-        event: Option<SessionEvent>,
-    ) -> (Actions<OnReply, Watcher>, Actions<OnReply, Watcher>) {
-        if !self.alive {
-            return (Vec::new(), Vec::new());
-        }
-        self.alive = false;
-        self.end = error.clone();
-        // Watchers are told of the end alone, and of events that nobody waits for any more nobody is.
-        let dropped = std::mem::take(&mut self.outbox);
-        let watchers = std::mem::take(&mut self.watches);
-        let mut actions: Actions<OnReply, Watcher> =
-            watchers.into_values().map(|watched| Action::Notify(watched.watcher, WatchEvent::Ended)).collect();
-        let current = self.current.take().map(|(_, on_reply)| on_reply);
-        let waiting = current.into_iter().chain(self.queue.drain(..).map(|queued| queued.on_reply));
-        actions.extend(waiting.map(|on_reply| Action::Complete(on_reply, Err(error.clone()))));
-        self.outbox.extend(event.map(Action::Raise));
-        (actions, dropped)
-    }
-}
-
-/// What a reply says about the watch it leaves; `None` if it leaves none.
-fn seen(reply: &Reply, kind: Kind) -> Option<Seen> {
-    match (reply, kind) {
-        (Ok(_), Kind::Children) => Some(Seen::Children),
-        (Ok(Response::Stat(stat) | Response::Data { stat, .. }), _) => Some(Seen::Node { mzxid: stat.mzxid }),
-        // `exists` alone leaves a watch on a znode that is not there.
-        (Err(SessionError::Server(ErrorCode::NoNode)), Kind::Exists) => Some(Seen::Absent),
-        _ => None,
-    }
-}
-
-/// What has happened to a watched znode, by what is there now.
-pub(super) fn change(seen: Seen, now: &Reply) -> Option<EventType> {
-    match (seen, now) {
-        (Seen::Node { mzxid }, Ok(Response::Data { stat, .. } | Response::Stat(stat))) => {
-            (stat.mzxid != mzxid).then_some(EventType::NodeDataChanged)
-        }
-        (Seen::Absent, Ok(_)) => Some(EventType::NodeCreated),
-        // A list is cheaper to read again than to compare.
-        (Seen::Children, Ok(_)) => Some(EventType::NodeChildrenChanged),
-        (Seen::Node { .. } | Seen::Children, Err(SessionError::Server(ErrorCode::NoNode))) => {
-            Some(EventType::NodeDeleted)
-        }
-        _ => None,
     }
 }

@@ -14,7 +14,8 @@ use super::{
     Source,
     execute::{OnEvent, event_of, execute, session_error},
     leftovers::Leftovers,
-    shared::{Proof, Rearm, Seen, Shared, Task, change},
+    shared::{Shared, Task},
+    state::{Proof, Rearm, Seen, change},
 };
 use crate::proto::{EventType, Request, Response};
 
