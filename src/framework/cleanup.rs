@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::{background::Event, paths::ServerPath};
 use crate::{
-    proto::{Acl, CreateMode, ErrorCode, MultiOp, Request, Response},
+    proto::{Acl, CreateMode, ErrorCode, MultiOp, Request, Response, Stat},
     session::{Reply, Session, SessionError, Submission},
 };
 
@@ -27,6 +27,47 @@ enum Target {
     Protected { parent: ServerPath, prefix: String },
     /// A container that was made for a child which never came. The server removes containers that had a child once.
     NeverUsed(ServerPath),
+    /// This session's znode on a name that others use too: read first, and delete only what bears the mark.
+    Marked { path: ServerPath, mark: Mark, step: Step },
+}
+
+/// What tells one's own znode from another one of the same name, besides its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// The transaction that created it.
+    Czxid(i64),
+    /// What its data begins with: a create whose reply was lost.
+    Data(Vec<u8>),
+}
+
+impl Mark {
+    fn is_on(&self, reply: &Response, session: &Arc<dyn Session>) -> Option<i32> {
+        let (stat, data): (&Stat, &[u8]) = match reply {
+            Response::Stat(stat) => (stat, &[]),
+            Response::Data { stat, data } => (stat, data),
+            _ => return None,
+        };
+        let is_marked = match self {
+            Mark::Czxid(czxid) => stat.czxid == *czxid,
+            Mark::Data(start) => data.starts_with(start),
+        };
+        (is_marked && stat.ephemeral_owner == session.id()).then_some(stat.version)
+    }
+}
+
+/// How far the deletion of a marked znode has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Find out whose the znode is.
+    Read,
+    /// It was this session's, in this version.
+    ///
+    /// Another one's znode of version 0 could take its place before the delete arrives, but only if this one was gone by
+    /// then. It does not go by an earlier delete of this process: whatever was sent before the read has been carried out
+    /// before the read or never will be, as the server refuses what a former connection of the session left behind. Nor
+    /// by the session's end, which refuses the delete too. What remains is an administrator's delete within one round
+    /// trip, and ZooKeeper has no delete that checks for that.
+    Delete(i32),
 }
 
 /// One thing to clean up.
@@ -52,6 +93,11 @@ impl Job {
         Job::new(Target::Protected { parent, prefix }, session)
     }
 
+    /// Deletes a znode on a name that others use too, if it is this session's and bears the mark.
+    pub(crate) fn marked(path: ServerPath, mark: Mark, session: &Arc<dyn Session>) -> Job {
+        Job::new(Target::Marked { path, mark, step: Step::Read }, Some(session))
+    }
+
     pub(crate) fn never_used(path: ServerPath) -> Job {
         Job::new(Target::NeverUsed(path), None)
     }
@@ -63,6 +109,37 @@ impl Job {
         receiver
     }
 
+    /// Whether the job can be done in this session. A marked znode is its session's own business.
+    fn is_for(&self, session: &Arc<dyn Session>) -> bool {
+        let is_marked = matches!(self.target, Target::Marked { .. });
+        !is_marked || self.session.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, session))
+    }
+
+    /// A delete whose outcome is unknown is not repeated before another read.
+    fn begin_anew(&mut self) -> bool {
+        if let Target::Marked { step, .. } = &mut self.target {
+            *step = Step::Read;
+        }
+        true
+    }
+
+    /// Takes the reply to a marked znode's read or delete. `true`: there is more to do.
+    fn go_on(&mut self, reply: &Reply) -> bool {
+        let (Target::Marked { mark, step, .. }, Some(session)) = (&mut self.target, &self.session) else {
+            return false;
+        };
+        *step = match (*step, reply) {
+            (Step::Read, Ok(response)) => match mark.is_on(response, session) {
+                Some(version) => Step::Delete(version),
+                None => return false,
+            },
+            // Its data was changed in between.
+            (Step::Delete(_), Err(SessionError::Server(ErrorCode::BadVersion))) => Step::Read,
+            (Step::Read | Step::Delete(_), _) => return false,
+        };
+        true
+    }
+
     fn requests(&self) -> Vec<Request> {
         match &self.target {
             Target::Node(path) => vec![Request::Delete { path: path.as_str().to_owned(), version: -1 }],
@@ -71,6 +148,18 @@ impl Job {
                 Request::Sync { path: parent.as_str().to_owned() },
                 Request::GetChildren { path: parent.as_str().to_owned(), watch: false, with_stat: false },
             ],
+            // Without the sync a server that has not yet seen our own delete could answer.
+            Target::Marked { path, mark, step: Step::Read } => {
+                let path = path.as_str().to_owned();
+                let read = match mark {
+                    Mark::Czxid(_) => Request::Exists { path: path.clone(), watch: false },
+                    Mark::Data(_) => Request::GetData { path: path.clone(), watch: false },
+                };
+                vec![Request::Sync { path }, read]
+            }
+            Target::Marked { path, step: Step::Delete(version), .. } => {
+                vec![Request::Delete { path: path.as_str().to_owned(), version: *version }]
+            }
             Target::NeverUsed(path) => {
                 let child = path.join("_unused").as_str().to_owned();
                 let create = MultiOp::Create {
@@ -124,7 +213,7 @@ impl Cleanup {
             let mut jobs = self.jobs.lock();
             // A session that has ended takes its znodes with it.
             jobs.retain(|_, job| job.session.as_ref().is_none_or(|owner| !owner.is_ended()));
-            for (id, job) in jobs.iter_mut().filter(|(_, job)| !job.in_flight) {
+            for (id, job) in jobs.iter_mut().filter(|(_, job)| !job.in_flight && job.is_for(session)) {
                 job.in_flight = true;
                 let requests = job.requests();
                 let last = requests.len().saturating_sub(1);
@@ -150,10 +239,15 @@ impl Cleanup {
         let mut jobs = self.jobs.lock();
         let Some(job) = jobs.get_mut(&id) else { return false };
         job.in_flight = false;
+        if job.go_on(&reply) {
+            // The inbox lives as long as the client.
+            let _ = self.events.send(Event::CleanUp);
+            return false;
+        }
         let found = match (&job.target, reply) {
-            // The outcome is unknown: it stays on the list.
-            (_, Err(SessionError::ConnectionLoss(_) | SessionError::Expired)) => return true,
-            (_, Err(SessionError::Server(code))) if is_passing(code) => return true,
+            // The outcome is unknown: it stays on the list, to be begun anew.
+            (_, Err(SessionError::ConnectionLoss(_) | SessionError::Expired)) => return job.begin_anew(),
+            (_, Err(SessionError::Server(code))) if is_passing(code) => return job.begin_anew(),
             (Target::Protected { parent, prefix }, Ok(Response::Children { names, .. })) => {
                 names.iter().filter(|name| name.starts_with(prefix)).map(|name| parent.join(name)).collect()
             }

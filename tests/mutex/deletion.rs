@@ -16,7 +16,6 @@ fn patient_client() -> CuratorFramework {
     connect(builder(common::server(), &common::namespace()).retry_policy(retry).lock_recheck_interval(None))
 }
 
-
 #[test]
 fn when_a_waiters_znode_is_deleted_and_then_the_holders_exactly_one_other_waiter_is_granted() {
     const ROUNDS: usize = 1_000;

@@ -56,9 +56,7 @@ fn a_holder_whose_znode_is_deleted_is_told_in_every_way() {
     guard.on_state_change(|_| panic!("a listener that panics silences no other"));
     guard.on_state_change(move |state| tell.send(state).unwrap());
     let watched = format!("/{}{}", client.namespace(), guard.path());
-    wait_until("the watch on the own znode", || {
-        common::server().four_letter_word("wchp").unwrap().contains(&watched)
-    });
+    wait_until("the watch on the own znode", || common::server().four_letter_word("wchp").unwrap().contains(&watched));
     admin.delete().for_path(guard.path()).unwrap();
     let lost = HoldState::Lost(LostReason::NodeDeleted);
     assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), lost);

@@ -54,8 +54,7 @@ fn round(
     child: &mut ChildProcess,
     delay: Duration,
 ) -> bool {
-    let (before, after) =
-        (InterProcessMutex::new(first, path).unwrap(), InterProcessMutex::new(second, path).unwrap());
+    let (before, after) = (InterProcessMutex::new(first, path).unwrap(), InterProcessMutex::new(second, path).unwrap());
     before.acquire().unwrap();
     child.tell("acquire");
     let node = await_queue(first, path, 2)[1].clone();

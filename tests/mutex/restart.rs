@@ -76,10 +76,7 @@ fn without_a_server_the_holder_is_in_doubt_and_then_lost_and_the_waiter_queues_i
         assert!(guard.is_lost() && !guard.is_valid() && guard.valid_until() < Instant::now());
         assert_eq!(holding.connection_state(), Some(ConnectionState::Lost));
         assert!(matches!(held.acquire(), Err(Error::LockLost { .. })), "a re-entry into a lost lock");
-        assert!(matches!(
-            guard.release(),
-            Err(Error::LockLost { reason: LostReason::SuspendedTooLong, .. })
-        ));
+        assert!(matches!(guard.release(), Err(Error::LockLost { reason: LostReason::SuspendedTooLong, .. })));
         assert!(!waiter.is_finished());
         server.restart().unwrap();
         let path = waiter.join().unwrap();

@@ -63,8 +63,7 @@ fn no_waiter_hangs_when_the_one_before_it_gives_the_same_watch_up() {
     const ROUNDS: usize = 300;
     let namespace = common::namespace();
     let retry = curator_locks::RetryNTimes::new(u32::MAX, Duration::from_millis(1));
-    let client =
-        connect(builder(common::server(), &namespace).lock_recheck_interval(None).retry_policy(retry));
+    let client = connect(builder(common::server(), &namespace).lock_recheck_interval(None).retry_policy(retry));
     let holding = connect(builder(common::server(), &namespace));
     let (held, wanted) = (mutex(&holding), mutex(&client));
     let admin = RawSession::open(common::server());
