@@ -51,9 +51,17 @@ pub struct NativeSessionFactory;
 
 impl SessionFactory for NativeSessionFactory {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        let session = NativeSession::open(config.clone(), Arc::new(Tcp), observer)?;
-        Ok(Arc::new(session))
+        open_over(Arc::new(Tcp), config, observer)
     }
+}
+
+/// Opens a session whose connections are this transport's.
+pub(crate) fn open_over(
+    transport: Arc<dyn Transport>,
+    config: &SessionConfig,
+    observer: SessionObserver,
+) -> Result<Arc<dyn Session>> {
+    Ok(Arc::new(NativeSession::open(config.clone(), transport, observer)?))
 }
 
 /// One session and the thread that reads for it.
@@ -93,6 +101,8 @@ struct Shared {
     observer: SessionObserver,
     state: Mutex<State>,
     writer: Mutex<Writer>,
+    /// What ended the last connection, or the last attempt at one.
+    last_error: Mutex<Option<Arc<io::Error>>>,
     /// Servers to use instead, from the next attempt on.
     new_hosts: Mutex<Option<ConnectString>>,
     /// Ends a pause of the reader thread.
@@ -121,6 +131,7 @@ impl NativeSession {
             observer,
             state: Mutex::new(State { machine, writing: false, closer: None }),
             writer: Mutex::new(Writer { connection: 0, half: None }),
+            last_error: Mutex::new(None),
             new_hosts: Mutex::new(None),
             wake,
             done,
@@ -197,6 +208,10 @@ impl Session for NativeSession {
             0 => None,
             nanos => Some(self.shared.born + Duration::from_nanos(nanos)),
         }
+    }
+
+    fn last_error(&self) -> Option<Arc<io::Error>> {
+        if self.connection() != 0 { None } else { self.shared.last_error.lock().clone() }
     }
 
     fn is_ended(&self) -> bool {
@@ -553,6 +568,9 @@ impl Reader {
 
     fn disconnected(&self, cause: Option<io::Error>) {
         let cause = cause.map(Arc::new);
+        if cause.is_some() {
+            self.shared.last_error.lock().clone_from(&cause);
+        }
         self.shared.state.lock().closer = None;
         self.shared.input(|machine, actions| machine.disconnected(cause.as_ref(), actions));
     }

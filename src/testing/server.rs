@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::SocketAddrV4,
+    net::{SocketAddrV4, TcpStream},
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -45,6 +45,7 @@ const LOG_TAIL_LINES: usize = 40;
 #[derive(Debug)]
 pub struct TestingServer {
     port: ReservedPort,
+    secure_port: Option<ReservedPort>,
     builder: TestingServerBuilder,
     installation: Installation,
     // Above the directory, so that the server is gone before its files are.
@@ -80,10 +81,13 @@ impl TestingServer {
             .prefix("zookeeper-")
             .tempdir()
             .map_err(TestingError::io("no temporary directory for the server"))?;
-        let server = TestingServer { port, builder, installation, process: Mutex::new(None), directory };
+        let secure_port =
+            builder.is_secure().then(ReservedPort::new).transpose().map_err(TestingError::io("no free port"))?;
+        let server = TestingServer { port, secure_port, builder, installation, process: Mutex::new(None), directory };
         let data = server.data_directory();
         fs::create_dir_all(&data).map_err(TestingError::io(format!("cannot make {}", data.display())))?;
-        let text = server.builder.configuration(&data, server.port());
+        let secure_port = server.secure_port.as_ref().map(ReservedPort::number);
+        let text = server.builder.configuration(&data, server.port(), secure_port);
         fs::write(server.configuration_file(), text).map_err(TestingError::io("cannot write the configuration"))?;
         Ok(server)
     }
@@ -98,6 +102,12 @@ impl TestingServer {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// What clients connect to that speak TLS, `127.0.0.1:port`; `None` unless the server has such a port.
+    #[must_use]
+    pub fn secure_connect_string(&self) -> Option<String> {
+        self.secure_port.as_ref().map(|port| port.address().to_string())
     }
 
     /// Ends the server with SIGTERM, or SIGKILL if that is not enough; its data stays. If it does not run, does nothing.
@@ -259,7 +269,9 @@ impl TestingServer {
     fn is_serving(&self) -> bool {
         // Short, because a question asked while the server starts may stay without an answer.
         let answer = self.ask("srvr", Duration::from_millis(500));
+        // The secure port opens after the other.
         answer.is_ok_and(|answer| four_letter_word::is_serving(&answer))
+            && self.secure_port.as_ref().is_none_or(|port| TcpStream::connect(port.address()).is_ok())
     }
 
     fn start_failed(&self, reason: &str) -> TestingError {
