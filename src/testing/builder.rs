@@ -79,8 +79,8 @@ impl TestingServerBuilder {
         self
     }
 
-    /// Where the server keeps its data. It is made if missing, and never removed. Defaults to a temporary directory that
-    /// goes with the server.
+    /// Where the server keeps its data. It is made if missing, and never removed. Defaults to a temporary directory
+    /// that goes with the server.
     pub fn data_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_directory = Some(path.into());
         self
@@ -114,8 +114,8 @@ impl TestingServerBuilder {
     /// Starts the server and waits until it serves.
     ///
     /// # Errors
-    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 30 s: then with the end of its
-    /// log.
+    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 60 s: then with the end of
+    /// its log.
     pub fn start(self) -> Result<TestingServer, TestingError> {
         TestingServer::start_with(self)
     }
