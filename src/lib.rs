@@ -210,11 +210,14 @@ pub use framework::{
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, LockGuard, LockInternals,
-    LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
-    WriteLockDriver,
+    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, LockInternals,
+    LockInternalsDriver, LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable,
+    RevocationListener, Revoker, StandardLockInternalsDriver, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
+#[cfg(feature = "tls")]
+pub use session::TlsConfig;
 
 /// The README's example compiles.
 #[cfg(doctest)]

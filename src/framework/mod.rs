@@ -10,12 +10,15 @@ mod connect_string;
 mod connection_state;
 mod dispatch;
 mod ensemble;
+mod followers;
 mod grants;
 mod held;
+mod holds;
 pub mod operations;
 mod paths;
 mod protected;
 mod retry;
+mod revocation;
 
 pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
 pub use builder::{Builder, CuratorFrameworkFactory};
@@ -29,8 +32,13 @@ pub use retry::{
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
-pub(crate) use call::Call;
-pub(crate) use cleanup::Job;
+pub(crate) use call::{Call, Failure};
+pub(crate) use cleanup::{Job, Mark};
+pub(crate) use followers::Follower;
 pub(crate) use held::HeldNode;
+pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use paths::ServerPath;
-pub(crate) use protected::{Claim, Created, Creation, Listing};
+#[cfg(feature = "zookeeper")]
+pub(crate) use paths::validate_path;
+pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
+pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};

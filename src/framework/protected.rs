@@ -20,6 +20,8 @@ use crate::{
 pub(crate) struct Creation<'a> {
     pub(crate) client: &'a CuratorFramework,
     pub(crate) parent: ServerPath,
+    /// Makes what the name begins with, unique for each attempt, from the session's id.
+    pub(crate) unique: fn(i64) -> String,
     /// The name without protection and sequence number, for instance `lock-`.
     pub(crate) name: &'a str,
     pub(crate) data: &'a [u8],
@@ -30,6 +32,11 @@ pub(crate) struct Creation<'a> {
     pub(crate) make_parents: bool,
     /// Send for the parent's children in the same write.
     pub(crate) list: bool,
+}
+
+/// Curator's protection, in front of a lock's name.
+pub(crate) fn protection(_session_id: i64) -> String {
+    format!("_c_{}-", uuid::Uuid::new_v4())
 }
 
 /// A znode that this process has created and is responsible for.
@@ -70,6 +77,22 @@ enum Claimed {
 }
 
 impl Claim {
+    /// For an ephemeral znode whose create is about to be sent, with a name that nothing else begins with.
+    pub(crate) fn new(
+        client: &CuratorFramework,
+        session: &Arc<dyn Session>,
+        parent: &ServerPath,
+        prefix: &str,
+    ) -> Claim {
+        let what = Claimed::Doubtful { parent: parent.clone(), prefix: prefix.to_owned() };
+        Claim { core: client.core.clone(), session: session.clone(), what, is_ephemeral: true }
+    }
+
+    /// It exists, here.
+    pub(crate) fn created(&mut self, path: &str) {
+        self.what = Claimed::Node(ServerPath::from_server(path));
+    }
+
     pub(crate) fn session(&self) -> &Arc<dyn Session> {
         &self.session
     }
@@ -174,7 +197,7 @@ impl Creation<'_> {
             Some(_) => progress.doubt = None,
             None => {}
         }
-        progress.prefix = format!("_c_{}-", uuid::Uuid::new_v4());
+        progress.prefix = (self.unique)(session.id());
         self.create(call, session, progress)
     }
 
@@ -182,7 +205,7 @@ impl Creation<'_> {
         let path = self.parent.join(&format!("{}{}", progress.prefix, self.name));
         let acl = match self.acl {
             Some(acl) => acl.to_vec(),
-            None => leaf_acl(&*self.client.core.config.acl_provider, &self.client.prefix.acl_path(&path)),
+            None => self.client.leaf_acl(&path),
         };
         let (mode, data) = (self.mode, self.data.to_vec());
         let create = Request::Create { path: path.into_string(), data, acl, mode, with_stat: true };
@@ -261,6 +284,11 @@ impl Creation<'_> {
 }
 
 impl CuratorFramework {
+    /// The ACL of a znode that a call makes, as the provider says.
+    pub(crate) fn leaf_acl(&self, path: &ServerPath) -> Vec<Acl> {
+        leaf_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path))
+    }
+
     /// Makes a directory and all that is missing above it. `true` if this call made the directory itself.
     pub(crate) fn make_directory(
         &self,

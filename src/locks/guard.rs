@@ -66,7 +66,7 @@ impl<'a> LockGuard<'a> {
     /// A number that grows with every grant of this lock, over all processes.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.held.czxid())
+        FencingToken::new(self.held.token())
     }
 
     /// Up to here the servers cannot have given the lock to anybody else, unless somebody deletes its znode.
@@ -131,7 +131,7 @@ impl Drop for LockGuard<'_> {
         if !self.is_open {
             return;
         }
-        if let Some(held) = self.owners.leave(&self.held) {
+        if let Some(held) = self.owners.leave(self.lock, &self.held) {
             self.lock.release_in_background(&held);
         }
     }
