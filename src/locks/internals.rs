@@ -350,7 +350,7 @@ impl LockInternals {
     pub(crate) fn withdraw(&self, claim: Claim) {
         let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { return };
         let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
         match call.reply(submit_one(claim.session(), request)) {
             Ok(_) => claim.keep(),
             Err(error) if error.is_no_node() => claim.keep(),

@@ -415,8 +415,9 @@ impl<'a> Queued<'a> {
 
     /// The turn has come: makes sure that the znode is still there and its session alive. `None`: look again.
     fn grant(&mut self, connection: u64) -> Result<Option<Turn>> {
-        let mut seen_over = connection;
+        let (mut seen_over, mut asked) = (connection, None);
         if !self.is_certain(seen_over) {
+            asked = Some(Instant::now());
             match self.verify()? {
                 Verified::Over(connection) => seen_over = connection,
                 Verified::Unclear => return Ok(None),
@@ -447,7 +448,18 @@ impl<'a> Queued<'a> {
                 return Ok(Some(Turn::NodeGone));
             }
         }
+        // Once more at the very end: everything above may have been interrupted, for instance by a pause of the process
+        // longer than the session.
+        if !self.is_certain(seen_over) && !asked.is_some_and(|asked| self.is_recent(asked)) {
+            core.held.remove(&held);
+            return Ok(None);
+        }
         Ok(Some(Turn::Granted(held)))
+    }
+
+    /// Whether an answer to a question that was asked then still counts. An old one proves nothing.
+    fn is_recent(&self, asked: Instant) -> bool {
+        asked.elapsed() < self.session.timeout() / 2
     }
 
     /// Whether a thread of this process held the lock with that znode. Then all that was in front of it is gone, and
@@ -488,8 +500,8 @@ impl<'a> Queued<'a> {
             }
             // Asked while there was no connection yet: over which one the answer came is unknown.
             Ok(Response::Stat(_)) if connection == 0 => Ok(Verified::Unclear),
-            // An old answer proves nothing: the process may have been paused since.
-            Ok(Response::Stat(_)) if asked.elapsed() >= self.session.timeout() / 2 => Ok(Verified::Unclear),
+            // The process may have been paused since.
+            Ok(Response::Stat(_)) if !self.is_recent(asked) => Ok(Verified::Unclear),
             Ok(Response::Stat(_)) => Ok(Verified::Over(connection)),
             Ok(other) => Err(self.call.unexpected(&other)),
             Err(error) if error.is_no_node() => Ok(Verified::End(Turn::NodeGone)),
