@@ -216,6 +216,8 @@ pub use locks::{
     RevocationListener, Revoker, StandardLockInternalsDriver, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
+#[cfg(feature = "tls")]
+pub use session::TlsConfig;
 
 /// The README's example compiles.
 #[cfg(doctest)]
