@@ -19,7 +19,7 @@ pub use framework::{
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, LockGuard, LockInternals,
+    AcquireOptions, Decision, FencingToken, Hold, InterProcessLock, InterProcessMutex, LockGuard, LockInternals,
     LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
     WriteLockDriver,
 };

@@ -2,6 +2,7 @@
 
 mod driver;
 mod guard;
+mod hold;
 mod internals;
 mod lock;
 mod mutex;
@@ -15,6 +16,7 @@ pub use driver::{
     WriteLockDriver,
 };
 pub use guard::LockGuard;
+pub use hold::Hold;
 pub use internals::LockInternals;
 pub use lock::{InterProcessLock, Locker};
 pub use mutex::InterProcessMutex;

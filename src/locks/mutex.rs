@@ -22,7 +22,7 @@ use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop}
 ///
 /// # When the connection goes
 /// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
-/// ([`LockGuard::state`]). When the session is lost, the holder is told, and a waiter queues again in the session that
+/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the session that
 /// follows.
 ///
 /// ```no_run
@@ -219,6 +219,10 @@ impl InterProcessLock for InterProcessMutex {
 
     fn is_acquired_in_this_process(&self) -> bool {
         InterProcessMutex::is_acquired_in_this_process(self)
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(self.internals.base_path())
     }
 }
 
