@@ -25,6 +25,15 @@ pub(crate) struct Call<'a> {
     started: Instant,
 }
 
+/// How it goes on after a request failed while a znode has to be waited for.
+#[derive(Debug)]
+pub(crate) enum Outlasted {
+    /// There is a connection again, in the same session.
+    Connected,
+    SessionEnded,
+    TimeIsUp,
+}
+
 /// Why a request has no reply.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -105,6 +114,26 @@ impl<'a> Call<'a> {
             Answer::Stopped { end: WaitEnd::Deadline, sent } => {
                 Err(Failure { error: self.connection_loss(), maybe_done: sent })
             }
+        }
+    }
+
+    /// A request of a waiter failed. While the session may live, its znodes keep their places, so it waits for the next
+    /// connection, until `stop`.
+    pub(crate) fn outlast(&self, session: &Arc<dyn Session>, stop: Stop<'_>, error: Error) -> Result<Outlasted> {
+        if matches!(error, Error::Cancelled { .. }) {
+            return Err(error);
+        }
+        if session.is_ended() {
+            return Ok(Outlasted::SessionEnded);
+        }
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        match self.core.connected_session(stop)? {
+            Ok(current) if Arc::ptr_eq(&current, session) => Ok(Outlasted::Connected),
+            Ok(_) => Ok(Outlasted::SessionEnded),
+            Err(WaitEnd::Deadline) => Ok(Outlasted::TimeIsUp),
+            Err(WaitEnd::Cancelled) => Err(self.cancelled()),
         }
     }
 

@@ -41,7 +41,7 @@ pub enum CuratorFrameworkState {
 
 /// Names a registered listener, to remove it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ListenerId(u64);
+pub struct ListenerId(pub(crate) u64);
 
 type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 

@@ -2,6 +2,7 @@
 
 mod acl;
 mod background;
+mod batch;
 mod builder;
 mod call;
 mod cleanup;
@@ -29,7 +30,8 @@ pub use retry::{
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
-pub(crate) use call::Call;
+pub(crate) use batch::Batch;
+pub(crate) use call::{Call, Outlasted};
 pub(crate) use cleanup::Job;
 pub(crate) use held::HeldNode;
 pub(crate) use paths::ServerPath;

@@ -19,7 +19,7 @@ use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
     framework::{Call, Claim, Creation, HeldNode, Job, ServerPath},
     proto::{Request, Response},
-    session::{Reply, SessionError, Stop, Submission, submit_one},
+    session::{Reply, Session, SessionError, Stop, Submission, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
@@ -37,7 +37,7 @@ pub(crate) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
-    fn io(&self, connection_timeout: Duration) -> Stop<'a> {
+    pub(super) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
         let deadline = if self.only_try {
             Instant::now().checked_add(connection_timeout)
         } else {
@@ -77,6 +77,19 @@ impl LockInternals {
         }
         let max_leases = AtomicUsize::new(max_leases);
         Ok(LockInternals { client: client.clone(), driver, base_path: base_path.into(), directory, max_leases })
+    }
+
+    /// For a recipe whose queue is in a directory below its path. Messages name the recipe's path.
+    pub(crate) fn below(
+        client: &CuratorFramework,
+        base_path: &str,
+        name: &str,
+        driver: Arc<dyn LockInternalsDriver>,
+        max_leases: usize,
+    ) -> Result<LockInternals> {
+        let lock = LockInternals::new(client, base_path, driver, max_leases)?;
+        let directory = lock.directory.join(name);
+        Ok(LockInternals { directory, ..lock })
     }
 
     pub(crate) fn base_path(&self) -> &str {
@@ -164,7 +177,7 @@ impl LockInternals {
         }
     }
 
-    fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
+    pub(super) fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
         Creation {
             client: &self.client,
             parent: self.directory.clone(),
@@ -200,7 +213,7 @@ impl LockInternals {
         self.directory.join(name)
     }
 
-    fn check_number(&self, name: &str) -> Result<()> {
+    pub(super) fn check_number(&self, name: &str) -> Result<()> {
         match sequence_for(name, self.driver.lock_name()) {
             Some(number) if is_exhausted(number) => {
                 Err(Error::SequenceExhausted { path: self.base_path.clone(), number })
@@ -212,14 +225,25 @@ impl LockInternals {
     /// Takes a znode out of the queue that did not get the lock: at once if the server answers in time, else in the
     /// background.
     pub(crate) fn withdraw(&self, claim: Claim) {
-        let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { return };
-        let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+        self.withdraw_all(vec![claim]);
+    }
+
+    /// [`withdraw`](Self::withdraw) for several, back to back.
+    pub(super) fn withdraw_all(&self, claims: Vec<Claim>) {
         let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
-        match call.reply(submit_one(claim.session(), request)) {
-            Ok(_) => claim.keep(),
-            Err(error) if error.is_no_node() => claim.keep(),
+        let mut pending = Vec::with_capacity(claims.len());
+        for claim in claims {
             // Dropping the claim hands the znode to the background.
-            Err(error) => log::debug!("{}: to be deleted in the background: {error}", self.base_path),
+            let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { continue };
+            let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+            pending.push((submit_one(claim.session(), request), claim));
+        }
+        for (pending, claim) in pending {
+            match call.reply(pending) {
+                Ok(_) => claim.keep(),
+                Err(error) if error.is_no_node() => claim.keep(),
+                Err(error) => log::debug!("{}: to be deleted in the background: {error}", self.base_path),
+            }
         }
     }
 
@@ -274,14 +298,19 @@ impl LockInternals {
         if held.lost().is_some() {
             return;
         }
-        let (core, session, path) = (self.client.core.clone(), held.session().clone(), held.path().clone());
+        self.delete_in_background(held.session(), held.path().clone());
+    }
+
+    /// Sends for a znode's end without waiting: what the server does not confirm is left to the background.
+    pub(super) fn delete_in_background(&self, session: &Arc<dyn Session>, path: ServerPath) {
         let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+        let (core, owner) = (self.client.core.clone(), session.clone());
         let on_reply = Box::new(move |reply: Reply| match reply {
             Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
             Err(SessionError::Server(ErrorCode::NoNode)) => {}
-            Err(_) => core.clean_up(Job::delete(path, Some(&session))),
+            Err(_) => core.clean_up(Job::delete(path, Some(&owner))),
         });
-        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
+        session.submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
     pub(crate) fn lost(&self, reason: LostReason) -> Error {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Weak},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -13,8 +13,8 @@ use super::{
     internals::{LockInternals, Patience},
 };
 use crate::{
-    Error, Result,
-    framework::{Call, Claim, Created, HeldNode, Listing},
+    CuratorFramework, Error, Result,
+    framework::{Call, Claim, Created, HeldNode, Listing, Outlasted},
     proto::{EventType, Request, Response, Stat},
     session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
@@ -198,24 +198,13 @@ impl<'a> Queued<'a> {
         }
     }
 
-    /// A request failed. While the session may live, its znode keeps its place, so the waiter waits for the next
-    /// connection: `None` when it is there.
+    /// A request failed: `None` when there is a connection again.
     fn outlast(&self, error: Error) -> Result<Option<Turn>> {
-        if matches!(error, Error::Cancelled { .. }) {
-            return Err(error);
-        }
-        if self.session.is_ended() {
-            return Ok(Some(Turn::SessionEnded));
-        }
-        if !error.is_retryable() {
-            return Err(error);
-        }
-        match self.lock.client().core.connected_session(self.patience.stop)? {
-            Ok(session) if Arc::ptr_eq(&session, &self.session) => Ok(None),
-            Ok(_) => Ok(Some(Turn::SessionEnded)),
-            Err(WaitEnd::Deadline) => Ok(Some(Turn::TimeIsUp)),
-            Err(WaitEnd::Cancelled) => Err(self.call.cancelled()),
-        }
+        Ok(match self.call.outlast(&self.session, self.patience.stop, error)? {
+            Outlasted::Connected => None,
+            Outlasted::SessionEnded => Some(Turn::SessionEnded),
+            Outlasted::TimeIsUp => Some(Turn::TimeIsUp),
+        })
     }
 
     /// Sets the watches, on the predecessor and once on the own znode, in one write. `None`: they are in place.
@@ -273,7 +262,7 @@ impl<'a> Queued<'a> {
         let Some((_, wakes)) = &self.wakes else { return Ok(Next::Look) };
         let wakes = wakes.clone();
         loop {
-            let recheck = self.lock.client().core.config.recheck_interval.map(spread).map(|wait| Instant::now() + wait);
+            let recheck = next_recheck(self.lock.client());
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
             let next = match bound.recv(&wakes) {
@@ -323,7 +312,7 @@ impl<'a> Queued<'a> {
     /// The turn has come: makes sure that the znode is still there and its session alive. `None`: look again.
     fn grant(&mut self, connection: u64) -> Result<Option<Turn>> {
         let mut seen_over = connection;
-        if !self.is_certain(seen_over) {
+        if !is_certain(&self.session, seen_over) {
             match self.verify()? {
                 Verified::Over(connection) => seen_over = connection,
                 Verified::Unclear => return Ok(None),
@@ -366,14 +355,6 @@ impl<'a> Queued<'a> {
         })
     }
 
-    /// Whether the grant needs no question: the queue was read over this very connection, and the servers cannot have
-    /// expired the session yet. A process may be paused for long between the event and this line.
-    fn is_certain(&self, connection: u64) -> bool {
-        connection != 0
-            && self.session.connection() == connection
-            && self.session.valid_until().is_some_and(|at| Instant::now() < at)
-    }
-
     /// Asks whether the own znode exists and belongs to this session.
     fn verify(&self) -> Result<Verified> {
         let connection = self.session.connection();
@@ -394,6 +375,12 @@ impl<'a> Queued<'a> {
     fn is_owner(&self, stat: &Stat) -> bool {
         !self.lock.driver().create_mode().is_ephemeral() || stat.ephemeral_owner == self.session.id()
     }
+}
+
+/// Whether a grant needs no question: the names were read over this very connection, and the servers cannot have expired
+/// the session yet. A process may be paused for long between the event and this line.
+pub(super) fn is_certain(session: &Arc<dyn Session>, connection: u64) -> bool {
+    connection != 0 && session.connection() == connection && session.valid_until().is_some_and(|at| Instant::now() < at)
 }
 
 fn predecessor_watcher(wakes: Sender<Wake>) -> Watcher {
@@ -426,7 +413,8 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
     })
 }
 
-/// A quarter more or less, so that waiters do not all look at once.
-fn spread(interval: Duration) -> Duration {
-    interval.mul_f64(0.75 + fastrand::f64() / 2.0)
+/// When a waiter looks again although nothing has happened; a quarter more or less, so that not all look at once.
+pub(super) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
+    let interval = client.core.config.recheck_interval?;
+    Instant::now().checked_add(interval.mul_f64(0.75 + fastrand::f64() / 2.0))
 }
