@@ -19,8 +19,9 @@ pub use framework::{
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingToken, Hold, InterProcessLock, InterProcessMutex, LockGuard, LockInternals,
-    LockInternalsDriver, LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
-    WriteLockDriver,
+    AcquireOptions, Decision, FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockInternals, LockInternalsDriver,
+    LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, SemaphoreMutexGuard, SharedCount,
+    StandardLockInternalsDriver, VersionedValue, WriteLockDriver,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
