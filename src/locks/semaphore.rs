@@ -166,7 +166,9 @@ impl InterProcessSemaphoreV2 {
         let stop = Stop { deadline, cancel: options.cancel.as_ref() };
         let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
         let io = patience.io(self.client().core.config.connection_timeout);
-        let held = self.enter(&Request { count, patience, io, data: self.data.lock().clone() })?;
+        // A statement of its own: the lock must not be held any longer.
+        let data = self.data.lock().clone();
+        let held = self.enter(&Request { count, patience, io, data })?;
         Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
     }
 

@@ -72,8 +72,11 @@ fn a_waiter_that_lost_its_session_gets_a_lease_of_its_new_session() {
     let old_session = waiter.session_id();
     let semaphore = InterProcessSemaphoreV2::new(&waiter, "/s", 1).unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| semaphore.acquire().unwrap());
-        eventually("it waits", || children(&holder, "/s/leases").len() == 2);
+        let waiting = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
+        // Not just a first try.
+        eventually("it waits", || {
+            children(&holder, "/s/locks").len() == 1 && children(&holder, "/s/leases").len() == 2
+        });
         server.stop().unwrap();
         eventually("the session is lost", || waiter.connection_state() == Some(ConnectionState::Lost));
         // The server still knows the old session, and its znodes (CURATOR-604).
@@ -96,8 +99,11 @@ fn a_waiter_keeps_its_place_while_the_server_is_restarted() {
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
     let lease = semaphore.acquire().unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| semaphore.acquire().unwrap());
-        eventually("it waits", || children(&client, "/s/leases").len() == 2);
+        let waiting = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
+        // Not just a first try.
+        eventually("it waits", || {
+            children(&client, "/s/locks").len() == 1 && children(&client, "/s/leases").len() == 2
+        });
         let mut before = children(&client, "/s/leases");
         server.restart().unwrap();
         eventually("there is a connection", || client.is_connected());

@@ -6,12 +6,20 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CancelToken, Error, InterProcessSemaphoreV2, Lease, LostReason, SharedCount, testing::TestingServer,
+    AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, InterProcessSemaphoreV2, Lease, LostReason,
+    SharedCount, testing::TestingServer,
 };
 
 use crate::support::{LONG, children, client, client_of, eventually};
 
 const SHORT: Duration = Duration::from_millis(200);
+
+/// One waits for leases at the head of the queue, with `count` znodes among the leases: not just a first try.
+fn waits(client: &CuratorFramework, queued: usize, count: usize) {
+    eventually("it waits", || {
+        children(client, "/s/locks").len() == queued && children(client, "/s/leases").len() == count
+    });
+}
 
 fn names(leases: &[Lease]) -> Vec<String> {
     let mut names: Vec<String> = leases.iter().map(|lease| lease.node_name().to_owned()).collect();
@@ -74,7 +82,7 @@ fn a_lease_is_a_protected_sequential_ephemeral_in_curators_directories() {
     assert_eq!(stat.czxid, lease.fencing_token().value());
 
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| semaphore.acquire().unwrap().close().unwrap());
+        let waiter = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap().close().unwrap());
         eventually("the waiter waits in both directories", || {
             children(&client, "/s/locks").len() == 1 && children(&client, "/s/leases").len() == 2
         });
@@ -122,7 +130,7 @@ fn timed_out_and_cancelled_acquires_leave_no_znode_and_no_watch() {
             let options = AcquireOptions::new().cancel_token(&token);
             let semaphore = &semaphore;
             let waiter = scope.spawn(move || semaphore.acquire_with(1, &options).unwrap_err());
-            eventually("it waits", || children(&client, "/s/leases").len() == 2);
+            waits(&client, 1, 2);
             token.cancel();
             assert!(matches!(waiter.join().unwrap(), Error::Cancelled { path } if path == "/s"));
         });
@@ -143,10 +151,10 @@ fn a_cancelled_waiter_in_the_queue_leaves_nothing_and_the_next_one_gets_the_leas
     let token = CancelToken::new();
     let options = AcquireOptions::new().cancel_token(&token);
     thread::scope(|scope| {
-        let first = scope.spawn(|| semaphore.acquire().unwrap());
-        eventually("the first waits", || children(&client, "/s/locks").len() == 1);
+        let first = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
+        waits(&client, 1, 2);
         let second = scope.spawn(|| semaphore.acquire_with(1, &options).unwrap_err());
-        eventually("the second queues", || children(&client, "/s/locks").len() == 2);
+        waits(&client, 2, 2);
         token.cancel();
         assert!(matches!(second.join().unwrap(), Error::Cancelled { .. }));
         assert_eq!(children(&client, "/s/locks").len(), 1);
@@ -201,7 +209,7 @@ fn waiters_get_their_leases_in_the_order_in_which_they_queued() {
             let (semaphore, sender) = (&semaphore, sender.clone());
             // Of different sizes: who needs two is not overtaken by who needs one.
             scope.spawn(move || {
-                let leases = semaphore.acquire_many(1 + k % 2).unwrap();
+                let leases = semaphore.acquire_many_timeout(1 + k % 2, LONG).unwrap().unwrap();
                 sender.send(k).unwrap();
                 semaphore.return_all(leases).unwrap();
             });
@@ -222,8 +230,8 @@ fn raising_the_shared_count_wakes_a_waiter() {
     let semaphore = InterProcessSemaphoreV2::with_shared_count(&client, "/s", &count).unwrap();
     let first = semaphore.acquire().unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| semaphore.acquire().unwrap());
-        eventually("it waits", || children(&client, "/s/leases").len() == 2);
+        let waiter = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
+        waits(&client, 1, 2);
         assert!(!waiter.is_finished());
         // By another process, as it were.
         let writer = SharedCount::new(&other, "/count", 7).unwrap();
@@ -242,8 +250,8 @@ fn a_waiter_for_more_than_the_shared_count_waits_until_it_is_raised_far_enough()
     count.start().unwrap();
     let semaphore = InterProcessSemaphoreV2::with_shared_count(&client, "/s", &count).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| semaphore.acquire_many(3).unwrap());
-        eventually("it waits", || children(&client, "/s/leases").len() == 3);
+        let waiter = scope.spawn(|| semaphore.acquire_many_timeout(3, LONG).unwrap().unwrap());
+        waits(&client, 1, 3);
         for limit in [1, 2] {
             count.set_count(limit).unwrap();
         }
@@ -280,7 +288,7 @@ fn closing_a_client_frees_its_lease_and_ends_its_waiter() {
     thread::scope(|scope| {
         let waiter1 = scope.spawn(|| semaphore1.acquire());
         eventually("one waits", || children(&client2, "/s/locks").len() == 1);
-        let waiter2 = scope.spawn(|| semaphore2.acquire().unwrap());
+        let waiter2 = scope.spawn(|| semaphore2.acquire_timeout(LONG).unwrap().unwrap());
         eventually("the other queues", || children(&client2, "/s/locks").len() == 2);
         client1.close();
         assert!(matches!(waiter1.join().unwrap(), Err(Error::ClientClosed)));
@@ -298,7 +306,7 @@ fn a_waiter_whose_node_is_deleted_gets_a_lease_all_the_same_and_leaves_no_orphan
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
     let lease = semaphore.acquire().unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| semaphore.acquire().unwrap());
+        let waiter = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
         let mut seen = vec![lease.node_name().to_owned()];
         // Again and again, also one that was made anew.
         for _ in 0..3 {
@@ -311,7 +319,7 @@ fn a_waiter_whose_node_is_deleted_gets_a_lease_all_the_same_and_leaves_no_orphan
             client.delete().for_path(&format!("/s/leases/{name}")).unwrap();
             seen.push(name);
         }
-        eventually("it waits again", || children(&client, "/s/leases").len() == 2);
+        waits(&client, 1, 2);
         lease.close().unwrap();
         waiter.join().unwrap().close().unwrap();
     });
@@ -325,12 +333,12 @@ fn a_waiter_whose_place_is_deleted_queues_again_and_blocks_nobody() {
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
     let lease = semaphore.acquire().unwrap();
     thread::scope(|scope| {
-        let first = scope.spawn(|| semaphore.acquire().unwrap().close().unwrap());
-        eventually("it waits", || children(&client, "/s/leases").len() == 2);
+        let first = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap().close().unwrap());
+        waits(&client, 1, 2);
         let place = children(&client, "/s/locks").remove(0);
         client.delete().for_path(&format!("/s/locks/{place}")).unwrap();
-        let second = scope.spawn(|| semaphore.acquire().unwrap().close().unwrap());
-        eventually("both queue", || children(&client, "/s/locks").len() == 2);
+        let second = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap().close().unwrap());
+        waits(&client, 2, 2);
         lease.close().unwrap();
         first.join().unwrap();
         second.join().unwrap();
@@ -364,7 +372,7 @@ fn children_without_a_number_are_no_leases() {
     let lease = semaphore.acquire_timeout(LONG).unwrap().unwrap();
     assert_eq!(semaphore.participant_nodes().unwrap(), [lease.node_name()]);
     // As Curator's.
-    let foreign = client.create().for_path("/s/leases/_c_other-lease-0000000009").unwrap();
+    let foreign = client.create().with_mode(CreateMode::EphemeralSequential).for_path("/s/leases/x-").unwrap();
     lease.close().unwrap();
     assert!(semaphore.acquire_timeout(SHORT).unwrap().is_none(), "{foreign} holds the lease");
 }
@@ -378,7 +386,7 @@ fn empty_directories_are_removed_by_the_server() {
     for _ in 0..5 {
         thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| semaphore.acquire().unwrap().close().unwrap());
+                scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap().close().unwrap());
             }
         });
         eventually("the directories are gone", || client.check_exists().for_path("/s").unwrap().is_none());

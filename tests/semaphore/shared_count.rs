@@ -105,7 +105,7 @@ fn it_follows_changes_over_a_restart_of_the_server_and_a_lost_session() {
 #[test]
 fn what_is_no_count_is_refused_at_the_start() {
     let client = client("c_bytes");
-    client.create().for_path_and_data("/c", b"12345".to_vec()).unwrap();
+    client.create().creating_parents_if_needed().for_path_and_data("/c", b"12345".to_vec()).unwrap();
     let count = SharedCount::new(&client, "/c", 1).unwrap();
     assert!(matches!(count.start(), Err(Error::InvalidPath { path, .. }) if path == "/c"));
     client.set_data().for_path_and_data("/c", 9_i32.to_be_bytes().to_vec()).unwrap();

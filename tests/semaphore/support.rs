@@ -10,7 +10,7 @@ use std::{
 use curator_locks::{CuratorFramework, ExponentialBackoffRetry, testing::TestingServer};
 
 /// Long enough for a machine under load; nothing waits for it unless it fails.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(20);
 
 pub fn server() -> &'static TestingServer {
     static SERVER: OnceLock<TestingServer> = OnceLock::new();
