@@ -2,6 +2,12 @@
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "testing/cluster.rs"]
+mod cluster;
+#[path = "testing/expiry.rs"]
+mod expiry;
+#[path = "testing/proxy.rs"]
+mod proxy;
 #[path = "testing/raw.rs"]
 mod raw;
 #[path = "testing/server.rs"]

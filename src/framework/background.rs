@@ -20,6 +20,9 @@ use crate::{
 /// could not be opened.
 const LOOK_FOR_SERVERS: Duration = Duration::from_secs(1);
 
+/// How long a job waits that a server could not do for now; a new connection works it off at once.
+const CLEAN_UP_AGAIN: Duration = Duration::from_secs(1);
+
 /// What the thread is told.
 pub(crate) enum Event {
     /// Something happened to the session with this number.
@@ -46,6 +49,7 @@ pub(crate) struct Background {
     has_session: bool,
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
+    next_clean_up: Option<Instant>,
 }
 
 impl Background {
@@ -61,6 +65,7 @@ impl Background {
             has_session: false,
             next_servers: None,
             next_look: None,
+            next_clean_up: None,
         };
         background.open_session()?;
         std::thread::Builder::new()
@@ -77,12 +82,19 @@ impl Background {
                 None => self.core.inbox().recv().ok(),
             };
             match event {
-                Some(Event::Stop) => return,
+                Some(Event::Stop) => {
+                    self.core.held.look(&self.core.dispatcher, Instant::now());
+                    return self.core.dispatcher.stop();
+                }
                 Some(Event::Session(generation, event)) if generation == self.generation => self.session_event(event),
                 Some(Event::Session(..)) => {}
                 Some(Event::Look) => self.next_look = Some(Instant::now()),
                 Some(Event::CleanUp) => self.clean_up(),
-                Some(Event::CleanedUp(id, reply)) => self.core.cleanup.answered(id, reply),
+                Some(Event::CleanedUp(id, reply)) => {
+                    if self.core.cleanup.answered(id, reply) {
+                        self.next_clean_up.get_or_insert_with(|| Instant::now() + CLEAN_UP_AGAIN);
+                    }
+                }
                 None => {}
             }
             self.timers(Instant::now());
@@ -90,7 +102,7 @@ impl Background {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.states.next_deadline(), self.next_servers, self.next_look].into_iter().flatten().min()
+        [self.states.next_deadline(), self.next_servers, self.next_look, self.next_clean_up].into_iter().flatten().min()
     }
 
     fn session_event(&mut self, event: SessionEvent) {
@@ -137,6 +149,10 @@ impl Background {
         if self.next_servers.is_some_and(|at| now >= at) {
             self.next_servers = Some(now + LOOK_FOR_SERVERS);
             self.look_for_servers();
+        }
+        if self.next_clean_up.is_some_and(|at| now >= at) {
+            self.next_clean_up = None;
+            self.clean_up();
         }
         if self.next_look.is_some_and(|at| now >= at) {
             self.next_look = self.core.held.look(&self.core.dispatcher, now);

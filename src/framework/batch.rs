@@ -42,8 +42,7 @@ impl Creation<'_> {
     ) -> Result<Batch> {
         let connection = session.connection();
         let prefixes: Vec<String> = (0..count).map(|_| new_prefix()).collect();
-        let claims: Vec<Claim> =
-            prefixes.iter().map(|prefix| Claim::doubtful(self.client, session, &self.parent, prefix)).collect();
+        let claims: Vec<Claim> = prefixes.iter().map(|prefix| Claim::doubtful(self, session, prefix)).collect();
         let creates = prefixes.iter().map(|prefix| self.request(prefix));
         let requests = creates.chain(reads.iter().cloned()).map(|request| (request, None)).collect();
         let mut replies = submit(session, requests).into_iter().map(|(pending, _)| pending);

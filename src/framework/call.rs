@@ -68,8 +68,16 @@ impl<'a> Call<'a> {
 
     /// `Ok` if the policy allows another attempt, after it has slept; else the error to end with.
     pub(crate) fn allow_retry(&self, retries: &mut u32, error: Error) -> Result<()> {
-        let policy = &self.core.config.retry_policy;
-        let allowed = policy.allows_error(&error) && policy.allow_retry(*retries, self.started.elapsed(), self);
+        if self.core.config.retry_policy.allows_error(&error) {
+            return self.allow_again(retries, error);
+        }
+        self.core.check_open()?;
+        Err(error)
+    }
+
+    /// As `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
+    pub(crate) fn allow_again(&self, retries: &mut u32, error: Error) -> Result<()> {
+        let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.elapsed(), self);
         *retries += 1;
         self.core.check_open()?;
         match self.stop.is_over() {
@@ -118,8 +126,13 @@ impl<'a> Call<'a> {
     }
 
     /// A request of a waiter failed. While the session may live, its znodes keep their places, so it waits for the next
-    /// connection, until `stop`.
-    pub(crate) fn outlast(&self, session: &Arc<dyn Session>, stop: Stop<'_>, error: Error) -> Result<Outlasted> {
+    /// connection, until `waits_until`. `None`: no longer than the call itself, whose end is the error then.
+    pub(crate) fn outlast(
+        &self,
+        session: &Arc<dyn Session>,
+        waits_until: Option<Stop<'_>>,
+        error: Error,
+    ) -> Result<Outlasted> {
         if matches!(error, Error::Cancelled { .. }) {
             return Err(error);
         }
@@ -129,11 +142,20 @@ impl<'a> Call<'a> {
         if !error.is_retryable() {
             return Err(error);
         }
-        match self.core.connected_session(stop)? {
-            Ok(current) if Arc::ptr_eq(&current, session) => Ok(Outlasted::Connected),
-            Ok(_) => Ok(Outlasted::SessionEnded),
-            Err(WaitEnd::Deadline) => Ok(Outlasted::TimeIsUp),
-            Err(WaitEnd::Cancelled) => Err(self.cancelled()),
+        let stop = waits_until.unwrap_or(self.stop);
+        // A server may be connected and silent: without this look the loop would ask it again and again.
+        let end = match stop.is_over() {
+            Some(end) => end,
+            None => match self.core.connected_session(stop)? {
+                Ok(current) if Arc::ptr_eq(&current, session) => return Ok(Outlasted::Connected),
+                Ok(_) => return Ok(Outlasted::SessionEnded),
+                Err(end) => end,
+            },
+        };
+        match end {
+            WaitEnd::Cancelled => Err(self.cancelled()),
+            WaitEnd::Deadline if waits_until.is_none() => Err(error),
+            WaitEnd::Deadline => Ok(Outlasted::TimeIsUp),
         }
     }
 

@@ -48,8 +48,8 @@ impl Job {
         Job::new(Target::Node(path), session)
     }
 
-    pub(crate) fn protected(parent: ServerPath, prefix: String, session: &Arc<dyn Session>) -> Job {
-        Job::new(Target::Protected { parent, prefix }, Some(session))
+    pub(crate) fn protected(parent: ServerPath, prefix: String, session: Option<&Arc<dyn Session>>) -> Job {
+        Job::new(Target::Protected { parent, prefix }, session)
     }
 
     pub(crate) fn never_used(path: ServerPath) -> Job {
@@ -111,6 +111,12 @@ impl Cleanup {
         let _ = self.events.send(Event::CleanUp);
     }
 
+    /// Forgets every job: the client is closed, and with its sessions goes what they own.
+    pub(crate) fn clear(&self) {
+        let jobs = std::mem::take(&mut *self.jobs.lock());
+        drop(jobs);
+    }
+
     /// Submits every job that is not under way.
     pub(crate) fn work(&self, session: &Arc<dyn Session>) {
         let mut batch = Vec::new();
@@ -139,15 +145,15 @@ impl Cleanup {
         }
     }
 
-    /// Takes the reply to a job's last request.
-    pub(crate) fn answered(&self, id: u64, reply: Reply) {
+    /// Takes the reply to a job's last request. `true`: the outcome is unknown, and the job has to be tried again.
+    pub(crate) fn answered(&self, id: u64, reply: Reply) -> bool {
         let mut jobs = self.jobs.lock();
-        let Some(job) = jobs.get_mut(&id) else { return };
+        let Some(job) = jobs.get_mut(&id) else { return false };
         job.in_flight = false;
         let found = match (&job.target, reply) {
             // The outcome is unknown: it stays on the list.
-            (_, Err(SessionError::ConnectionLoss(_) | SessionError::Expired)) => return,
-            (_, Err(SessionError::Server(code))) if is_passing(code) => return,
+            (_, Err(SessionError::ConnectionLoss(_) | SessionError::Expired)) => return true,
+            (_, Err(SessionError::Server(code))) if is_passing(code) => return true,
             (Target::Protected { parent, prefix }, Ok(Response::Children { names, .. })) => {
                 names.iter().filter(|name| name.starts_with(prefix)).map(|name| parent.join(name)).collect()
             }
@@ -157,11 +163,12 @@ impl Cleanup {
                 Vec::new()
             }
         };
-        let Some(job) = jobs.remove(&id) else { return };
+        let Some(job) = jobs.remove(&id) else { return false };
         drop(jobs);
         for path in found {
             self.add(Job::delete(path, job.session.as_ref()));
         }
+        false
     }
 }
 

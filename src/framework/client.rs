@@ -43,6 +43,9 @@ pub enum CuratorFrameworkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u64);
 
+/// `close` waits no longer, whatever was configured, so that the clock's range is enough.
+const LONGEST_CLOSE: Duration = Duration::from_secs(365 * 24 * 3600);
+
 type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 
 /// What all handles of one client share.
@@ -133,7 +136,8 @@ impl CuratorFramework {
     /// Starts the client: from here on it connects, and reconnects, by itself. Returns at once.
     ///
     /// # Errors
-    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had.
+    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had: then the client is
+    /// closed.
     pub fn start(&self) -> Result<()> {
         {
             let mut link = self.core.link.lock();
@@ -143,6 +147,16 @@ impl CuratorFramework {
                 CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
             }
         }
+        let started = self.start_threads();
+        if started.is_err() {
+            self.core.close(Duration::ZERO);
+            // There may be no background thread to do it.
+            self.core.dispatcher.stop();
+        }
+        started
+    }
+
+    fn start_threads(&self) -> Result<()> {
         self.core.config.ensemble.start()?;
         self.core.dispatcher.start()?;
         Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
@@ -350,8 +364,10 @@ impl Core {
         }
         let listeners: Vec<StateListener> =
             self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
-        if let (Some(client), false) = (client, listeners.is_empty()) {
-            self.dispatcher.run(move || listeners.iter().for_each(|listener| listener(&client, state)));
+        let Some(client) = client else { return };
+        for listener in listeners {
+            let client = client.clone();
+            self.dispatcher.run(move || listener(&client, state));
         }
     }
 
@@ -372,27 +388,29 @@ impl Core {
     }
 
     fn close(&self, wait: Duration) {
-        let deadline = Instant::now() + wait;
+        let deadline = Instant::now() + wait.min(LONGEST_CLOSE);
         let (session, retired) = {
             let mut link = self.link.lock();
             let life = std::mem::replace(&mut link.life, CuratorFrameworkState::Stopped);
             if life == CuratorFrameworkState::Stopped {
                 return;
             }
+            // Whoever waits for a connection ends now, not after the server's confirmation.
+            wake_all(&mut link);
             (link.session.take(), std::mem::take(&mut link.retired))
         };
         self.closed.cancel();
         self.held.lose_all(None, LostReason::ClientClosed);
+        // The background thread tells the holders, and then ends itself and the dispatcher.
+        self.post(Event::Stop);
+        self.cleanup.clear();
         if let Some(session) = session {
             session.close(deadline);
         }
         for session in retired {
             session.close(deadline);
         }
-        self.wake_waiting();
         self.config.ensemble.close();
-        self.post(Event::Stop);
-        self.dispatcher.stop();
     }
 }
 

@@ -3,31 +3,31 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
 
 use crate::{Error, Result};
 
-enum Task {
-    Run(Box<dyn FnOnce() + Send>),
-    Stop,
-}
+type Task = Box<dyn FnOnce() + Send>;
 
 /// Runs user callbacks one after the other, in the order in which they were handed in.
 pub(crate) struct Dispatcher {
-    tasks: Sender<Task>,
-    queue: Receiver<Task>,
+    /// Taken when it is stopped. What came later would keep alive whatever it refers to, the client even.
+    tasks: Mutex<Option<Sender<Task>>>,
+    /// Taken when it is started.
+    queue: Mutex<Option<Receiver<Task>>>,
 }
 
 impl Dispatcher {
     pub(crate) fn new() -> Self {
         let (tasks, queue) = unbounded();
-        Dispatcher { tasks, queue }
+        Dispatcher { tasks: Mutex::new(Some(tasks)), queue: Mutex::new(Some(queue)) }
     }
 
     /// Starts the thread. It ends when `stop` was called and what was handed in before has run.
     pub(crate) fn start(&self) -> Result<()> {
-        let queue = self.queue.clone();
+        let Some(queue) = self.queue.lock().take() else { return Ok(()) };
         let run = move || {
-            while let Ok(Task::Run(task)) = queue.recv() {
+            for task in queue {
                 // The panic of one listener must not silence the others. The panic hook has reported it.
                 let _ = catch_unwind(AssertUnwindSafe(task));
             }
@@ -39,12 +39,16 @@ impl Dispatcher {
             .map_err(|error| Error::Io { what: "cannot start the dispatch thread".into(), source: error.into() })
     }
 
+    /// Each callback is a task of its own: a panic ends its task.
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
-        // The queue lives as long as this object.
-        let _ = self.tasks.send(Task::Run(Box::new(task)));
+        if let Some(tasks) = &*self.tasks.lock() {
+            // Without a thread nobody is there to be told.
+            let _ = tasks.send(Box::new(task));
+        }
     }
 
     pub(crate) fn stop(&self) {
-        let _ = self.tasks.send(Task::Stop);
+        let tasks = self.tasks.lock().take();
+        drop(tasks);
     }
 }

@@ -236,8 +236,8 @@ impl HeldNode {
         let listeners = inner.listeners.clone();
         drop(inner);
         log::debug!("{}: {state:?}", self.path);
-        if !listeners.is_empty() {
-            dispatcher.run(move || listeners.iter().for_each(|listener| listener(state)));
+        for listener in listeners {
+            dispatcher.run(move || listener(state));
         }
     }
 
@@ -313,7 +313,8 @@ impl HeldNode {
     }
 
     fn is_ours(&self, stat: &Stat) -> bool {
-        stat.czxid == self.czxid && stat.ephemeral_owner == self.session.id()
+        // A driver may use znodes that no session owns.
+        stat.czxid == self.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
     }
 
     /// The watch reports. Runs on the session's reader thread.

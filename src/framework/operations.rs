@@ -163,7 +163,8 @@ impl CreateBuilder<'_> {
                 super::acl::leaf_acl(&*self.client.core.config.acl_provider, &path)
             }
         };
-        call.retry(|session| {
+        let mut made_parents = false;
+        let result = call.retry(|session| {
             let request = || Request::Create {
                 path: target.as_str().to_owned(),
                 data: data.to_vec(),
@@ -175,14 +176,18 @@ impl CreateBuilder<'_> {
             if let (Err(error), true, Some(parent)) = (&reply, self.parents, target.parent())
                 && error.is_no_node()
             {
-                self.client.make_directory(call, session, &parent)?;
+                made_parents |= self.client.make_directory(call, session, &parent)?;
                 reply = call.ask(session, request());
             }
             match reply? {
                 Response::Created { path, .. } => Ok(path),
                 other => Err(call.unexpected(&other)),
             }
-        })
+        });
+        if let (Err(_), true, Some(parent)) = (&result, made_parents, target.parent()) {
+            self.client.core.clean_up(Job::never_used(parent));
+        }
+        result
     }
 }
 

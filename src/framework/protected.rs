@@ -55,6 +55,8 @@ pub(crate) struct Listing {
 pub(crate) struct Claim {
     core: Arc<Core>,
     session: Arc<dyn Session>,
+    /// The end of the session is the end of the znode.
+    is_ephemeral: bool,
     what: Claimed,
 }
 
@@ -69,19 +71,23 @@ enum Claimed {
 
 impl Claim {
     /// For a create that is about to be sent.
-    pub(super) fn doubtful(
-        client: &CuratorFramework,
-        session: &Arc<dyn Session>,
-        parent: &ServerPath,
-        prefix: &str,
-    ) -> Claim {
-        let what = Claimed::Doubtful { parent: parent.clone(), prefix: prefix.to_owned() };
-        Claim { core: client.core.clone(), session: session.clone(), what }
+    pub(super) fn doubtful(creation: &Creation<'_>, session: &Arc<dyn Session>, prefix: &str) -> Claim {
+        Claim {
+            core: creation.client.core.clone(),
+            session: session.clone(),
+            is_ephemeral: creation.mode.is_ephemeral(),
+            what: Claimed::Doubtful { parent: creation.parent.clone(), prefix: prefix.to_owned() },
+        }
     }
 
     /// For a znode that exists.
-    pub(crate) fn node(client: &CuratorFramework, session: &Arc<dyn Session>, path: ServerPath) -> Claim {
-        Claim { core: client.core.clone(), session: session.clone(), what: Claimed::Node(path) }
+    pub(crate) fn node(
+        client: &CuratorFramework,
+        session: &Arc<dyn Session>,
+        path: ServerPath,
+        is_ephemeral: bool,
+    ) -> Claim {
+        Claim { core: client.core.clone(), session: session.clone(), is_ephemeral, what: Claimed::Node(path) }
     }
 
     /// The create has made this znode.
@@ -108,12 +114,13 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if self.session.is_ended() {
+        if self.is_ephemeral && self.session.is_ended() {
             return;
         }
+        let session = self.is_ephemeral.then_some(&self.session);
         let job = match std::mem::replace(&mut self.what, Claimed::Nothing) {
-            Claimed::Doubtful { parent, prefix } => Job::protected(parent, prefix, &self.session),
-            Claimed::Node(path) => Job::delete(path, Some(&self.session)),
+            Claimed::Doubtful { parent, prefix } => Job::protected(parent, prefix, session),
+            Claimed::Node(path) => Job::delete(path, session),
             Claimed::Nothing => return,
         };
         self.core.clean_up(job);
@@ -160,7 +167,7 @@ impl Creation<'_> {
         let mut retries = 0;
         let mut missing_parents = 0;
         loop {
-            let error = match call.session().and_then(|session| attempt(&session)) {
+            let mut error = match call.session().and_then(|session| attempt(&session)) {
                 Ok(created) => return Ok(created),
                 Err(error) => error,
             };
@@ -168,21 +175,28 @@ impl Creation<'_> {
                 // Once is normal. Again means that the server removed the parents in between, as empty containers.
                 missing_parents += 1;
                 if missing_parents > 1 {
-                    call.allow_retry(&mut retries, error)?;
+                    call.allow_again(&mut retries, error)?;
                 }
-                let session = call.session()?;
-                *made_parents |= self.client.make_directory(call, &session, &self.parent)?;
-            } else if error.is_retryable() {
-                call.allow_retry(&mut retries, error)?;
-            } else {
+                match call.session().and_then(|session| self.client.make_directory(call, &session, &self.parent)) {
+                    Ok(made) => {
+                        *made_parents |= made;
+                        continue;
+                    }
+                    // One that was there a moment ago has been removed: the create finds out, and it is made anew.
+                    Err(removed) if removed.is_no_node() => continue,
+                    Err(other) => error = other,
+                }
+            }
+            if !error.is_retryable() {
                 return Err(error);
             }
+            call.allow_retry(&mut retries, error)?;
         }
     }
 
     fn attempt(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
         match &progress.doubt {
-            Some(doubt) if Arc::ptr_eq(&doubt.session, session) => {
+            Some(doubt) if Arc::ptr_eq(&doubt.session, session) || !self.mode.is_ephemeral() => {
                 let found = self.search(call, session, &progress.prefix)?;
                 if let Some(doubt) = progress.doubt.take() {
                     doubt.keep();
@@ -206,7 +220,7 @@ impl Creation<'_> {
             requests.push((Request::GetChildren { path, watch: false, with_stat: false }, None));
         }
         let connection = session.connection();
-        let mut claim = Claim::doubtful(self.client, session, &self.parent, &progress.prefix);
+        let mut claim = Claim::doubtful(self, session, &progress.prefix);
         let mut replies = submit(session, requests).into_iter().map(|(pending, _)| pending);
         let reply = replies.next().map(|pending| call.reply_or_failure(pending));
         let created = match reply {
@@ -265,7 +279,7 @@ impl Creation<'_> {
         let exists = Request::Exists { path: path.as_str().to_owned(), watch: false };
         match call.ask(session, exists) {
             Ok(Response::Stat(stat)) if !self.mode.is_ephemeral() || stat.ephemeral_owner == session.id() => {
-                let claim = Claim::node(self.client, session, path);
+                let claim = Claim::node(self.client, session, path, self.mode.is_ephemeral());
                 Ok(Some(Created { stat, claim, listing: Some(Listing { children, connection }) }))
             }
             Ok(_) => Ok(None),
@@ -301,6 +315,17 @@ impl CuratorFramework {
                 Err(error) => return Err(error),
             }
         }
+        let made = self.make_missing(call, session, &missing);
+        if made.is_err() {
+            // Some may be there. The server removes only those that had a child once.
+            for path in missing {
+                self.core.clean_up(Job::never_used(path));
+            }
+        }
+        made
+    }
+
+    fn make_missing(&self, call: &Call<'_>, session: &Arc<dyn Session>, missing: &[ServerPath]) -> Result<bool> {
         let creates = missing.iter().map(|path| (self.parent_creation(path), None)).collect();
         let mut made_last = false;
         let replies: Vec<_> = submit(session, creates).into_iter().map(|(pending, _)| call.reply(pending)).collect();

@@ -10,6 +10,40 @@ use crate::{Result, framework::HeldNode};
 /// What the holder knows is in [`Hold`], to which the guard dereferences: the [fencing token](Hold::fencing_token), up
 /// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was lost
 /// ([`state`](Hold::state), also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change)).
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use curator_locks::{HoldState, LostReason};
+/// # use curator_locks::{CuratorFramework, InterProcessMutex, RetryOneTime};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "testing")]
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # #[cfg(feature = "testing")]
+/// # let servers = server.connect_string();
+/// # #[cfg(not(feature = "testing"))]
+/// # let servers = "zk1:2181";
+/// # if cfg!(not(feature = "testing")) { return Ok(()) }
+/// # let client = CuratorFramework::builder()
+/// #     .connect_string(servers)
+/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
+/// #     .build()?;
+/// # client.start()?;
+/// # let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// let held = mutex.lock()?;
+/// let changes = held.state_changes();
+/// if held.valid_until() > Instant::now() + Duration::from_secs(1) {
+///     // time enough for a second of work
+/// }
+///
+/// client.delete().for_path(held.path())?; // what an administrator should not do
+///
+/// let change = changes.recv_timeout(Duration::from_secs(10))?;
+/// assert_eq!(change, HoldState::Lost(LostReason::NodeDeleted));
+/// assert!(held.release().is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct LockGuard<'a> {
     lock: &'a LockInternals,
@@ -34,7 +68,7 @@ impl<'a> LockGuard<'a> {
     /// if the server did not confirm: the background goes on until the znode is gone.
     pub fn release(mut self) -> Result<()> {
         self.is_open = false;
-        self.owners.release(self.lock)
+        self.owners.release(self.lock, Some(self.hold.node()))
     }
 }
 
@@ -51,7 +85,7 @@ impl Drop for LockGuard<'_> {
         if !self.is_open {
             return;
         }
-        if let Some(held) = self.owners.leave() {
+        if let Some(held) = self.owners.leave(self.hold.node()) {
             self.lock.release_in_background(&held);
         }
     }

@@ -19,12 +19,16 @@ use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
     framework::{Call, Claim, Creation, HeldNode, Job, ServerPath},
     proto::{Request, Response},
-    session::{Reply, Session, SessionError, Stop, Submission, submit_one},
+    session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
-/// all leaves nothing in doubt and the caller's own znode is gone when the call returns.
+/// all leaves nothing in doubt.
 const GRACE: Duration = Duration::from_millis(40);
+
+/// How long a contender that gives up waits until its znode is known to be gone. Longer than [`GRACE`], because a
+/// server under load may need it; beyond it the background goes on.
+const LEAVE_GRACE: Duration = Duration::from_millis(200);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]
@@ -41,9 +45,20 @@ impl<'a> Patience<'a> {
         let deadline = if self.only_try {
             Instant::now().checked_add(connection_timeout)
         } else {
-            self.stop.deadline.map(|deadline| deadline + GRACE)
+            // A deadline at the end of the clock's range is as good as one a moment later.
+            self.stop.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))
         };
         Stop { deadline, cancel: self.stop.cancel }
+    }
+
+    /// How long to wait for a connection; `None` for a mere try, which ends with its requests.
+    pub(super) fn waits_until(&self) -> Option<Stop<'a>> {
+        (!self.only_try).then_some(self.stop)
+    }
+
+    /// Whether the time to wait is up. A mere try has none: it ends with its requests.
+    pub(super) fn is_over(&self) -> bool {
+        !self.only_try && self.stop.is_over() == Some(WaitEnd::Deadline)
     }
 }
 
@@ -134,6 +149,7 @@ impl LockInternals {
     /// As every operation on a znode.
     pub fn participant_nodes(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
         let children = children_of(client, base_path)?;
+        let base_path = base_path.strip_suffix('/').unwrap_or(base_path);
         Ok(sorted_contenders(&children).into_iter().map(|name| format!("{base_path}/{name}")).collect())
     }
 
@@ -159,11 +175,15 @@ impl LockInternals {
         }
         let mut retries = 0;
         loop {
-            let call = self.client.call("acquire", &self.base_path, io);
-            let created = self.creation(data).run(&call)?;
-            let queued = Queued::new(self, &call, patience, created)?;
-            self.check_number(queued.name())?;
-            match queued.wait()? {
+            let begin = Instant::now();
+            let turn = match self.queue_and_wait(data, patience, io) {
+                Err(error) if error.is_retryable() && patience.is_over() && !self.is_silent(begin) => {
+                    log::debug!("{}: the time was up before a reply came: {error}", self.base_path);
+                    Turn::TimeIsUp
+                }
+                result => result?,
+            };
+            match turn {
                 Turn::Granted(held) => return Ok(Some(held)),
                 Turn::TimeIsUp => return Ok(None),
                 // The lock is free to be asked for again, in the session that follows.
@@ -171,10 +191,24 @@ impl LockInternals {
                 Turn::NodeGone => {
                     let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.base_path.clone());
                     let call = self.client.call("acquire", &self.base_path, io);
-                    call.allow_retry(&mut retries, Error::Server { code, operation, path })?;
+                    call.allow_again(&mut retries, Error::Server { code, operation, path })?;
                 }
             }
         }
+    }
+
+    /// Whether a request that was sent then and is unanswered means more than that the time was short: there is no
+    /// connection, or the servers are silent for longer than a prompt heartbeat takes.
+    pub(super) fn is_silent(&self, sent: Instant) -> bool {
+        !self.client.is_connected() || sent.elapsed() > self.client.session_timeout() / 6
+    }
+
+    fn queue_and_wait(&self, data: &[u8], patience: Patience<'_>, io: Stop<'_>) -> Result<Turn> {
+        let call = self.client.call("acquire", &self.base_path, io);
+        let created = self.creation(data).run(&call)?;
+        let queued = Queued::new(self, &call, patience, created)?;
+        self.check_number(queued.name())?;
+        queued.wait()
     }
 
     pub(super) fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
@@ -230,7 +264,7 @@ impl LockInternals {
 
     /// [`withdraw`](Self::withdraw) for several, back to back.
     pub(super) fn withdraw_all(&self, claims: Vec<Claim>) {
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
         let mut pending = Vec::with_capacity(claims.len());
         for claim in claims {
             // Dropping the claim hands the znode to the background.

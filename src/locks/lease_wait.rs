@@ -1,6 +1,6 @@
 //! Lease znodes that are not counted yet, from their creation to the grant or the end of the time.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -87,7 +87,7 @@ impl<'a> Place<'a> {
         held.released();
         let client = self.locks.client();
         client.core.held.remove(&held);
-        Some(Claim::node(client, held.session(), held.path().clone()))
+        Some(Claim::node(client, held.session(), held.path().clone(), true))
     }
 }
 
@@ -249,7 +249,7 @@ impl<'a> LeaseWait<'a> {
                 }
                 Ok(other) => return Err(self.call.unexpected(&other)),
                 Err(error) if error.is_no_node() => return Ok(Err(Counted::NodeGone)),
-                Err(error) => match self.call.outlast(&self.session, self.patience.stop, error)? {
+                Err(error) => match self.call.outlast(&self.session, self.patience.waits_until(), error)? {
                     Outlasted::Connected => {}
                     Outlasted::SessionEnded => return Ok(Err(Counted::SessionEnded)),
                     Outlasted::TimeIsUp => return Ok(Err(Counted::TimeIsUp)),
@@ -319,7 +319,7 @@ impl<'a> LeaseWait<'a> {
 
     /// Asks whether the own znodes exist and belong to this session.
     fn verify(&self) -> Result<Verified> {
-        let connection = self.session.connection();
+        let (asked, connection) = (Instant::now(), self.session.connection());
         let paths = self.nodes.iter().filter_map(|node| node.claim.path());
         let requests = paths.map(|path| (Request::Exists { path: path.as_str().to_owned(), watch: false }, None));
         let replies =
@@ -331,7 +331,7 @@ impl<'a> LeaseWait<'a> {
                 Ok(other) => return Err(self.call.unexpected(&other)),
                 Err(error) if error.is_no_node() => return Ok(Verified::End(Counted::NodeGone)),
                 Err(error) => {
-                    return Ok(match self.call.outlast(&self.session, self.patience.stop, error)? {
+                    return Ok(match self.call.outlast(&self.session, self.patience.waits_until(), error)? {
                         Outlasted::Connected => Verified::Unclear,
                         Outlasted::SessionEnded => Verified::End(Counted::SessionEnded),
                         Outlasted::TimeIsUp => Verified::End(Counted::TimeIsUp),
@@ -339,8 +339,10 @@ impl<'a> LeaseWait<'a> {
                 }
             }
         }
-        // Asked while there was no connection yet: over which one the answer came is unknown.
-        Ok(if connection == 0 { Verified::Unclear } else { Verified::Over(connection) })
+        // Asked while there was no connection yet: over which one the answer came is unknown. And an old answer proves
+        // nothing: the process may have been paused since.
+        let is_unclear = connection == 0 || asked.elapsed() >= self.session.timeout() / 2;
+        Ok(if is_unclear { Verified::Unclear } else { Verified::Over(connection) })
     }
 
     fn is_own(&self, node: &Created, stat: &Stat) -> bool {

@@ -25,24 +25,35 @@ use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop}
 /// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the session that
 /// follows.
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
 /// use curator_locks::{CuratorFramework, ExponentialBackoffRetry, InterProcessMutex};
 ///
-/// # fn main() -> curator_locks::Result<()> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "testing")]
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # #[cfg(feature = "testing")]
+/// # let servers = server.connect_string();
+/// # #[cfg(not(feature = "testing"))]
+/// let servers = "zk1:2181,zk2:2181,zk3:2181";
+/// # if cfg!(not(feature = "testing")) { return Ok(()) }
 /// let client = CuratorFramework::builder()
-///     .connect_string("127.0.0.1:2181")
+///     .connect_string(servers)
 ///     .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3))
 ///     .build()?;
 /// client.start()?;
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
 /// mutex.acquire()?; // as in Java
+/// mutex.acquire()?; // the same thread once more: only counts
+/// mutex.release()?;
+/// assert!(mutex.is_owned_by_current_thread());
 /// mutex.release()?;
 ///
 /// let held = mutex.lock()?; // or as a guard
 /// assert!(held.is_valid());
-/// held.release()
+/// held.release()?;
+/// # Ok(())
 /// # }
 /// ```
 pub struct InterProcessMutex {
@@ -115,7 +126,7 @@ impl InterProcessMutex {
     /// # Errors
     /// As [`InterProcessLock::release`].
     pub fn release(&self) -> Result<()> {
-        self.owners.release(&self.internals)
+        self.owners.release(&self.internals, None)
     }
 
     /// Acquires the lock, waiting as long as it takes, as a guard.

@@ -6,15 +6,11 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, select};
 use parking_lot::Mutex;
 
 use super::internals::LockInternals;
-use crate::{
-    Error, Result,
-    framework::HeldNode,
-    session::{Stop, WaitEnd},
-};
+use crate::{Error, Result, framework::HeldNode, session::Stop};
 
 /// Where one thread stands.
 #[derive(Debug)]
@@ -50,12 +46,16 @@ impl Owners {
         self.threads.lock().insert(thread::current().id(), Owner::Holds { held, count: 1 });
     }
 
-    /// Counts one hold of the calling thread less, and gives the lock back with the last.
-    pub(crate) fn release(&self, lock: &LockInternals) -> Result<()> {
+    /// Counts one hold of the calling thread less, and gives the lock back with the last. A guard names its own hold, so
+    /// that it releases no later one.
+    pub(crate) fn release(&self, lock: &LockInternals, of_guard: Option<&Arc<HeldNode>>) -> Result<()> {
         let me = thread::current().id();
         let held = {
             let mut threads = self.threads.lock();
             match threads.get_mut(&me) {
+                Some(Owner::Holds { held, .. }) if of_guard.is_some_and(|own| !Arc::ptr_eq(own, held)) => {
+                    return Err(self.not_owner(lock, &threads));
+                }
                 Some(Owner::Holds { count, .. }) if *count > 1 => {
                     *count -= 1;
                     return Ok(());
@@ -86,23 +86,25 @@ impl Owners {
 
     /// The background has yet to hear that the znode is gone.
     fn await_release(&self, lock: &LockInternals, done: &Receiver<()>) -> Result<()> {
-        let deadline = std::time::Instant::now() + lock.client().session_timeout();
-        let end = match done.recv_deadline(deadline) {
-            Err(crossbeam_channel::RecvTimeoutError::Timeout) => Some(WaitEnd::Deadline),
-            _ => None,
+        let client = lock.client();
+        let result = select! {
+            recv(done) -> _ => client.core.check_open(),
+            recv(client.core.closed.signal()) -> _ => Err(Error::ClientClosed),
+            recv(crossbeam_channel::after(client.session_timeout())) -> _ => {
+                return Err(client.call("release", lock.base_path(), Stop::default()).connection_loss());
+            }
         };
-        if end.is_some() {
-            return Err(lock.client().call("release", lock.base_path(), Stop::default()).connection_loss());
-        }
         self.threads.lock().remove(&thread::current().id());
-        Ok(())
+        result
     }
 
-    /// Forgets one hold of the calling thread; the last one is handed out, to be given back without waiting.
-    pub(crate) fn leave(&self) -> Option<Arc<HeldNode>> {
+    /// Forgets one hold of the calling thread; the last one is handed out, to be given back without waiting. Does
+    /// nothing if that hold was released before.
+    pub(crate) fn leave(&self, own: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
         let me = thread::current().id();
         let mut threads = self.threads.lock();
         match threads.get_mut(&me)? {
+            Owner::Holds { held, .. } if !Arc::ptr_eq(own, held) => None,
             Owner::Holds { count, .. } if *count > 1 => {
                 *count -= 1;
                 None
@@ -120,6 +122,7 @@ impl Owners {
         let others = threads.values().filter(|owner| matches!(owner, Owner::Holds { .. })).count();
         let detail = match others {
             0 => "no thread holds it through this object".to_owned(),
+            _ if threads.contains_key(&thread::current().id()) => "the guard's hold was released before".to_owned(),
             _ => "another thread of this process holds it; the thread that acquires has to release".to_owned(),
         };
         Error::NotOwner { path: lock.base_path().to_owned(), detail }

@@ -168,7 +168,14 @@ impl InterProcessSemaphoreV2 {
         let io = patience.io(self.client().core.config.connection_timeout);
         // A statement of its own: the lock must not be held any longer.
         let data = self.data.lock().clone();
-        let held = self.enter(&Request { count, patience, io, data })?;
+        let begin = Instant::now();
+        let held = match self.enter(&Request { count, patience, io, data }) {
+            Err(error) if error.is_retryable() && patience.is_over() && !self.locks.is_silent(begin) => {
+                log::debug!("{}: the time was up before a reply came: {error}", self.path());
+                None
+            }
+            result => result?,
+        };
         Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
     }
 
@@ -314,11 +321,11 @@ impl InterProcessSemaphoreV2 {
                 Ok(Counted::SessionEnded) => self.client().core.check_open()?,
                 Ok(Counted::PlaceLost) => {
                     wait.withdraw();
-                    self.allow_retry(&call, &mut retries)?;
+                    self.allow_again(&call, &mut retries)?;
                 }
                 Ok(Counted::NodeGone) => {
                     wait.withdraw();
-                    self.allow_retry(&call, &mut retries)?;
+                    self.allow_again(&call, &mut retries)?;
                     place = Some(standing);
                 }
                 Err(error) => {
@@ -329,9 +336,9 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    fn allow_retry(&self, call: &Call<'_>, retries: &mut u32) -> Result<()> {
+    fn allow_again(&self, call: &Call<'_>, retries: &mut u32) -> Result<()> {
         let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.path().to_owned());
-        call.allow_retry(retries, Error::Server { code, operation, path })
+        call.allow_again(retries, Error::Server { code, operation, path })
     }
 
     fn call<'a>(&'a self, io: Stop<'a>) -> Call<'a> {

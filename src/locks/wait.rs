@@ -33,13 +33,17 @@ pub(crate) enum Turn {
 
 /// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
 enum Wake {
-    Predecessor(WatchEvent),
+    /// With the number of the watch: an event of an earlier predecessor may still be in the channel when the next one
+    /// is watched, and says nothing about that one.
+    Predecessor(u64, WatchEvent),
     Own(WatchEvent),
 }
 
 /// A watched predecessor.
 struct Predecessor {
     name: String,
+    /// The number of its watch.
+    number: u64,
     /// It was the first of the queue when it was found, so it held the lock.
     held_the_lock: bool,
     /// The connection of the listing in which it was found.
@@ -91,6 +95,8 @@ pub(crate) struct Queued<'a> {
     listing: Option<Listing>,
     wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
     predecessor: Option<Predecessor>,
+    /// How many predecessors were watched so far.
+    watches: u64,
     own: Option<OwnWatch>,
 }
 
@@ -115,6 +121,7 @@ impl<'a> Queued<'a> {
             listing,
             wakes: None,
             predecessor: None,
+            watches: 0,
             own: None,
         })
     }
@@ -200,7 +207,7 @@ impl<'a> Queued<'a> {
 
     /// A request failed: `None` when there is a connection again.
     fn outlast(&self, error: Error) -> Result<Option<Turn>> {
-        Ok(match self.call.outlast(&self.session, self.patience.stop, error)? {
+        Ok(match self.call.outlast(&self.session, self.patience.waits_until(), error)? {
             Outlasted::Connected => None,
             Outlasted::SessionEnded => Some(Turn::SessionEnded),
             Outlasted::TimeIsUp => Some(Turn::TimeIsUp),
@@ -220,8 +227,10 @@ impl<'a> Queued<'a> {
             return Ok(None);
         }
         self.predecessor = None;
+        self.watches += 1;
+        let number = self.watches;
         let (sender, _) = self.wakes.get_or_insert_with(unbounded);
-        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(sender.clone()))];
+        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(number, sender.clone()))];
         let target = Arc::new(Mutex::new(Target::Waiter(sender.clone())));
         if self.own.is_none() {
             requests.push((self.lock.child(&self.name).into_string(), own_watcher(target.clone())));
@@ -240,7 +249,7 @@ impl<'a> Queued<'a> {
         }
         match predecessor {
             Some((Ok(_), Some(watch))) => {
-                self.predecessor = Some(Predecessor { name, held_the_lock: first, connection, watch });
+                self.predecessor = Some(Predecessor { name, number, held_the_lock: first, connection, watch });
                 Ok(None)
             }
             Some((Err(error), _)) if error.is_no_node() => Ok(Some(Next::Look)),
@@ -282,7 +291,9 @@ impl<'a> Queued<'a> {
     /// What an event calls for; `None`: sleep on.
     fn woken(&mut self, wake: &Wake) -> Option<Next> {
         match wake {
-            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
+            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(_, WatchEvent::Ended) => {
+                Some(Next::End(Turn::SessionEnded))
+            }
             Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. }) => Some(Next::End(Turn::NodeGone)),
             Wake::Own(WatchEvent::Node { .. }) => {
                 // Its data changed, which uses the watch up: set both again.
@@ -290,7 +301,9 @@ impl<'a> Queued<'a> {
                 self.predecessor = None;
                 Some(Next::Look)
             }
-            Wake::Predecessor(WatchEvent::Node { event, connection }) => {
+            // Its watch was given up for that of the present one, which will report for itself.
+            Wake::Predecessor(number, _) if self.predecessor.as_ref().is_none_or(|now| now.number != *number) => None,
+            Wake::Predecessor(_, WatchEvent::Node { event, connection }) => {
                 let predecessor = self.predecessor.take()?;
                 let grants = *event == EventType::NodeDeleted
                     && self.lock.driver().successor_follows_holder()
@@ -302,10 +315,10 @@ impl<'a> Queued<'a> {
                 Some(if grants { Next::Grant } else { Next::Look })
             }
             // The znode keeps its place while the session may live.
-            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(WatchEvent::Disconnected) => None,
+            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(_, WatchEvent::Disconnected) => None,
             // Events after a reconnect come in the order of paths, not of time: read again.
             Wake::Own(WatchEvent::Reconnected { .. }) => None,
-            Wake::Predecessor(WatchEvent::Reconnected { .. }) => Some(Next::Look),
+            Wake::Predecessor(_, WatchEvent::Reconnected { .. }) => Some(Next::Look),
         }
     }
 
@@ -333,7 +346,8 @@ impl<'a> Queued<'a> {
         let held = core.held.add(path, self.session.clone(), self.stat.czxid, seen_over, watch);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
-            if matches!(before, Target::Deleted) || self.was_deleted() {
+            // From here on events go to the holder. Those from before are in the channel.
+            if matches!(before, Target::Deleted) || self.was_deleted(&held) {
                 core.held.remove(&held);
                 return Ok(Some(Turn::NodeGone));
             }
@@ -347,17 +361,23 @@ impl<'a> Queued<'a> {
         self.lock.client().core.grants.contains(&self.lock.child(name))
     }
 
-    /// Whether an event of the own znode's end waits in the channel.
-    fn was_deleted(&self) -> bool {
+    /// Whether an event of the own znode's end waits in the channel. What else happened to it is for the holder to
+    /// know: a change of the data has used the watch up.
+    fn was_deleted(&self, held: &HeldNode) -> bool {
         let Some((_, wakes)) = &self.wakes else { return false };
-        wakes.try_iter().any(|wake| {
-            matches!(wake, Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended))
+        wakes.try_iter().any(|wake| match wake {
+            Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended) => true,
+            Wake::Own(event) => {
+                held.watched(&event);
+                false
+            }
+            Wake::Predecessor(..) => false,
         })
     }
 
     /// Asks whether the own znode exists and belongs to this session.
     fn verify(&self) -> Result<Verified> {
-        let connection = self.session.connection();
+        let (asked, connection) = (Instant::now(), self.session.connection());
         let path = self.lock.child(&self.name).into_string();
         match self.call.ask(&self.session, Request::Exists { path, watch: false }) {
             Ok(Response::Stat(stat)) if stat.czxid != self.stat.czxid || !self.is_owner(&stat) => {
@@ -365,6 +385,8 @@ impl<'a> Queued<'a> {
             }
             // Asked while there was no connection yet: over which one the answer came is unknown.
             Ok(Response::Stat(_)) if connection == 0 => Ok(Verified::Unclear),
+            // An old answer proves nothing: the process may have been paused since.
+            Ok(Response::Stat(_)) if asked.elapsed() >= self.session.timeout() / 2 => Ok(Verified::Unclear),
             Ok(Response::Stat(_)) => Ok(Verified::Over(connection)),
             Ok(other) => Err(self.call.unexpected(&other)),
             Err(error) if error.is_no_node() => Ok(Verified::End(Turn::NodeGone)),
@@ -383,10 +405,10 @@ pub(super) fn is_certain(session: &Arc<dyn Session>, connection: u64) -> bool {
     connection != 0 && session.connection() == connection && session.valid_until().is_some_and(|at| Instant::now() < at)
 }
 
-fn predecessor_watcher(wakes: Sender<Wake>) -> Watcher {
+fn predecessor_watcher(number: u64, wakes: Sender<Wake>) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         // The waiter may have gone.
-        let _ = wakes.send(Wake::Predecessor(event.clone()));
+        let _ = wakes.send(Wake::Predecessor(number, event.clone()));
     })
 }
 
@@ -415,6 +437,7 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 
 /// When a waiter looks again although nothing has happened; a quarter more or less, so that not all look at once.
 pub(super) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
-    let interval = client.core.config.recheck_interval?;
-    Instant::now().checked_add(interval.mul_f64(0.75 + fastrand::f64() / 2.0))
+    let quarter = client.core.config.recheck_interval? / 4;
+    let interval = quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()));
+    Instant::now().checked_add(interval)
 }

@@ -18,11 +18,13 @@ pub(crate) struct Liveness {
     prompt: Vec<Instant>,
     /// A moment at or after which the leader knew the session to live.
     touched: Option<Instant>,
+    /// The session timeout that the leader goes by; a read-only server may have agreed to another.
+    lease: Duration,
 }
 
 impl Liveness {
     pub(crate) fn new(timeout: Duration, now: Instant) -> Self {
-        Liveness { timeout, last_received: now, next_heartbeat: now, prompt: Vec::new(), touched: None }
+        Liveness { timeout, last_received: now, next_heartbeat: now, prompt: Vec::new(), touched: None, lease: timeout }
     }
 
     /// A server took the session up, for which the leader itself touches it. `handshake_sent` is `None` for a read-only
@@ -32,7 +34,10 @@ impl Liveness {
         self.last_received = now;
         self.next_heartbeat = now + timeout / 3;
         self.prompt.clear();
-        self.touched = self.touched.max(handshake_sent);
+        if handshake_sent.is_some() {
+            self.touched = self.touched.max(handshake_sent);
+            self.lease = timeout;
+        }
     }
 
     pub(crate) fn disconnected(&mut self) {
@@ -82,7 +87,7 @@ impl Liveness {
 
     /// Up to here the servers cannot have expired the session. The margin covers clocks that run at different rates.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
-        self.touched.map(|touched| touched + self.timeout - self.timeout / 20)
+        self.touched.map(|touched| touched + self.lease - self.lease / 20)
     }
 }
 
@@ -113,11 +118,20 @@ mod tests {
     fn a_read_only_server_proves_nothing() {
         let (mut liveness, start) = connected();
         liveness.disconnected();
-        liveness.connected(T, None, start + T / 2);
+        liveness.connected(2 * T, None, start + T / 2);
         assert_eq!(liveness.valid_until(), after_margin(start));
         let mut never_seen_by_a_leader = Liveness::new(T, start);
         never_seen_by_a_leader.connected(T, None, start);
         assert_eq!(never_seen_by_a_leader.valid_until(), None);
+    }
+
+    #[test]
+    fn the_timeout_of_the_last_handshake_counts_even_if_it_is_shorter() {
+        let (mut liveness, start) = connected();
+        let again = start + Duration::from_secs(1);
+        liveness.disconnected();
+        liveness.connected(T / 4, Some(again), again);
+        assert_eq!(liveness.valid_until(), Some(again + T / 4 - T / 80));
     }
 
     #[test]

@@ -17,8 +17,19 @@ use crate::proto::{
     XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, decode_header, set_xid,
 };
 
-/// A `setWatches` frame carries at most this many bytes of paths, well below the server's own frame limit of 1 MiB.
+/// The largest `setWatches` frame, well below the server's own frame limit of 1 MiB. Only a single path that is longer
+/// makes it larger.
 const SET_WATCHES_CHUNK: usize = 128 * 1024;
+
+/// What a `setWatches` frame takes besides its paths: length, header, zxid, three counts.
+const SET_WATCHES_FRAME: usize = 4 + 8 + 8 + 3 * 4;
+
+/// Callers' requests are taken for writing in pieces of about this size. If the connection breaks meanwhile, what is
+/// behind them was never written, and waits for the next one.
+const OUTPUT_CHUNK: usize = 64 * 1024;
+
+/// The length in front of a frame, which no frame limit counts.
+const PREFIX: usize = 4;
 
 /// The handshake has 31 bits for the session timeout, in milliseconds.
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
@@ -44,7 +55,11 @@ pub(crate) type Actions<C, W> = Vec<Action<C, W>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     Down,
-    Up { read_only: bool },
+    Up {
+        read_only: bool,
+    },
+    /// There is one, but it takes nothing any more, and its end is about to be noticed.
+    Failing,
 }
 
 /// Whether the session goes on.
@@ -107,7 +122,9 @@ pub(crate) struct Machine<C, W> {
 }
 
 impl<C, W: Clone> Machine<C, W> {
-    pub(crate) fn new(config: SessionConfig, now: Instant) -> Self {
+    pub(crate) fn new(mut config: SessionConfig, now: Instant) -> Self {
+        // A frame's length has 31 bits.
+        config.max_frame_size = config.max_frame_size.min(i32::MAX as usize);
         let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
         Machine {
             config,
@@ -145,7 +162,7 @@ impl<C, W: Clone> Machine<C, W> {
     /// The number of the live connection, 0 while there is none.
     pub(crate) fn connection(&self) -> u64 {
         match self.link {
-            Link::Up { .. } => self.connections,
+            Link::Up { .. } | Link::Failing => self.connections,
             Link::Down => 0,
         }
     }
@@ -184,23 +201,34 @@ impl<C, W: Clone> Machine<C, W> {
         let ticket = self.take_ticket();
         if !self.is_alive() {
             actions.push(Action::Complete(completion, Err(self.end.clone())));
+            actions.extend(watcher.map(Action::DropWatcher));
             return ticket;
         }
-        if frame.len() > self.config.max_frame_size {
-            let error = SessionError::FrameTooLarge { size: frame.len(), limit: self.config.max_frame_size };
+        if let Err(error) = self.check(request, frame.len(), watcher.is_some()) {
             actions.push(Action::Complete(completion, Err(error)));
+            actions.extend(watcher.map(Action::DropWatcher));
             return ticket;
         }
-        let watch = match (watched_table(request), watcher) {
-            (Some(table), Some(watcher)) => {
-                self.watches.request(ticket, table, request.path(), watcher);
-                Some(ticket)
-            }
-            _ => None,
-        };
+        let watch = watched_table(request).zip(watcher).map(|(table, watcher)| {
+            self.watches.request(ticket, table, request.path(), watcher);
+            ticket
+        });
         let purpose = Purpose::Caller { completion, watch };
         self.unsent.push_back(Unsent { ticket, frame, kind: request.reply_kind(), purpose });
         ticket
+    }
+
+    /// Whether the request may go out.
+    fn check(&self, request: &Request, frame: usize, has_watcher: bool) -> Result<(), SessionError> {
+        let (size, limit) = (frame.saturating_sub(PREFIX), self.config.max_frame_size);
+        if size > limit {
+            return Err(SessionError::FrameTooLarge { size, limit });
+        }
+        // A watch that nobody is told about would stay at the server for ever.
+        if is_own(request) || request.leaves_watch() != has_watcher {
+            return Err(SessionError::Server(ErrorCode::BadArguments));
+        }
+        Ok(())
     }
 
     /// Takes a request back that was not written yet.
@@ -245,13 +273,16 @@ impl<C, W: Clone> Machine<C, W> {
         matches!(self.link, Link::Up { .. }) && !(self.unsent.is_empty() && self.preamble.is_empty())
     }
 
-    /// Moves everything unsent into `out`, in order. From here on it counts as on the wire.
+    /// Moves what comes next into `out`, in order: the preamble, then requests up to a limit. From here on they count
+    /// as on the wire.
     pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.preamble);
-        while let Some(Unsent { mut frame, kind, purpose, .. }) = self.unsent.pop_front() {
+        let mut taken = 0;
+        while let Some(Unsent { mut frame, kind, purpose, .. }) = self.next_unsent(taken) {
             let xid = self.next_xid;
             self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
             set_xid(&mut frame, xid);
+            taken += frame.len();
             if out.is_empty() {
                 *out = frame;
             } else {
@@ -259,6 +290,22 @@ impl<C, W: Clone> Machine<C, W> {
             }
             self.in_flight.push_back(InFlight { xid, kind, purpose });
         }
+    }
+
+    /// The next request to write, if it belongs to the same piece as the `taken` bytes before it.
+    fn next_unsent(&mut self, taken: usize) -> Option<Unsent<C>> {
+        let next = self.unsent.front()?;
+        if taken > 0 && taken + next.frame.len() > OUTPUT_CHUNK { None } else { self.unsent.pop_front() }
+    }
+
+    /// Writing to this connection failed. `true`: it is the live one, and has to be closed. What was not taken for
+    /// writing yet waits for the next one.
+    pub(crate) fn write_failed(&mut self, connection: u64) -> bool {
+        let is_live = self.connection() == connection && connection != 0;
+        if is_live {
+            self.link = Link::Failing;
+        }
+        is_live
     }
 
     /// The first thing to say on a new connection.
@@ -328,14 +375,15 @@ impl<C, W: Clone> Machine<C, W> {
         let mut size = 0;
         loop {
             let next = paths.next();
-            if size > 0 && (next.is_none() || size >= SET_WATCHES_CHUNK) {
+            let added = next.as_ref().map_or(SET_WATCHES_CHUNK, |(path, _)| PREFIX + path.len());
+            if size > 0 && SET_WATCHES_FRAME + size + added > SET_WATCHES_CHUNK {
                 let [data, exist, child] = std::mem::take(&mut chunk);
                 let request = Request::SetWatches { relative_zxid: self.last_zxid, data, exist, child };
                 self.preamble.extend(request.encode(XID_SET_WATCHES));
                 size = 0;
             }
             let Some((path, list)) = next else { return };
-            size += path.len() + 4;
+            size += added;
             if let Some(list) = chunk.get_mut(list) {
                 list.push(path);
             }
@@ -344,7 +392,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// The connection is gone, or an attempt to take the session up came to nothing.
     pub(crate) fn disconnected(&mut self, cause: Option<&Arc<io::Error>>, actions: &mut Actions<C, W>) {
-        let was_up = matches!(self.link, Link::Up { .. });
+        let was_up = self.link != Link::Down;
         self.link = Link::Down;
         self.preamble.clear();
         self.liveness.disconnected();
@@ -388,12 +436,11 @@ impl<C, W: Clone> Machine<C, W> {
                 actions.extend(fired.into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
                 Ok(())
             }
-            XID_PING => Ok(()),
             // Watches that are not set again would never fire: better another connection.
             XID_SET_WATCHES if header.err != 0 => {
                 Err(ProtoError::Unexpected { what: "error in the reply to setWatches", value: header.err })
             }
-            XID_SET_WATCHES => Ok(()),
+            XID_PING | XID_SET_WATCHES => Ok(()),
             XID_AUTH => self.auth_answered(header.err, now, actions),
             xid => {
                 self.reply(xid, header.err, body, now, actions)?;
@@ -508,8 +555,8 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// A frame above the limit is on its way; `xid` is what its header says. The connection ends after this.
-    pub(crate) fn frame_too_large(&mut self, xid: Option<i32>, size: usize, limit: usize, actions: &mut Actions<C, W>) {
-        if self.in_flight.front().is_none_or(|request| Some(request.xid) != xid) {
+    pub(crate) fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize, actions: &mut Actions<C, W>) {
+        if self.in_flight.front().is_none_or(|request| request.xid != xid) {
             return;
         }
         if let Some(request) = self.in_flight.pop_front() {
@@ -519,19 +566,28 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Time has passed. `false`: the connection is dead.
     pub(crate) fn timer(&mut self, now: Instant) -> bool {
-        let Link::Up { read_only } = self.link else { return true };
+        if self.link == Link::Down {
+            return true;
+        }
         if self.liveness.is_dead(now) {
+            self.link = Link::Failing;
             return false;
         }
         if self.is_alive() && self.liveness.take_heartbeat(now) {
-            if read_only {
-                // Only a quorum can sync.
-                self.preamble.extend(Request::Ping.encode(XID_PING));
-            } else {
-                self.queue_own(&Request::Sync { path: "/".into() }, Purpose::Heartbeat(now));
-            }
+            self.queue_heartbeat(now);
         }
         true
+    }
+
+    fn queue_heartbeat(&mut self, now: Instant) {
+        match self.link {
+            Link::Up { read_only: false } => {
+                self.queue_own(&Request::Sync { path: "/".into() }, Purpose::Heartbeat(now));
+            }
+            // Only a quorum can sync.
+            Link::Up { read_only: true } => self.preamble.extend(Request::Ping.encode(XID_PING)),
+            Link::Failing | Link::Down => {}
+        }
     }
 
     /// When `timer` has something to do next.
@@ -552,7 +608,8 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn expired(&mut self, actions: &mut Actions<C, W>) {
+    /// The session is over, and nothing is left to do for it.
+    pub(crate) fn expired(&mut self, actions: &mut Actions<C, W>) {
         if self.is_alive() {
             self.end(SessionError::Expired, actions);
             actions.push(Action::Raise(SessionEvent::Expired));
@@ -616,9 +673,17 @@ fn watched_table(request: &Request) -> Option<WatchTable> {
     }
 }
 
+/// What only the session itself sends: the server answers these under numbers of their own, or they end the session.
+fn is_own(request: &Request) -> bool {
+    matches!(request, Request::Ping | Request::Auth { .. } | Request::SetWatches { .. } | Request::CloseSession)
+}
+
 fn earlier_of(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, other) => one.or(other),
     }
 }
+
+#[cfg(test)]
+mod tests;

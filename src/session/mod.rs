@@ -9,6 +9,8 @@ mod machine;
 pub mod native;
 mod pending;
 mod rotation;
+#[cfg(test)]
+mod server_side;
 mod transport;
 mod watches;
 
@@ -26,13 +28,15 @@ pub(crate) use pending::{Answer, Pending, Stop, WaitEnd, Watch, submit, submit_o
 /// The answer to one request.
 pub type Reply = Result<Response, SessionError>;
 
-/// Receives the answer to one request; runs on the session's reader thread and must not block.
+/// Receives the answer to one request; must not block. Runs on the session's reader thread, or on the thread that
+/// submits the request (before it has the ticket), abandons or closes the session.
 pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
-/// Receives what happens to one watch; runs on the session's reader thread and must not block.
+/// Receives what happens to one watch; must not block. Runs on the session's reader thread, or on the thread that
+/// abandons or closes the session.
 pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 
-/// Receives what happens to the session, in order; runs on the session's threads and must not block.
+/// Receives what happens to the session, in order; runs on the session's reader thread and must not block.
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
 /// Why a request has no reply.
@@ -156,12 +160,12 @@ pub trait Session: Send + Sync + 'static {
     fn is_finished(&self) -> bool;
 
     /// Declares the session lost: requests end with [`SessionError::Expired`], watches with [`WatchEvent::Ended`], and
-    /// no event follows. In the background the session is taken up once more, only to close it, so that its znodes go
-    /// at once.
+    /// no event follows except one that is under way. In the background the session is taken up once more, only to
+    /// close it, so that its znodes go at once.
     fn abandon(&self);
 
     /// Closes the session and waits for the server's confirmation, at most until `deadline`. Requests end with
-    /// [`SessionError::Closed`], watches with [`WatchEvent::Ended`], and no event follows.
+    /// [`SessionError::Closed`], watches with [`WatchEvent::Ended`], and no event follows except one that is under way.
     fn close(&self, deadline: Instant);
 }
 

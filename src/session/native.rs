@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use parking_lot::Mutex;
 
 use super::{
@@ -24,6 +24,21 @@ use crate::{
     framework::ConnectString,
     proto::{ConnectResponse, FrameBuffer, ProtoError},
 };
+
+/// How long a thread that submits, or the reader thread, writes at most: its own requests and those of others. What then
+/// is left, because the peer is slow to take it or because more keeps coming, a thread of its own writes.
+const WRITE_PATIENCE: Duration = Duration::from_millis(20);
+
+/// No read lasts longer: nothing wakes a thread that reads from a peer that says nothing, and a session that leaves may
+/// have no time left.
+const READ_PATIENCE: Duration = Duration::from_secs(1);
+
+/// An abandoned session is taken up again within so many session timeouts, or not at all. By then either the servers
+/// have expired it, or all of them are down, and will expire it one session timeout after they are back.
+const LEAVE_WITHIN: u32 = 10;
+
+/// How long the thread of a session that nobody waits for goes on, to close it at the server.
+const LEAVE_TIME: Duration = Duration::from_secs(1);
 
 /// Opens sessions of this crate's own making.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,8 +54,8 @@ impl SessionFactory for NativeSessionFactory {
 /// One session and the thread that reads for it.
 ///
 /// Two locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
-/// kernel; the reader thread takes it only to hand over a new connection, after it has shut the old one down, so a
-/// write that was stuck there has failed by then.
+/// kernel; the reader thread takes it to hand over a new connection, after it has shut the old one down, so a write that
+/// was stuck there has failed by then; and to write, for moments, what follows from what it read.
 ///
 /// Observer and watchers are called without a lock, in the order of the actions of one input. Session events come from
 /// the reader thread alone, so they are raised in the order in which they happened.
@@ -93,8 +108,8 @@ impl NativeSession {
         let now = Instant::now();
         let (wake, pauses) = bounded(1);
         let (alive, done) = bounded(0);
-        let timeout_ms = u64::try_from(config.session_timeout.as_millis()).unwrap_or(u64::MAX);
         let machine = Machine::new(config.clone(), now);
+        let timeout_ms = millis(machine.timeout());
         let shared = Arc::new(Shared {
             config,
             transport,
@@ -125,7 +140,7 @@ impl Drop for NativeSession {
         // Nobody can use the session any more: the thread closes it if a server is at hand. One that was abandoned is
         // on its way already, and takes the time that needs.
         if !self.is_ended() {
-            self.shared.leave(SessionError::Closed, Some(Instant::now() + Duration::from_secs(1)));
+            self.shared.leave(SessionError::Closed, Some(Instant::now() + LEAVE_TIME));
         }
     }
 }
@@ -160,7 +175,8 @@ impl Session for NativeSession {
     }
 
     fn password(&self) -> Vec<u8> {
-        self.shared.state.lock().machine.password().to_vec()
+        let state = self.shared.state.lock();
+        if state.machine.session_id() == 0 { Vec::new() } else { state.machine.password().to_vec() }
     }
 
     fn timeout(&self) -> Duration {
@@ -193,19 +209,38 @@ impl Session for NativeSession {
     }
 
     fn abandon(&self) {
-        self.shared.leave(SessionError::Expired, None);
+        let until = Instant::now() + self.timeout() * LEAVE_WITHIN;
+        self.shared.leave(SessionError::Expired, Some(until));
     }
 
     fn close(&self, deadline: Instant) {
-        self.shared.leave(SessionError::Closed, Some(deadline));
+        // Who does not wait wants the session closed all the same, and not to expire with its znodes in the way of others.
+        let until = deadline.max(Instant::now() + LEAVE_TIME);
+        self.shared.leave(SessionError::Closed, Some(until));
         // Nothing is ever sent on it: the channel ends when the reader thread does.
-        let _ = self.shared.done.recv_deadline(deadline);
+        let timed_out = self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
+        if timed_out && Instant::now() >= until {
+            // The reader thread finds that there is no time left.
+            self.shared.state.lock().hang_up();
+        }
+    }
+}
+
+impl State {
+    /// Ends the connection. The reader thread sees the end of the stream and does the rest.
+    fn hang_up(&self) {
+        if let Some(closer) = &self.closer {
+            closer.close();
+        }
     }
 }
 
 impl Shared {
     /// Runs one input through the machine, carries out what follows from it, and writes what there is to write.
-    fn input<T>(&self, input: impl FnOnce(&mut Machine<OnReply, Watcher>, &mut Actions<OnReply, Watcher>) -> T) -> T {
+    fn input<T>(
+        self: &Arc<Self>,
+        input: impl FnOnce(&mut Machine<OnReply, Watcher>, &mut Actions<OnReply, Watcher>) -> T,
+    ) -> T {
         let mut actions = Vec::new();
         let mut state = self.state.lock();
         let result = input(&mut state.machine, &mut actions);
@@ -226,7 +261,7 @@ impl Shared {
         });
         self.id.store(machine.session_id(), Ordering::Release);
         self.connection.store(if machine.is_alive() { machine.connection() } else { 0 }, Ordering::Release);
-        self.timeout_ms.store(u64::try_from(machine.timeout().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+        self.timeout_ms.store(millis(machine.timeout()), Ordering::Release);
         self.valid_until.store(valid_until, Ordering::Release);
         self.ended.store(!machine.is_alive(), Ordering::Release);
     }
@@ -243,35 +278,64 @@ impl Shared {
         }
     }
 
-    /// Writes until there is nothing more to write. The caller has set `writing`.
-    fn write(&self, mut output: Output) {
+    /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.
+    fn write(self: &Arc<Self>, output: Output) {
+        let until = output.taken + WRITE_PATIENCE;
+        let Some(rest) = self.write_until(output, Some(until)) else { return };
+        let (shared, connection) = (self.clone(), rest.connection);
+        let spawned = std::thread::Builder::new().name("zk-session-writer".into()).spawn(move || {
+            shared.write_until(rest, None);
+        });
+        if let Err(error) = spawned {
+            let mut state = self.state.lock();
+            state.writing = false;
+            self.write_failed(&mut state, connection, &error);
+        }
+    }
+
+    /// Writes until there is nothing more to write, or until then: gives what is left, and `writing` stays set.
+    fn write_until(&self, mut output: Output, until: Option<Instant>) -> Option<Output> {
         loop {
-            let written = {
-                let mut writer = self.writer.lock();
-                let is_current = output.connection == writer.connection;
-                match &mut writer.half {
-                    Some(half) if is_current => half.write_all(&output.bytes, output.deadline),
-                    // That connection is gone, and what was to be written to it has been answered.
-                    _ => Ok(()),
-                }
-            };
+            let written = self.write_once(&mut output, until);
+            if let Ok(false) = written {
+                return Some(output);
+            }
             let mut state = self.state.lock();
             state.writing = false;
             if let Err(error) = written {
-                log::debug!("writing failed: {error}");
-                if let (Some(closer), true) = (&state.closer, state.machine.connection() == output.connection) {
-                    // The reader thread sees the end of the stream and does the rest.
-                    closer.close();
-                }
+                self.write_failed(&mut state, output.connection, &error);
             }
-            match take_output(&mut state) {
-                Some(more) => output = more,
-                None => return,
+            output = take_output(&mut state)?;
+            if until.is_some_and(|until| output.taken >= until) {
+                return Some(output);
             }
         }
     }
 
-    fn leave(&self, error: SessionError, until: Option<Instant>) {
+    /// `true`: all of it is written.
+    fn write_once(&self, output: &mut Output, until: Option<Instant>) -> io::Result<bool> {
+        let mut writer = self.writer.lock();
+        let is_current = output.connection == writer.connection;
+        let Some(half) = writer.half.as_mut().filter(|_| is_current) else {
+            // That connection is gone, and what was to be written to it has been answered.
+            return Ok(true);
+        };
+        let rest = output.bytes.get(output.written..).unwrap_or_default();
+        output.written += half.write(rest, until.map_or(output.deadline, |until| until.min(output.deadline)))?;
+        if output.written >= output.bytes.len() {
+            return Ok(true);
+        }
+        if until.is_some_and(|until| until < output.deadline) { Ok(false) } else { Err(does_not_take()) }
+    }
+
+    fn write_failed(&self, state: &mut State, connection: u64, error: &io::Error) {
+        log::debug!("writing failed: {error}");
+        if state.machine.write_failed(connection) {
+            state.hang_up();
+        }
+    }
+
+    fn leave(self: &Arc<Self>, error: SessionError, until: Option<Instant>) {
         self.input(|machine, actions| machine.leave(error, until, actions));
         // A full channel means that a wake-up is on its way already.
         let _ = self.wake.try_send(());
@@ -280,9 +344,11 @@ impl Shared {
 
 struct Output {
     bytes: Vec<u8>,
+    /// How many of them are written.
+    written: usize,
     connection: u64,
-    /// A peer that does not take what is sent to it for a third of the session timeout is dead. A session that leaves
-    /// waits no longer than it has time.
+    taken: Instant,
+    /// A peer that does not take what is sent to it for a third of the session timeout is dead.
     deadline: Instant,
 }
 
@@ -293,9 +359,17 @@ fn take_output(state: &mut State) -> Option<Output> {
     let mut bytes = Vec::new();
     state.machine.take_output(&mut bytes);
     state.writing = true;
-    let limit = Instant::now() + state.machine.timeout() / 3;
-    let deadline = state.machine.leaves_at().map_or(limit, |at| limit.min(at));
-    Some(Output { bytes, connection: state.machine.connection(), deadline })
+    let taken = Instant::now();
+    let deadline = taken + state.machine.timeout() / 3;
+    Some(Output { bytes, written: 0, connection: state.machine.connection(), taken, deadline })
+}
+
+fn does_not_take() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the peer does not take what is sent to it")
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The thread that connects, reads, and keeps the timers.
@@ -307,7 +381,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn run(self) {
+    fn run(&self) {
         let config = &self.shared.config;
         let mut rotation = Rotation::new(config.hosts.hosts(), config.connection_timeout, config.session_timeout);
         while !self.is_over() {
@@ -329,7 +403,6 @@ impl Reader {
                 },
             }
         }
-        self.shared.input(|machine, actions| machine.leave(SessionError::Closed, Some(Instant::now()), actions));
     }
 
     fn is_over(&self) -> bool {
@@ -352,13 +425,19 @@ impl Reader {
     ) -> io::Result<(Connection, FrameBuffer)> {
         let deadline = Instant::now() + limit;
         let mut connection = self.shared.transport.connect(host, address, limit)?;
+        let sent = Instant::now();
         let request = {
             let mut state = self.shared.state.lock();
+            if state.machine.is_over(sent) {
+                // A handshake would make a session that nobody closes.
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             state.closer = Some(connection.closer.clone());
-            state.machine.connect_request()
+            state.machine.connect_request().encode()
         };
-        let sent = Instant::now();
-        connection.writer.write_all(&request.encode(), deadline)?;
+        if connection.writer.write(&request, deadline)? < request.len() {
+            return Err(does_not_take());
+        }
         let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
         let response = self.handshake_reply(&mut *connection.reader, &mut buffer, deadline)?;
         log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
@@ -436,7 +515,8 @@ impl Reader {
                 "nothing received for two thirds of the session timeout",
             ));
         }
-        match reader.read(buffer.space(), next_timer.saturating_duration_since(now))? {
+        let patience = next_timer.saturating_duration_since(now).min(READ_PATIENCE);
+        match reader.read(buffer.space(), patience)? {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(count) => {
                 buffer.filled(count);
@@ -455,7 +535,9 @@ impl Reader {
                     Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
                     Ok(None) => return Ok(()),
                     Err(ProtoError::FrameTooLarge { size, limit }) => {
-                        machine.frame_too_large(buffer.peek_xid(), size, limit, actions);
+                        // Whose reply it is stands in the next four bytes.
+                        let Some(xid) = buffer.peek_xid() else { return Ok(()) };
+                        machine.frame_too_large(xid, size, limit, actions);
                         return Err(invalid_data(ProtoError::FrameTooLarge { size, limit }));
                     }
                     Err(error) => return Err(invalid_data(error)),
@@ -471,11 +553,20 @@ impl Reader {
     }
 }
 
+impl Drop for Reader {
+    /// Also if a panic ends the thread: nobody must wait for what nobody will read.
+    fn drop(&mut self) {
+        self.shared.input(|machine, actions| machine.expired(actions));
+        self.shared.state.lock().hang_up();
+        self.shared.writer.lock().half = None;
+    }
+}
+
 /// Stands where the writing half was.
 struct Taken;
 
 impl WriteHalf for Taken {
-    fn write_all(&mut self, _bytes: &[u8], _deadline: Instant) -> io::Result<()> {
+    fn write(&mut self, _bytes: &[u8], _until: Instant) -> io::Result<usize> {
         Err(io::ErrorKind::NotConnected.into())
     }
 }
@@ -483,3 +574,6 @@ impl WriteHalf for Taken {
 fn invalid_data(error: ProtoError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,7 +103,8 @@ impl Pending {
 impl Pending {
     /// Waits for the reply; but a request that was not even written after `patience` is taken back.
     pub(crate) fn wait_sent(self, stop: Stop<'_>, patience: Duration) -> Answer {
-        match stop.by(Instant::now() + patience).recv(&self.reply) {
+        let end_of_patience = Instant::now().checked_add(patience);
+        match end_of_patience.map_or(stop, |at| stop.by(at)).recv(&self.reply) {
             Ok(reply) => Answer::Reply(reply),
             Err(end) if stop.is_over().is_none() && self.session.withdraw(self.ticket) => {
                 Answer::Stopped { end, sent: false }

@@ -107,9 +107,9 @@ mod tests {
         Rotation::new(&hosts, Duration::from_secs(15), Duration::from_secs(60))
     }
 
-    fn address(step: Step) -> SocketAddr {
+    fn address(step: &Step) -> SocketAddr {
         match step {
-            Step::Try { address, .. } => address,
+            Step::Try { address, .. } => *address,
             Step::Pause(pause) => unreachable!("a pause of {pause:?}"),
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     fn a_round_tries_every_server_once_and_then_pauses() {
         let mut rotation = rotation(3);
         for _ in 0..50 {
-            let mut tried: Vec<_> = (0..3).map(|_| address(rotation.step())).collect();
+            let mut tried: Vec<_> = (0..3).map(|_| address(&rotation.step())).collect();
             tried.sort();
             tried.dedup();
             assert_eq!(tried.len(), 3);
@@ -148,11 +148,11 @@ mod tests {
     #[test]
     fn after_a_connection_that_worked_the_next_server_follows_without_a_pause() {
         let mut rotation = rotation(3);
-        let first = address(rotation.step());
+        let first = address(&rotation.step());
         rotation.connection_ended(LASTING);
-        assert_ne!(address(rotation.step()), first);
+        assert_ne!(address(&rotation.step()), first);
         let mut last = self::rotation(1);
-        address(last.step());
+        address(&last.step());
         last.connection_ended(LASTING);
         assert!(matches!(last.step(), Step::Try { .. }));
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_server_that_accepts_and_hangs_up_is_not_tried_in_a_spin() {
         let mut rotation = rotation(1);
-        address(rotation.step());
+        address(&rotation.step());
         rotation.connection_ended(Duration::from_millis(1));
         assert!(matches!(rotation.step(), Step::Pause(_)));
     }

@@ -29,8 +29,8 @@ pub(crate) trait ReadHalf: Send {
 
 /// The half of whoever submits requests.
 pub(crate) trait WriteHalf: Send {
-    /// Writes everything, or fails at the deadline at the latest.
-    fn write_all(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()>;
+    /// Writes what the peer takes until then, and says how much that was.
+    fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize>;
 }
 
 /// Ends a connection from any thread; both halves fail at once.
@@ -103,28 +103,26 @@ struct TcpWriter {
 }
 
 impl WriteHalf for TcpWriter {
-    fn write_all(&mut self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let left = left(deadline)?;
-            if is_far_off(self.timeout, left) {
-                self.stream.set_write_timeout(Some(left))?;
-                self.timeout = left;
+    fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
             }
-            match (&*self.stream).write(bytes) {
+            let patience = left.max(Duration::from_millis(1));
+            if is_far_off(self.timeout, patience) {
+                self.stream.set_write_timeout(Some(patience))?;
+                self.timeout = patience;
+            }
+            match (&*self.stream).write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Ok(count) => written += count,
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
-    }
-}
-
-fn left(deadline: Instant) -> io::Result<Duration> {
-    match deadline.checked_duration_since(Instant::now()) {
-        Some(left) if !left.is_zero() => Ok(left.max(Duration::from_millis(1))),
-        _ => Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not take what is sent to it")),
+        Ok(written)
     }
 }
 

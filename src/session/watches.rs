@@ -106,7 +106,7 @@ impl<W: Clone> Watches<W> {
     pub(crate) fn give_up(&mut self, ticket: u64) -> Option<Forgotten<W>> {
         let key = self.by_ticket.get(&ticket)?;
         let entry = self.nodes.get_mut(key)?.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
-        if entry.stage == Stage::Requested {
+        if matches!(entry.stage, Stage::Requested | Stage::GivenUp) {
             // Only the reply tells whether there is something to remove.
             entry.stage = Stage::GivenUp;
             return None;
@@ -119,15 +119,12 @@ impl<W: Clone> Watches<W> {
         let node = self.nodes.get_mut(&key)?;
         let index = node.entries.iter().position(|entry| entry.ticket == ticket)?;
         let watcher = node.entries.remove(index).watcher;
-        let removal = if node.at_server && node.entries.iter().all(|entry| entry.stage == Stage::GivenUp) {
-            node.at_server = false;
-            Some(Removal { path: key.1.clone(), table: key.0 })
-        } else {
-            None
-        };
-        if node.entries.is_empty() {
-            self.nodes.remove(&key);
+        if !node.entries.is_empty() {
+            // The last of them decides, also one that was given up and whose reply is still to come.
+            return Some(Forgotten { removal: None, watcher });
         }
+        let removal = node.at_server.then(|| Removal { path: key.1.clone(), table: key.0 });
+        self.nodes.remove(&key);
         Some(Forgotten { removal, watcher })
     }
 

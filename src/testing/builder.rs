@@ -11,6 +11,7 @@ use super::{TestingError, TestingServer, install::Installation};
 
 /// Configures a [`TestingServer`]. What is set twice takes the later value.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct TestingServerBuilder {
     tick_time: Duration,
     min_session_timeout: Option<Duration>,
@@ -41,34 +42,29 @@ impl Default for TestingServerBuilder {
 
 impl TestingServerBuilder {
     /// The tick: sessions expire at multiples of it, so it is how exact an expiry is. Defaults to 500 ms.
-    #[must_use]
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick_time = tick;
         self
     }
 
     /// The shortest session timeout the server grants. Defaults to one tick.
-    #[must_use]
     pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
         self.min_session_timeout = Some(timeout);
         self
     }
 
     /// The longest session timeout the server grants. Defaults to 60 s, or 20 ticks if that is more.
-    #[must_use]
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.max_session_timeout = Some(timeout);
         self
     }
 
     /// How often the server looks for empty container znodes to delete. Defaults to ZooKeeper's 60 s.
-    #[must_use]
     pub fn container_check_interval(self, interval: Duration) -> Self {
         self.system_property("znode.container.checkIntervalMs", interval.as_millis().to_string())
     }
 
     /// How many connections one address may have at a time. Defaults to 0: as many as it likes.
-    #[must_use]
     pub fn max_client_connections(mut self, connections: u32) -> Self {
         self.max_client_connections = connections;
         self
@@ -76,7 +72,6 @@ impl TestingServerBuilder {
 
     /// Whether the server waits for the disk (fsync) before it answers a write. Defaults to no: it is faster, and what
     /// was answered still survives the death of the process, though not of the machine.
-    #[must_use]
     pub fn force_sync(mut self, on: bool) -> Self {
         self.force_sync = on;
         self
@@ -84,28 +79,24 @@ impl TestingServerBuilder {
 
     /// Where the server keeps its data. It is made if missing, and never removed. Defaults to a temporary directory that
     /// goes with the server.
-    #[must_use]
     pub fn data_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_directory = Some(path.into());
         self
     }
 
     /// A line `key=value` in the server's configuration file; overrides what this builder would write there.
-    #[must_use]
     pub fn property(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.push((key.into(), value.into()));
         self
     }
 
     /// A Java system property: `-Dkey=value`.
-    #[must_use]
     pub fn system_property(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.system_properties.push((key.into(), value.into()));
         self
     }
 
     /// An option for the JVM, for instance `-Xmx1g`. Defaults are chosen for a quick start and little memory.
-    #[must_use]
     pub fn jvm_option(mut self, option: impl Into<String>) -> Self {
         self.jvm_options.push(option.into());
         self

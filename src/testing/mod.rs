@@ -15,13 +15,19 @@
 //! ```
 
 mod builder;
+mod cluster;
 mod error;
+mod expiry;
 mod four_letter_word;
 mod install;
 mod port;
 mod process;
+mod proxy;
 mod server;
 
 pub use builder::TestingServerBuilder;
+pub use cluster::{TestingCluster, TestingClusterBuilder};
 pub use error::TestingError;
+pub use expiry::expire_session;
+pub use proxy::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, op};
 pub use server::TestingServer;

@@ -62,7 +62,6 @@ impl TestingServer {
     }
 
     /// Configures a server before it is started.
-    #[must_use]
     pub fn builder() -> TestingServerBuilder {
         TestingServerBuilder::default()
     }
@@ -70,8 +69,7 @@ impl TestingServer {
     pub(super) fn start_with(builder: TestingServerBuilder) -> Result<TestingServer, TestingError> {
         let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
         let server = TestingServer::prepare(builder, port)?;
-        server.launch()?;
-        server.await_serving(Instant::now() + START_TIMEOUT)?;
+        server.restart()?;
         Ok(server)
     }
 
@@ -82,9 +80,9 @@ impl TestingServer {
             .prefix("zookeeper-")
             .tempdir()
             .map_err(TestingError::io("no temporary directory for the server"))?;
-        let data = builder.data_directory_in(directory.path());
-        fs::create_dir_all(&data).map_err(TestingError::io(format!("cannot make {}", data.display())))?;
         let server = TestingServer { port, builder, installation, process: Mutex::new(None), directory };
+        let data = server.data_directory();
+        fs::create_dir_all(&data).map_err(TestingError::io(format!("cannot make {}", data.display())))?;
         let text = server.builder.configuration(&data, server.port());
         fs::write(server.configuration_file(), text).map_err(TestingError::io("cannot write the configuration"))?;
         Ok(server)
@@ -123,9 +121,29 @@ impl TestingServer {
     /// # Errors
     /// If the process cannot be ended, or as [`TestingServerBuilder::start`].
     pub fn restart(&self) -> Result<(), TestingError> {
-        self.stop()?;
         self.launch()?;
-        self.await_serving(Instant::now() + START_TIMEOUT)
+        self.wait_until_serving(START_TIMEOUT)
+    }
+
+    /// Stops the server if it runs, and starts it on the same port and data, without waiting for it to serve.
+    ///
+    /// # Errors
+    /// If the process cannot be ended, or not be started.
+    pub fn launch(&self) -> Result<(), TestingError> {
+        self.stop()?;
+        let command = self.builder.command(&self.installation, &self.configuration_file());
+        let process = ServerProcess::spawn(&command, self.directory.path(), &self.log_file())
+            .map_err(TestingError::io("cannot start the server"))?;
+        *self.process.lock() = Some(process);
+        Ok(())
+    }
+
+    /// Waits until the server serves clients.
+    ///
+    /// # Errors
+    /// If the server ends or does not serve in time, with the end of its log.
+    pub fn wait_until_serving(&self, timeout: Duration) -> Result<(), TestingError> {
+        self.await_serving(Instant::now() + timeout)
     }
 
     /// Halts the process (SIGSTOP): its connections stay open, and nothing is answered, until [`resume`](Self::resume).
@@ -168,7 +186,7 @@ impl TestingServer {
     /// # Errors
     /// If the server is not running or does not answer within 5 s.
     pub fn four_letter_word(&self, word: &str) -> io::Result<String> {
-        four_letter_word::ask(self.address(), word, ANSWER_TIMEOUT)
+        self.ask(word, ANSWER_TIMEOUT)
     }
 
     /// A number out of the server's answer to `mntr`, for instance `zk_znode_count`.
@@ -212,17 +230,16 @@ impl TestingServer {
         self.metric("zk_ephemerals_count")
     }
 
-    pub(super) fn address(&self) -> SocketAddrV4 {
-        self.port.address()
+    pub(super) fn ask(&self, word: &str, patience: Duration) -> io::Result<String> {
+        four_letter_word::ask(self.address(), word, patience)
     }
 
-    /// Starts the process. The server does not serve yet.
-    pub(super) fn launch(&self) -> Result<(), TestingError> {
-        let command = self.builder.command(&self.installation, &self.configuration_file());
-        let process = ServerProcess::spawn(&command, self.directory.path(), &self.log_file())
-            .map_err(TestingError::io("cannot start the server"))?;
-        *self.process.lock() = Some(process);
-        Ok(())
+    pub(super) fn data_directory(&self) -> PathBuf {
+        self.builder.data_directory_in(self.directory.path())
+    }
+
+    pub(super) fn address(&self) -> SocketAddrV4 {
+        self.port.address()
     }
 
     /// Waits until the server serves clients.
@@ -241,7 +258,7 @@ impl TestingServer {
 
     fn is_serving(&self) -> bool {
         // Short, because a question asked while the server starts may stay without an answer.
-        let answer = four_letter_word::ask(self.address(), "srvr", Duration::from_millis(500));
+        let answer = self.ask("srvr", Duration::from_millis(500));
         answer.is_ok_and(|answer| four_letter_word::is_serving(&answer))
     }
 

@@ -1,0 +1,133 @@
+//! Heartbeats, and connections that die.
+
+use super::*;
+
+/// Sync replies to heartbeats, and what was written.
+fn beat(rig: &mut Rig) -> Vec<i32> {
+    assert!(rig.timer_at(rig.now + T / 3));
+    ops(&rig.answer_all())
+}
+
+#[test]
+fn the_heartbeat_is_a_sync_every_third_of_the_timeout() {
+    let mut rig = Rig::connected();
+    assert_eq!(rig.machine.next_timer(), rig.now + T / 3);
+    assert!(rig.timer_at(rig.now + T / 3 - Duration::from_millis(1)));
+    assert!(!rig.machine.has_output());
+    rig.now -= T / 3 - Duration::from_millis(1);
+    for _ in 0..3 {
+        assert_eq!(beat(&mut rig), [server::SYNC]);
+        assert_eq!(rig.machine.next_timer(), rig.now + T / 3);
+    }
+    assert_eq!(rig.log, [""; 0]);
+}
+
+#[test]
+fn the_heartbeat_goes_out_beside_requests_in_flight() {
+    let mut rig = Rig::connected();
+    rig.submit(&sync("/a"), 1);
+    rig.written();
+    assert!(rig.timer_at(rig.now + T / 3));
+    assert_eq!(paths(&rig.written()), ["/"]);
+}
+
+#[test]
+fn answered_heartbeats_prove_how_long_the_session_is_valid() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.machine.valid_until(), None);
+    rig.connect();
+    let lease = T - T / 20;
+    assert_eq!(rig.machine.valid_until(), Some(rig.now + lease));
+    beat(&mut rig);
+    let first = rig.now;
+    beat(&mut rig);
+    assert_eq!(rig.machine.valid_until(), Some(first + lease));
+}
+
+#[test]
+fn a_heartbeat_that_fails_proves_nothing() {
+    let mut rig = Rig::connected();
+    let valid_until = rig.machine.valid_until();
+    for _ in 0..4 {
+        assert!(rig.timer_at(rig.now + T / 3));
+        let heartbeat = rig.written().remove(0);
+        rig.receive(&server::answer(&heartbeat, 1, server::NOT_READ_ONLY)).unwrap();
+    }
+    assert_eq!(rig.machine.valid_until(), valid_until);
+}
+
+#[test]
+fn a_read_only_server_gets_pings_and_proves_nothing() {
+    let mut rig = Rig::with(SessionConfig { can_be_read_only: true, ..server::config() });
+    assert!(rig.machine.connect_request().read_only);
+    rig.handshake(ConnectResponse { read_only: true, ..response(ID) }).unwrap();
+    assert_eq!(rig.log, ["raise Connected { connection: 1, read_only: true }"]);
+    assert_eq!(rig.machine.valid_until(), None);
+    for _ in 0..3 {
+        assert!(rig.timer_at(rig.now + T / 3));
+        let pings = rig.written();
+        assert_eq!(pings.iter().map(|frame| (frame.op, frame.xid)).collect::<Vec<_>>(), [(server::PING, XID_PING)]);
+        rig.receive(&server::answer(&pings[0], 1, 0)).unwrap();
+    }
+    assert_eq!(rig.machine.valid_until(), None);
+}
+
+#[test]
+fn two_thirds_of_silence_are_the_end_of_a_connection() {
+    let mut rig = Rig::connected();
+    assert!(rig.timer_at(rig.now + T / 3));
+    assert!(rig.timer_at(rig.now + T / 3 - Duration::from_millis(1)));
+    assert!(!rig.timer_at(rig.now + Duration::from_millis(1)));
+    // Nothing more goes to a connection that is dead.
+    rig.submit(&sync("/a"), 1);
+    assert!(!rig.machine.has_output());
+    rig.disconnect();
+    assert_eq!(rig.log, ["raise Disconnected"]);
+}
+
+#[test]
+fn any_frame_is_a_sign_of_life() {
+    let mut rig = Rig::connected();
+    rig.now += T / 2;
+    rig.receive(&server::notification(server::CHANGED, "/nobody-cares")).unwrap();
+    assert!(rig.timer_at(rig.now + T * 2 / 3 - Duration::from_millis(1)));
+    assert!(!rig.timer_at(rig.now + Duration::from_millis(1)));
+}
+
+#[test]
+fn a_heartbeat_does_not_outlive_its_connection() {
+    let mut rig = Rig::connected();
+    assert!(rig.timer_at(rig.now + T / 3));
+    rig.disconnect();
+    rig.connect();
+    assert!(rig.written().is_empty());
+}
+
+#[test]
+fn time_passes_without_a_connection() {
+    let mut rig = Rig::new();
+    assert!(rig.timer_at(rig.now + 10 * T));
+    rig.connect();
+    rig.disconnect();
+    assert!(rig.timer_at(rig.now + 10 * T));
+    assert!(!rig.machine.has_output());
+    assert!(rig.machine.is_alive());
+}
+
+#[test]
+fn extreme_timeouts_do_not_overflow() {
+    for (asked, given) in [(Duration::ZERO, 1), (Duration::MAX, i32::MAX), (Duration::MAX, 2), (Duration::MAX, -1)] {
+        let mut rig = Rig::with(SessionConfig { session_timeout: asked, ..server::config() });
+        rig.machine.next_timer();
+        assert!(rig.machine.timeout() <= LONGEST_TIMEOUT);
+        assert!(rig.machine.connect_request().timeout_ms >= 0);
+        rig.handshake(ConnectResponse { timeout_ms: given, ..response(ID) }).unwrap();
+        rig.machine.next_timer();
+        rig.machine.valid_until();
+        rig.timer_at(rig.now + rig.machine.timeout() / 3);
+        rig.answer_all();
+        rig.timer_at(rig.now + rig.machine.timeout() * 2 / 3);
+        rig.leave(SessionError::Closed, None);
+        rig.machine.next_timer();
+    }
+}

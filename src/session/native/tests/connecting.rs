@@ -1,0 +1,186 @@
+//! How connections come and go.
+
+use super::*;
+
+#[test]
+fn a_session_goes_on_over_the_next_connection() {
+    let fake = Fake::new();
+    let (client, mut peer) = Client::connected(&fake);
+    assert_eq!((client.session.id(), client.session.connection()), (fake::ID, 1));
+    let (_, answered) = client.submit(sync("/answered"));
+    let request = peer.request();
+    peer.send(&server::answer(&request, 42, 0));
+    assert!(answered.recv_timeout(LONG).unwrap().is_ok());
+    let (_, lost) = client.submit(sync("/lost"));
+    peer.request();
+    drop(peer);
+    assert!(is_loss(&lost.recv_timeout(LONG).unwrap()));
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let mut peer = fake.accept();
+    let hello = peer.welcome();
+    assert_eq!((hello.session_id, hello.last_zxid), (fake::ID, 42));
+    assert!(matches!(client.event(), SessionEvent::Connected { connection: 2, .. }));
+    assert_eq!(client.session.connection(), 2);
+}
+
+#[test]
+fn requests_submitted_without_a_server_are_written_when_there_is_one() {
+    let fake = Fake::new();
+    let client = Client::open(&fake.config());
+    let replies: Vec<_> = (0..10).map(|k| client.submit(sync(&format!("/{k}"))).1).collect();
+    let mut peer = fake.accept();
+    peer.welcome();
+    for k in 0..10 {
+        let request = peer.request();
+        assert_eq!(request.path(), format!("/{k}"));
+        peer.answer(&request);
+    }
+    for reply in replies {
+        assert!(reply.recv_timeout(LONG).unwrap().is_ok());
+    }
+}
+
+#[test]
+fn a_server_that_hangs_up_after_the_handshake_is_not_tried_in_a_spin() {
+    let fake = Fake::new();
+    let _client = Client::open(&fake.config());
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut attempts = 0;
+    while let Some(mut peer) = fake.accept_until(until) {
+        peer.welcome();
+        attempts += 1;
+    }
+    assert!((2..=20).contains(&attempts), "{attempts} attempts");
+}
+
+#[test]
+fn a_server_that_hangs_up_before_the_handshake_is_not_tried_in_a_spin() {
+    let fake = Fake::new();
+    let _client = Client::open(&fake.config());
+    let until = Instant::now() + Duration::from_secs(2);
+    let attempts = std::iter::from_fn(|| fake.accept_until(until)).count();
+    assert!((2..=20).contains(&attempts), "{attempts} attempts");
+}
+
+#[test]
+fn a_server_that_sends_nonsense_is_not_tried_in_a_spin() {
+    let fake = Fake::new();
+    let client = Client::open(&fake.config());
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut attempts = 0;
+    while let Some(mut peer) = fake.accept_until(until) {
+        peer.welcome();
+        peer.send(b"nonsense, and a lot of it");
+        attempts += 1;
+        peer.wait_for_the_end();
+    }
+    assert!((2..=20).contains(&attempts), "{attempts} attempts");
+    assert!(!client.session.is_ended());
+}
+
+#[test]
+fn the_next_server_is_tried_when_one_refuses() {
+    let (fake, gone) = (Fake::new(), Fake::new().address());
+    let hosts = format!("{gone},{},{gone}", fake.address()).parse().unwrap();
+    let client = Client::open(&SessionConfig { hosts, ..server::config() });
+    fake.accept().welcome();
+    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+}
+
+#[test]
+fn the_next_server_is_tried_when_one_says_nothing() {
+    let (fake, silent) = (Fake::new(), Fake::new());
+    let hosts = format!("{},{}", silent.address(), fake.address()).parse().unwrap();
+    let client = Client::open(&SessionConfig { hosts, ..server::config() });
+    fake.accept().welcome();
+    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+}
+
+#[test]
+fn new_servers_are_used_from_the_next_connection_on() {
+    let (old, new) = (Fake::new(), Fake::new());
+    let (client, peer) = Client::connected(&old);
+    client.session.update_hosts(&new.address().to_string().parse().unwrap());
+    drop(peer);
+    assert_eq!(new.accept().welcome().session_id, fake::ID);
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    assert!(matches!(client.event(), SessionEvent::Connected { connection: 2, .. }));
+}
+
+#[test]
+fn a_silent_server_is_left_after_two_thirds_of_the_timeout() {
+    let fake = Fake::new();
+    let client = Client::open(&fake.config());
+    let mut peer = fake.accept();
+    peer.welcome_for(Duration::from_secs(3));
+    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+    let connected = Instant::now();
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let lasted = connected.elapsed();
+    assert!((Duration::from_millis(1900)..Duration::from_secs(3)).contains(&lasted), "{lasted:?}");
+    assert_eq!(peer.request().op, server::SYNC);
+    peer.wait_for_the_end();
+}
+
+#[test]
+fn heartbeats_keep_an_idle_session_connected() {
+    let fake = Fake::new();
+    let client = Client::open(&fake.config());
+    let mut peer = fake.accept();
+    peer.welcome_for(Duration::from_millis(1500));
+    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+    let first = client.session.valid_until().unwrap();
+    let server = std::thread::spawn(|| peer.answer_all());
+    wait_until(LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(900));
+    assert!(client.events.try_recv().is_err());
+    client.session.close(Instant::now() + LONG);
+    let ops = server.join().unwrap();
+    assert_eq!(ops.last(), Some(&server::CLOSE));
+    assert!(ops.len() >= 4 && ops[..ops.len() - 1].iter().all(|op| *op == server::SYNC), "{ops:?}");
+}
+
+#[test]
+fn an_expired_session_ends_its_thread() {
+    let fake = Fake::new();
+    let (client, peer) = Client::connected(&fake);
+    drop(peer);
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let mut peer = fake.accept();
+    peer.hello();
+    peer.send(&Peer::greeting(0, 0));
+    assert_eq!(client.event(), SessionEvent::Expired);
+    client.wait_until_finished(LONG);
+    assert!(client.session.is_ended());
+    assert_eq!((client.session.valid_until(), client.session.connection()), (None, 0));
+    assert!(matches!(client.submit(sync("/late")).1.recv_timeout(LONG), Ok(Err(SessionError::Expired))));
+    peer.wait_for_the_end();
+}
+
+#[test]
+fn rejected_credentials_end_the_connection_and_the_session_is_closed_over_another() {
+    let fake = Fake::new();
+    let authorizations = vec![("digest".into(), b"me:secret".to_vec())];
+    let client = Client::open(&SessionConfig { authorizations, ..fake.config() });
+    let mut peer = fake.accept();
+    peer.welcome();
+    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+    assert_eq!(peer.request().op, server::AUTH);
+    peer.send(&server::reply(-4, 0, server::AUTH_FAILED, b""));
+    assert_eq!(client.event(), SessionEvent::AuthFailed("digest".into()));
+    drop(peer);
+    let mut peer = fake.accept();
+    peer.welcome();
+    assert_eq!(peer.answer_all(), [server::CLOSE]);
+    client.wait_until_finished(LONG);
+    assert!(client.events.try_recv().is_err());
+}
+
+#[test]
+fn there_is_no_password_before_a_server_gave_one() {
+    let fake = Fake::new();
+    let client = Client::open(&fake.config());
+    assert!(client.session.password().is_empty());
+    fake.accept().welcome();
+    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+    assert_eq!(client.session.password(), [7; 16]);
+}

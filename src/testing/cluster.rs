@@ -1,0 +1,258 @@
+//! Several ZooKeeper servers that form a quorum.
+
+use std::{
+    fs, io, thread,
+    time::{Duration, Instant},
+};
+
+use super::{Direction, FaultProxy, TestingError, TestingServer, TestingServerBuilder, port::ReservedPort};
+
+/// How long the servers may take to elect a leader and serve. They take about 1 s; this is for machines under load.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// Configures a [`TestingCluster`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct TestingClusterBuilder {
+    size: usize,
+    server: TestingServerBuilder,
+    severable: bool,
+}
+
+impl TestingClusterBuilder {
+    /// The servers' tick. Defaults to that of [`TestingServerBuilder`].
+    pub fn tick_time(mut self, tick: Duration) -> Self {
+        self.server = self.server.tick_time(tick);
+        self
+    }
+
+    /// How many ticks a server may take to find and follow the leader. Defaults to 10.
+    pub fn init_limit(self, ticks: u32) -> Self {
+        self.configure(|server| server.property("initLimit", ticks.to_string()))
+    }
+
+    /// How many ticks a follower may be out of touch with the leader before either gives up on the other. Defaults to 5.
+    pub fn sync_limit(self, ticks: u32) -> Self {
+        self.configure(|server| server.property("syncLimit", ticks.to_string()))
+    }
+
+    /// Whatever else a single server can be configured with; the data directory excepted, which would be shared.
+    pub fn configure(mut self, how: impl FnOnce(TestingServerBuilder) -> TestingServerBuilder) -> Self {
+        self.server = how(self.server);
+        self
+    }
+
+    /// Lets followers and leader talk through proxies, for [`TestingCluster::sever`]. Defaults to no.
+    pub fn severable(mut self, on: bool) -> Self {
+        self.severable = on;
+        self
+    }
+
+    /// Starts the servers, and waits until all of them serve.
+    ///
+    /// # Errors
+    /// As [`TestingServerBuilder::start`].
+    pub fn start(self) -> Result<TestingCluster, TestingError> {
+        let peers = (0..self.size).map(|_| Peer::new()).collect::<io::Result<Vec<_>>>();
+        let peers = peers.map_err(TestingError::io("no free ports"))?;
+        let mut links = Vec::new();
+        let mut servers = Vec::new();
+        for index in 0..self.size {
+            let mut builder = self.server.clone();
+            for (other, peer) in peers.iter().enumerate() {
+                let mut quorum_port = peer.quorum.number();
+                if self.severable && other != index {
+                    let proxy = FaultProxy::start_opaque(peer.quorum.address())?;
+                    quorum_port = proxy.port();
+                    links.push(Link { from: index, to: other, proxy });
+                }
+                let address = format!("127.0.0.1:{quorum_port}:{}", peer.election.number());
+                builder = builder.property(format!("server.{}", other + 1), address);
+            }
+            servers.push(prepare(builder, index)?);
+        }
+        let cluster = TestingCluster { servers, links, _peers: peers };
+        cluster.restart_all()?;
+        Ok(cluster)
+    }
+}
+
+/// Writes the server's files, with its number among them.
+fn prepare(builder: TestingServerBuilder, index: usize) -> Result<TestingServer, TestingError> {
+    let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
+    let server = TestingServer::prepare(builder, port)?;
+    let number = server.data_directory().join("myid");
+    fs::write(number, (index + 1).to_string()).map_err(TestingError::io("cannot write myid"))?;
+    Ok(server)
+}
+
+/// The ports at which a server meets the others.
+#[derive(Debug)]
+struct Peer {
+    quorum: ReservedPort,
+    election: ReservedPort,
+}
+
+impl Peer {
+    fn new() -> io::Result<Peer> {
+        Ok(Peer { quorum: ReservedPort::new()?, election: ReservedPort::new()? })
+    }
+}
+
+/// The way from a follower to a leader.
+#[derive(Debug)]
+struct Link {
+    from: usize,
+    to: usize,
+    proxy: FaultProxy,
+}
+
+/// Real ZooKeeper servers that form a quorum on 127.0.0.1. What holds for a [`TestingServer`] holds for each of them.
+///
+/// Servers are named by their index, from 0.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use curator_locks::testing::TestingCluster;
+///
+/// let cluster = TestingCluster::start(3)?;
+/// let leader = cluster.wait_for_leader(Duration::from_secs(10))?;
+/// cluster.servers()[leader].kill()?;
+/// assert_ne!(cluster.wait_for_leader(Duration::from_secs(30))?, leader);
+/// # Ok::<(), curator_locks::testing::TestingError>(())
+/// ```
+#[derive(Debug)]
+pub struct TestingCluster {
+    servers: Vec<TestingServer>,
+    links: Vec<Link>,
+    _peers: Vec<Peer>,
+}
+
+impl TestingCluster {
+    /// Starts this many servers with the defaults of [`TestingClusterBuilder`], and waits until all of them serve.
+    ///
+    /// # Errors
+    /// As [`TestingServerBuilder::start`].
+    pub fn start(size: usize) -> Result<TestingCluster, TestingError> {
+        TestingCluster::builder(size).start()
+    }
+
+    /// Configures a cluster of this many servers before it is started.
+    pub fn builder(size: usize) -> TestingClusterBuilder {
+        TestingClusterBuilder { size, server: TestingServer::builder(), severable: false }
+    }
+
+    /// What clients connect to: all servers.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        let servers: Vec<String> = self.servers.iter().map(TestingServer::connect_string).collect();
+        servers.join(",")
+    }
+
+    /// The servers, to be killed, paused and restarted one by one. Note that [`TestingServer::restart`] waits until the
+    /// server serves, for which a majority must run; [`TestingServer::launch`] does not wait.
+    #[must_use]
+    pub fn servers(&self) -> &[TestingServer] {
+        &self.servers
+    }
+
+    /// Stops all servers; their data stays.
+    ///
+    /// # Errors
+    /// If a process cannot be ended.
+    pub fn stop_all(&self) -> Result<(), TestingError> {
+        self.servers.iter().try_for_each(TestingServer::stop)
+    }
+
+    /// Kills all servers; their data stays.
+    ///
+    /// # Errors
+    /// If a process cannot be killed.
+    pub fn kill_all(&self) -> Result<(), TestingError> {
+        self.servers.iter().try_for_each(TestingServer::kill)
+    }
+
+    /// Stops all servers, starts them on the same ports and data, and waits until all of them serve.
+    ///
+    /// # Errors
+    /// If a process cannot be ended, or as [`TestingServerBuilder::start`].
+    pub fn restart_all(&self) -> Result<(), TestingError> {
+        self.stop_all()?;
+        self.servers.iter().try_for_each(TestingServer::launch)?;
+        self.wait_until_serving(START_TIMEOUT)
+    }
+
+    /// Waits until all servers serve.
+    ///
+    /// # Errors
+    /// If a server ends or does not serve in time, with the end of its log.
+    pub fn wait_until_serving(&self, timeout: Duration) -> Result<(), TestingError> {
+        let deadline = Instant::now() + timeout;
+        self.servers.iter().try_for_each(|server| server.await_serving(deadline))
+    }
+
+    /// The index of the server that says it is the leader, if one does. A server that is paused says nothing.
+    #[must_use]
+    pub fn leader(&self) -> Option<usize> {
+        self.find("mntr", |answer| answer.lines().any(|line| line == "zk_server_state\tleader"))
+    }
+
+    /// Waits until a server says that it is the leader; gives its index.
+    ///
+    /// # Errors
+    /// [`TestingError::Timeout`] if none does in time.
+    pub fn wait_for_leader(&self, timeout: Duration) -> Result<usize, TestingError> {
+        let deadline = Instant::now() + timeout;
+        while Instant::now() < deadline {
+            if let Some(leader) = self.leader() {
+                return Ok(leader);
+            }
+            thread::sleep(POLL);
+        }
+        Err(TestingError::Timeout { what: "the election of a leader".into(), after: timeout })
+    }
+
+    /// The index of the server that the session has its connection with, if any. A server that is paused says nothing.
+    #[must_use]
+    pub fn server_of(&self, session_id: i64) -> Option<usize> {
+        let field = format!(",sid=0x{session_id:x},");
+        self.find("cons", |answer| answer.contains(&field))
+    }
+
+    /// Cuts a follower off from the other servers, but not from its clients: nothing goes over its link to the leader,
+    /// and nothing is closed, until [`mend`](Self::mend). Both sides notice by the sync limit. The servers still hold
+    /// their elections over other links, so do not sever a leader: pause it.
+    ///
+    /// # Errors
+    /// [`TestingError::Refused`] if the cluster was not built [`severable`](TestingClusterBuilder::severable).
+    pub fn sever(&self, index: usize) -> Result<(), TestingError> {
+        if self.links.is_empty() {
+            return Err(TestingError::Refused("the cluster was not built severable".into()));
+        }
+        self.links_of(index).for_each(|link| link.proxy.black_hole(Direction::Both));
+        Ok(())
+    }
+
+    /// Ends what [`sever`](Self::sever) did.
+    ///
+    /// # Errors
+    /// If a proxy cannot listen.
+    pub fn mend(&self, index: usize) -> Result<(), TestingError> {
+        self.links_of(index).try_for_each(|link| link.proxy.pass())
+    }
+
+    fn links_of(&self, index: usize) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(move |link| link.from == index || link.to == index)
+    }
+
+    /// The first server whose answer to the four letter word is accepted.
+    fn find(&self, word: &str, accepts: impl Fn(&str) -> bool) -> Option<usize> {
+        let answers = |server: &TestingServer| {
+            server.is_running() && server.ask(word, Duration::from_millis(500)).is_ok_and(|answer| accepts(&answer))
+        };
+        self.servers.iter().position(answers)
+    }
+}

@@ -1,0 +1,171 @@
+//! The threads of one connection.
+//!
+//! There are two for each direction: one reads pieces and decides what becomes of them, the other does it when the time
+//! has come. So a delay or a black hole never keeps bytes from being read.
+
+use std::{
+    io,
+    net::Shutdown,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, Scope},
+    time::Instant,
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::{
+    Direction, Fault,
+    connection::{Connection, Ending},
+    frame::{self, Piece, PieceReader},
+    relay::Relay,
+    rule::Rule,
+};
+
+/// The number that replies to no request carry: notifications of watches.
+const NOTIFICATION: i32 = -1;
+
+/// Something on its way, and when it is to be delivered.
+#[derive(Debug)]
+struct Parcel {
+    due: Instant,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// With the fault that is to be done to it.
+    Piece(Piece, Option<Arc<Rule>>),
+    End(Ending),
+}
+
+/// Carries the bytes of a connection, until both sides have closed or it is ended.
+pub(super) fn carry(relay: &Relay, connection: &Connection) -> io::Result<()> {
+    let client_gone = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let carried = begin(scope, relay, connection, &client_gone);
+        if carried.is_err() {
+            // Also wakes those threads that there are.
+            relay.end(connection, Ending::Reset);
+        }
+        carried
+    })
+}
+
+fn begin<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    relay: &'scope Relay,
+    connection: &'scope Connection,
+    client_gone: &'scope AtomicBool,
+) -> io::Result<()> {
+    let (outgoing, requests) = unbounded();
+    let (incoming, replies) = unbounded();
+    spawn(scope, move || {
+        let ending = collect(relay, connection, Direction::ToServer, &outgoing);
+        client_gone.store(true, Ordering::SeqCst);
+        send(relay, &outgoing, Content::End(ending));
+    })?;
+    relay.connect(connection, client_gone)?;
+    spawn(scope, move || {
+        let ending = collect(relay, connection, Direction::ToClient, &incoming);
+        send(relay, &incoming, Content::End(ending));
+    })?;
+    spawn(scope, move || deliver(relay, connection, Direction::ToClient, replies))?;
+    spawn(scope, move || deliver(relay, connection, Direction::ToServer, requests))
+}
+
+fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) -> io::Result<()> {
+    thread::Builder::new().name("fault-proxy-carry".into()).spawn_scoped(scope, work).map(drop)
+}
+
+/// Reads until the end of the stream, or until nobody delivers any more. Gives the way it ended.
+fn collect(relay: &Relay, connection: &Connection, direction: Direction, delivery: &Sender<Parcel>) -> Ending {
+    let Ok(mut source) = connection.source(direction) else { return Ending::Reset };
+    let mut reader = PieceReader::new(relay.is_framed());
+    let mut handshake = true;
+    loop {
+        let piece = match reader.next(&mut source) {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return Ending::Fin,
+            Err(_) => return Ending::Reset,
+        };
+        let rule = match &piece {
+            Piece::Frame(frame) if !handshake => examine(relay, connection, direction, frame),
+            Piece::Frame(_) | Piece::Bytes(_) => None,
+        };
+        handshake = false;
+        if !send(relay, delivery, Content::Piece(piece, rule)) {
+            return Ending::Fin;
+        }
+    }
+}
+
+/// `false`: nobody delivers any more.
+fn send(relay: &Relay, delivery: &Sender<Parcel>, content: Content) -> bool {
+    delivery.send(Parcel { due: relay.due(), content }).is_ok()
+}
+
+/// Logs the request or reply; gives the rule for what is to be done to this very frame.
+fn examine(relay: &Relay, connection: &Connection, direction: Direction, frame: &[u8]) -> Option<Arc<Rule>> {
+    if direction == Direction::ToClient {
+        let (xid, error) = frame::reply(frame).filter(|(xid, _)| *xid != NOTIFICATION)?;
+        let (place, rule) = connection.take_reply(xid)?;
+        relay.record_reply(place, error);
+        return rule;
+    }
+    let request = frame::request(frame)?;
+    let (place, rule) = relay.record(connection, &request);
+    let (of_reply, of_request) = match rule {
+        Some(rule) if rule.is_of_reply() => (Some(rule), None),
+        rule => (None, rule),
+    };
+    connection.await_reply(request.xid, place, of_reply);
+    of_request
+}
+
+/// Delivers, each at its time, until the end of the stream or of the connection. A failing write is not the end: what
+/// has become of that side is found out by the thread that reads from it, and goes its own way through the network.
+fn deliver(relay: &Relay, connection: &Connection, direction: Direction, parcels: Receiver<Parcel>) {
+    for Parcel { due, content } in parcels {
+        if !relay.await_delivery(connection, direction, due) {
+            return;
+        }
+        let delivered = match content {
+            Content::Piece(piece, None) => connection.write(direction, piece.bytes()),
+            Content::Piece(piece, Some(rule)) => deliver_faulty(relay, connection, direction, &piece, &rule),
+            Content::End(Ending::Fin) => connection.sink(direction).and_then(|sink| sink.shutdown(Shutdown::Write)),
+            Content::End(Ending::Reset) => {
+                relay.end(connection, Ending::Reset);
+                return;
+            }
+        };
+        if delivered.is_err() {
+            return;
+        }
+    }
+}
+
+fn deliver_faulty(
+    relay: &Relay,
+    connection: &Connection,
+    direction: Direction,
+    piece: &Piece,
+    rule: &Rule,
+) -> io::Result<()> {
+    match rule.fault() {
+        Fault::DropRequest | Fault::DropReply => relay.hit(rule),
+        Fault::CutInsteadOfRequest | Fault::CutInsteadOfReply => relay.cut(connection, rule),
+        Fault::CutAfterRequest => {
+            connection.write(direction, piece.bytes())?;
+            relay.cut(connection, rule);
+        }
+        Fault::HoldRequest | Fault::HoldReply => {
+            relay.hit(rule);
+            relay.await_release(connection, rule);
+            connection.write(direction, piece.bytes())?;
+        }
+    }
+    Ok(())
+}

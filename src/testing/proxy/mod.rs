@@ -1,0 +1,241 @@
+//! A TCP proxy that knows ZooKeeper's frames, and breaks the network between a client and its server.
+
+mod carry;
+mod connection;
+mod frame;
+mod relay;
+mod requests;
+mod rule;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use self::{connection::Ending, relay::Relay};
+use super::{TestingError, port::ReservedPort};
+
+pub use self::{
+    requests::{RequestRecord, op},
+    rule::{Fault, InjectedFault, RequestMatch},
+};
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
+    /// Both ways.
+    Both,
+}
+
+impl Direction {
+    fn includes(self, other: Direction) -> bool {
+        self == Direction::Both || self == other
+    }
+}
+
+/// A proxy in front of one server, on a free port of 127.0.0.1, that passes everything on until told otherwise.
+///
+/// Faults of the network hold until [`pass`](Self::pass), also for connections that are yet to come. Faults of single
+/// requests are given to [`inject`](Self::inject). Dropping the proxy closes its connections and ends its threads.
+///
+/// ```
+/// use curator_locks::testing::{Direction, Fault, FaultProxy, RequestMatch, TestingServer};
+///
+/// let server = TestingServer::start()?;
+/// let proxy = FaultProxy::start(server.connect_string())?;
+/// // ... connect a client to proxy.connect_string(), then:
+/// proxy.black_hole(Direction::Both);
+/// proxy.pass()?;
+/// // The next create is done by the server, but the client loses its connection instead of seeing the reply.
+/// let fault = proxy.inject(RequestMatch::creates(), Fault::CutInsteadOfReply);
+/// assert_eq!(fault.hits(), 0);
+/// # Ok::<(), curator_locks::testing::TestingError>(())
+/// ```
+#[derive(Debug)]
+pub struct FaultProxy {
+    port: ReservedPort,
+    relay: Arc<Relay>,
+    acceptor: Mutex<Option<Acceptor>>,
+}
+
+impl FaultProxy {
+    /// Starts a proxy for ZooKeeper's client protocol in front of `server`, for instance a server's connect string.
+    ///
+    /// # Errors
+    /// If `server` is no address, or there is no free port.
+    pub fn start(server: impl ToSocketAddrs) -> Result<FaultProxy, TestingError> {
+        FaultProxy::start_with(server, true)
+    }
+
+    /// Starts a proxy that takes the bytes as they come, for any other protocol: it sees no requests.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_opaque(server: impl ToSocketAddrs) -> Result<FaultProxy, TestingError> {
+        FaultProxy::start_with(server, false)
+    }
+
+    fn start_with(server: impl ToSocketAddrs, framed: bool) -> Result<FaultProxy, TestingError> {
+        let server = server
+            .to_socket_addrs()
+            .and_then(|mut addresses| addresses.next().ok_or_else(|| io::ErrorKind::InvalidInput.into()))
+            .map_err(TestingError::io("the proxy's server is not an address"))?;
+        let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
+        let proxy = FaultProxy { port, relay: Arc::new(Relay::new(server, framed)), acceptor: Mutex::new(None) };
+        proxy.accept()?;
+        Ok(proxy)
+    }
+
+    /// What clients connect to: `127.0.0.1:port`.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.port.address().to_string()
+    }
+
+    /// The proxy's port. It stays the same, and reserved, for the life of this value.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Heals the network: connections are accepted, and everything is passed on at once, first of all what a black
+    /// hole has kept. Injected faults stay.
+    ///
+    /// # Errors
+    /// If the proxy cannot listen.
+    pub fn pass(&self) -> Result<(), TestingError> {
+        self.relay.set_network(None, Duration::ZERO);
+        self.accept()
+    }
+
+    /// Closes every connection on both sides in the orderly way (FIN). Gives their number. New ones are accepted.
+    pub fn cut(&self) -> usize {
+        self.relay.end_all(Ending::Fin)
+    }
+
+    /// Aborts every connection on both sides (RST). Gives their number. New ones are accepted.
+    pub fn reset(&self) -> usize {
+        self.relay.end_all(Ending::Reset)
+    }
+
+    /// Refuses new connections, as if nobody listened. Those that there are stay; see [`cut`](Self::cut).
+    pub fn refuse(&self) {
+        *self.acceptor.lock() = None;
+    }
+
+    /// Delivers everything this much later, in each direction. The order stays, and so does the throughput.
+    pub fn delay(&self, delay: Duration) {
+        self.relay.set_delay(delay);
+    }
+
+    /// Delivers nothing any more in this direction, without closing anything. Like TCP, which sends again what was not
+    /// acknowledged, [`pass`](Self::pass) then delivers all of it. New connections come about (the kernel accepts them),
+    /// but their bytes go nowhere either.
+    pub fn black_hole(&self, direction: Direction) {
+        self.relay.set_black_hole(direction);
+    }
+
+    /// Closes the connection right after it has passed on the `k`-th request from now (1 is the next), counted over
+    /// all connections, pings not counted.
+    pub fn cut_after(&self, k: u64) -> InjectedFault {
+        self.inject(RequestMatch::any().skip(k.saturating_sub(1)), Fault::CutAfterRequest)
+    }
+
+    /// Does `fault` to the requests that match. Of several matching faults, the one injected first is done.
+    pub fn inject(&self, requests: RequestMatch, fault: Fault) -> InjectedFault {
+        Relay::inject(&self.relay, requests, fault)
+    }
+
+    /// How many connections were accepted so far.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.relay.connections()
+    }
+
+    /// How many connections there are now.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.relay.open_connections()
+    }
+
+    /// How many requests with this operation code (see [`op`]) have come from clients so far.
+    #[must_use]
+    pub fn requests(&self, op: i32) -> u64 {
+        self.relay.count_requests(op)
+    }
+
+    /// The requests that have come from clients since the start, or since [`clear_log`](Self::clear_log), in order.
+    #[must_use]
+    pub fn log(&self) -> Vec<RequestRecord> {
+        self.relay.log()
+    }
+
+    /// Empties the log of requests. The counters stay.
+    pub fn clear_log(&self) {
+        self.relay.clear_log();
+    }
+
+    fn accept(&self) -> Result<(), TestingError> {
+        let mut acceptor = self.acceptor.lock();
+        if acceptor.is_none() {
+            let started = Acceptor::start(self.port.address().into(), Arc::clone(&self.relay));
+            *acceptor = Some(started.map_err(TestingError::io("the proxy cannot listen"))?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.refuse();
+        self.relay.end_all(Ending::Fin);
+    }
+}
+
+/// The thread that accepts. Dropping it ends the thread, and closes the listening socket.
+#[derive(Debug)]
+struct Acceptor {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Acceptor {
+    fn start(address: SocketAddr, relay: Arc<Relay>) -> io::Result<Acceptor> {
+        let listener = TcpListener::bind(address)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("fault-proxy".into()).spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                if stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                Relay::begin(&relay, client);
+            }
+        })?;
+        Ok(Acceptor { address, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Nothing but a connection ends a blocking accept everywhere.
+        drop(TcpStream::connect(self.address));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

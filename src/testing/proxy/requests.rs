@@ -1,0 +1,141 @@
+//! What went through: the log of requests and their counters.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use super::frame::RequestHeader;
+
+/// The operation codes of requests.
+pub mod op {
+    /// create
+    pub const CREATE: i32 = 1;
+    /// delete
+    pub const DELETE: i32 = 2;
+    /// exists
+    pub const EXISTS: i32 = 3;
+    /// getData
+    pub const GET_DATA: i32 = 4;
+    /// setData
+    pub const SET_DATA: i32 = 5;
+    /// getACL
+    pub const GET_ACL: i32 = 6;
+    /// setACL
+    pub const SET_ACL: i32 = 7;
+    /// getChildren
+    pub const GET_CHILDREN: i32 = 8;
+    /// sync
+    pub const SYNC: i32 = 9;
+    /// ping
+    pub const PING: i32 = 11;
+    /// getChildren2: with the parent's stat
+    pub const GET_CHILDREN_2: i32 = 12;
+    /// check
+    pub const CHECK: i32 = 13;
+    /// multi
+    pub const MULTI: i32 = 14;
+    /// create2: with the new znode's stat
+    pub const CREATE_2: i32 = 15;
+    /// removeWatches
+    pub const REMOVE_WATCHES: i32 = 18;
+    /// createContainer
+    pub const CREATE_CONTAINER: i32 = 19;
+    /// createTTL
+    pub const CREATE_TTL: i32 = 21;
+    /// multiRead
+    pub const MULTI_READ: i32 = 22;
+    /// auth
+    pub const AUTH: i32 = 100;
+    /// setWatches
+    pub const SET_WATCHES: i32 = 101;
+    /// sasl
+    pub const SASL: i32 = 102;
+    /// getEphemerals
+    pub const GET_EPHEMERALS: i32 = 103;
+    /// setWatches2: with persistent watches
+    pub const SET_WATCHES_2: i32 = 105;
+    /// addWatch
+    pub const ADD_WATCH: i32 = 106;
+    /// whoAmI
+    pub const WHO_AM_I: i32 = 107;
+    /// closeSession
+    pub const CLOSE_SESSION: i32 = -11;
+}
+
+/// One request that a client has sent.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestRecord {
+    /// The number of its connection, counted from 1.
+    pub connection: u64,
+    /// Its number in the connection; negative for pings and the like.
+    pub xid: i32,
+    /// Its operation code, see [`op`].
+    pub op: i32,
+    /// The path it is about; of a multi, the path of its first operation.
+    pub path: Option<String>,
+    /// When it reached the proxy.
+    pub received: Instant,
+    /// When its reply reached the proxy, whatever became of it then.
+    pub replied: Option<Instant>,
+    /// The error code of its reply, 0 for success.
+    pub error: Option<i32>,
+}
+
+/// All requests since the last clearing, and their counts since the beginning.
+#[derive(Debug, Default)]
+pub(super) struct RequestLog {
+    records: Vec<RequestRecord>,
+    /// How many records were cleared away.
+    cleared: usize,
+    counts: BTreeMap<i32, u64>,
+}
+
+impl RequestLog {
+    /// Gives the place of the new record, for [`replied`](Self::replied).
+    pub(super) fn add(&mut self, connection: u64, request: &RequestHeader) -> usize {
+        *self.counts.entry(request.op).or_default() += 1;
+        let RequestHeader { xid, op, path } = request.clone();
+        let received = Instant::now();
+        self.records.push(RequestRecord { connection, xid, op, path, received, replied: None, error: None });
+        self.cleared + self.records.len() - 1
+    }
+
+    pub(super) fn replied(&mut self, place: usize, error: i32) {
+        let record = place.checked_sub(self.cleared).and_then(|index| self.records.get_mut(index));
+        if let Some(record) = record {
+            record.replied = Some(Instant::now());
+            record.error = Some(error);
+        }
+    }
+
+    pub(super) fn records(&self) -> Vec<RequestRecord> {
+        self.records.clone()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.cleared += self.records.len();
+        self.records.clear();
+    }
+
+    pub(super) fn count(&self, op: i32) -> u64 {
+        self.counts.get(&op).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_to_a_cleared_request_changes_no_other() {
+        let mut log = RequestLog::default();
+        let request = RequestHeader { xid: 1, op: op::CREATE, path: None };
+        let first = log.add(1, &request);
+        log.clear();
+        let second = log.add(1, &request);
+        log.replied(first, -101);
+        assert_eq!(log.records().first().map(|record| record.error), Some(None));
+        log.replied(second, 0);
+        assert_eq!(log.records().first().map(|record| record.error), Some(Some(0)));
+        assert_eq!(log.count(op::CREATE), 2);
+    }
+}

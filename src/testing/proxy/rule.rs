@@ -1,0 +1,236 @@
+//! Faults of single requests: which requests, and what is done to them.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{super::TestingError, frame::RequestHeader, op, relay::Relay};
+
+/// What is done to a request.
+///
+/// A reply that is held holds back all that comes after it on its connection, as the order of a stream demands. A held
+/// request does the same.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The server never gets the request. The connection stays.
+    DropRequest,
+    /// The server never gets the request: the connection is closed instead (FIN).
+    CutInsteadOfRequest,
+    /// The server gets the request, and right after it the end of the connection (FIN); so does the client.
+    CutAfterRequest,
+    /// The request is held until [`InjectedFault::release`].
+    HoldRequest,
+    /// The server has done the request, but its reply is dropped. The connection stays.
+    DropReply,
+    /// The server has done the request, but the client gets the end of the connection (FIN) for a reply.
+    CutInsteadOfReply,
+    /// The server has done the request, but its reply is held until [`InjectedFault::release`].
+    HoldReply,
+}
+
+impl Fault {
+    /// Whether it is done to the reply rather than to the request.
+    fn is_of_reply(self) -> bool {
+        matches!(self, Fault::DropReply | Fault::CutInsteadOfReply | Fault::HoldReply)
+    }
+}
+
+type PathPredicate = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Which requests a fault is for. Unless told otherwise: the next one.
+#[must_use]
+pub struct RequestMatch {
+    /// `None`: all but pings.
+    ops: Option<Vec<i32>>,
+    path: Option<PathPredicate>,
+    skip: u64,
+    times: u64,
+}
+
+impl RequestMatch {
+    /// Every request but pings, which come when the clock says so.
+    pub fn any() -> RequestMatch {
+        RequestMatch { ops: None, path: None, skip: 0, times: 1 }
+    }
+
+    /// Requests with this operation code, see [`op`].
+    pub fn op(op: i32) -> RequestMatch {
+        RequestMatch::ops([op])
+    }
+
+    /// Requests with one of these operation codes, see [`op`].
+    pub fn ops(ops: impl IntoIterator<Item = i32>) -> RequestMatch {
+        RequestMatch { ops: Some(ops.into_iter().collect()), ..RequestMatch::any() }
+    }
+
+    /// Requests that create one znode of whatever kind.
+    pub fn creates() -> RequestMatch {
+        RequestMatch::ops([op::CREATE, op::CREATE_2, op::CREATE_CONTAINER, op::CREATE_TTL])
+    }
+
+    /// Only requests about a path that this accepts.
+    pub fn path(mut self, accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> RequestMatch {
+        self.path = Some(Box::new(accepts));
+        self
+    }
+
+    /// Lets the first `count` of them pass.
+    pub fn skip(mut self, count: u64) -> RequestMatch {
+        self.skip = count;
+        self
+    }
+
+    /// This many of them. Defaults to 1.
+    pub fn times(mut self, count: u64) -> RequestMatch {
+        self.times = count;
+        self
+    }
+
+    fn accepts(&self, request: &RequestHeader) -> bool {
+        let op = self.ops.as_ref().map_or(request.op != op::PING, |ops| ops.contains(&request.op));
+        let path = self.path.as_ref().is_none_or(|accepts| request.path.as_deref().is_some_and(accepts));
+        op && path
+    }
+}
+
+impl fmt::Debug for RequestMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestMatch")
+            .field("ops", &self.ops)
+            .field("skip", &self.skip)
+            .field("times", &self.times)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One injected fault. Its flags are changed under the relay's lock where a thread may be waiting for them.
+#[derive(Debug)]
+pub(super) struct Rule {
+    requests: RequestMatch,
+    fault: Fault,
+    /// Requests that matched, those let pass included.
+    seen: AtomicU64,
+    hits: AtomicU64,
+    released: AtomicBool,
+}
+
+impl Rule {
+    pub(super) fn new(requests: RequestMatch, fault: Fault) -> Rule {
+        Rule { requests, fault, seen: AtomicU64::new(0), hits: AtomicU64::new(0), released: AtomicBool::new(false) }
+    }
+
+    /// Whether the fault is for this request. Counts it if so.
+    pub(super) fn claims(&self, request: &RequestHeader) -> bool {
+        if self.is_released() || !self.requests.accepts(request) {
+            return false;
+        }
+        let before = self.seen.fetch_add(1, Ordering::SeqCst);
+        before >= self.requests.skip && before - self.requests.skip < self.requests.times
+    }
+
+    /// Whether it will claim no request any more.
+    pub(super) fn is_used_up(&self) -> bool {
+        let seen = self.seen.load(Ordering::SeqCst);
+        self.is_released() || seen >= self.requests.skip.saturating_add(self.requests.times)
+    }
+
+    pub(super) fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    pub(super) fn is_of_reply(&self) -> bool {
+        self.fault.is_of_reply()
+    }
+
+    pub(super) fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn hits(&self) -> u64 {
+        self.hits.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn release(&self) {
+        self.released.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.released.load(Ordering::SeqCst)
+    }
+}
+
+/// A fault that was injected into a [`FaultProxy`](super::FaultProxy). Dropping this changes nothing.
+#[derive(Debug, Clone)]
+pub struct InjectedFault {
+    relay: Arc<Relay>,
+    rule: Arc<Rule>,
+}
+
+impl InjectedFault {
+    pub(super) fn new(relay: Arc<Relay>, rule: Arc<Rule>) -> InjectedFault {
+        InjectedFault { relay, rule }
+    }
+
+    /// How often the fault was done. A fault of a reply counts when the reply has come: the server has done the request.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.rule.hits()
+    }
+
+    /// Waits until the fault was done `hits` times in all.
+    ///
+    /// # Errors
+    /// [`TestingError::Timeout`] if it was not within `timeout`.
+    pub fn wait_for_hits(&self, hits: u64, timeout: Duration) -> Result<(), TestingError> {
+        if self.relay.wait_for_hits(&self.rule, hits, timeout) {
+            return Ok(());
+        }
+        let what = format!("{:?} for the {hits}. time (so far {})", self.rule.fault(), self.hits());
+        Err(TestingError::Timeout { what, after: timeout })
+    }
+
+    /// Lets what is held go on, and ends the fault: no further request is claimed.
+    pub fn release(&self) {
+        self.relay.release(&self.rule);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(op: i32, path: &str) -> RequestHeader {
+        RequestHeader { xid: 1, op, path: Some(path.into()) }
+    }
+
+    #[test]
+    fn a_rule_claims_the_requests_after_the_skipped_ones() {
+        let requests = RequestMatch::creates().path(|path| path.contains("lock-")).skip(1).times(2);
+        let rule = Rule::new(requests, Fault::DropReply);
+        assert!(!rule.claims(&request(op::DELETE, "/lock-1")));
+        assert!(!rule.claims(&request(op::CREATE, "/other")));
+        let claims: Vec<bool> = (0..4).map(|_| rule.claims(&request(op::CREATE_2, "/lock-1"))).collect();
+        assert_eq!(claims, [false, true, true, false]);
+        assert!(rule.is_used_up());
+    }
+
+    #[test]
+    fn any_request_means_no_ping() {
+        let rule = Rule::new(RequestMatch::any(), Fault::DropRequest);
+        assert!(!rule.claims(&RequestHeader { xid: -2, op: op::PING, path: None }));
+        assert!(rule.claims(&RequestHeader { xid: 1, op: op::CLOSE_SESSION, path: None }));
+    }
+
+    #[test]
+    fn a_released_rule_claims_nothing() {
+        let rule = Rule::new(RequestMatch::any(), Fault::HoldReply);
+        rule.release();
+        assert!(!rule.claims(&request(op::CREATE, "/a")));
+    }
+}

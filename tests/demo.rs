@@ -1,0 +1,71 @@
+//! The flash sale of `examples/flash_sale`, small: what it prints last, and how it ends.
+#![cfg(feature = "testing")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+    sync::OnceLock,
+};
+
+use curator_locks::testing::TestingServer;
+
+/// The example's program. `cargo test --test demo` alone does not build it, so cargo is asked once more; the same
+/// features make that a matter of an instant where it is there.
+fn program() -> &'static PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--example", "flash_sale", "--manifest-path"]);
+        build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        build.arg(if cfg!(feature = "zookeeper") { "--all-features" } else { "--features=testing" });
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success());
+        // This test is target/<profile>/deps/demo-<hash>.
+        let deps = std::env::current_exe().unwrap();
+        deps.parent().unwrap().parent().unwrap().join("examples/flash_sale")
+    })
+}
+
+fn demo(connect_string: Option<&str>, arguments: &[&str]) -> Output {
+    let mut demo = Command::new(program());
+    demo.args(["--processes", "2", "--threads", "4", "--stock", "20"]).args(arguments).env_remove("ZK_CONNECT");
+    if let Some(connect_string) = connect_string {
+        demo.env("ZK_CONNECT", connect_string);
+    }
+    demo.output().unwrap()
+}
+
+fn last_line(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn the_demo_sells_each_item_once_and_its_control_oversells() {
+    let output = demo(None, &[]);
+    let last = last_line(&output);
+    let oversold = last
+        .strip_prefix("demo: ok: 20 of 20 sold, 0 oversold (without the lock: ")
+        .and_then(|rest| rest.strip_suffix(" oversold)"))
+        .unwrap_or_else(|| panic!("{output:?}"));
+    assert!(oversold.parse::<u32>().unwrap() > 0);
+    assert!(output.status.success());
+}
+
+#[test]
+fn the_demo_leaves_nothing_in_an_existing_ensemble() {
+    let server = TestingServer::start().unwrap();
+    let before = server.znode_count().unwrap();
+    let output = demo(Some(&server.connect_string()), &[]);
+    assert!(last_line(&output).starts_with("demo: ok: 20 of 20 sold, 0 oversold"), "{output:?}");
+    assert_eq!(server.znode_count().unwrap(), before);
+}
+
+#[test]
+fn the_demo_fails_without_a_lock() {
+    let output = demo(None, &["--lock", "none"]);
+    assert!(last_line(&output).starts_with("demo: FAILED: "), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -1,0 +1,93 @@
+//! Calls that another thread cancels.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{AcquireOptions, CancelToken, Error};
+
+use crate::common::{self, another, await_queue, builder, connect, mutex, queue, wait_until};
+
+#[test]
+fn a_cancelled_waiter_leaves_the_queue_at_once() {
+    let client = common::client();
+    let other = another(&client);
+    let (held, wanted) = (mutex(&client), mutex(&other));
+    held.acquire().unwrap();
+    for timeout in [None, Some(Duration::from_secs(60))] {
+        let token = CancelToken::new();
+        let mut options = AcquireOptions::new().cancel_token(&token);
+        if let Some(timeout) = timeout {
+            options = options.timeout(timeout);
+        }
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| wanted.acquire_with(&options));
+            await_queue(&client, "/locks/m", 2);
+            let begin = Instant::now();
+            token.cancel();
+            let result = waiting.join().unwrap();
+            assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
+            assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        });
+        await_queue(&client, "/locks/m", 1);
+    }
+    assert!(!wanted.is_acquired_in_this_process());
+}
+
+#[test]
+fn a_token_that_is_cancelled_already_gets_no_lock_and_leaves_nothing() {
+    let client = common::client();
+    let token = CancelToken::new();
+    token.cancel();
+    let mutex = mutex(&client);
+    let result = mutex.acquire_with(&AcquireOptions::new().cancel_token(&token));
+    assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
+    assert!(!mutex.is_acquired_in_this_process());
+    wait_until("the queue is empty", || queue(&client, "/locks/m").is_empty());
+    wait_until("no container is left", || client.check_exists().for_path("/").unwrap().is_none());
+}
+
+/// Cancelled at any moment of the acquire: while it makes the parents, creates, lists, watches or waits.
+#[test]
+fn wherever_an_acquire_is_cancelled_nothing_is_left() {
+    let client = common::client();
+    let other = another(&client);
+    for round in 0..200_u32 {
+        let path = format!("/cancelled/{round}/locks/m");
+        let mutex = curator_locks::InterProcessMutex::new(&other, &path).unwrap();
+        let token = CancelToken::new();
+        thread::scope(|scope| {
+            let acquiring = scope.spawn(|| mutex.acquire_with(&AcquireOptions::new().cancel_token(&token)));
+            let until = Instant::now() + Duration::from_micros(u64::from(round) * 40);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            token.cancel();
+            match acquiring.join().unwrap() {
+                // The hold belongs to a thread that is gone. Its client ends it.
+                Ok(true) | Err(Error::Cancelled { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        });
+    }
+    other.sync().for_path("/").unwrap();
+    other.close();
+    wait_until("no container is left", || client.check_exists().for_path("/cancelled").unwrap().is_none());
+}
+
+#[test]
+fn a_cancelled_call_does_not_wait_for_a_connection() {
+    let client = builder(common::server(), "nobody").connect_string("127.0.0.1:1").build().unwrap();
+    client.start().unwrap();
+    let (mutex, token) = (mutex(&client), CancelToken::new());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| mutex.acquire_with(&AcquireOptions::new().cancel_token(&token)));
+        token.cancel();
+        let begin = Instant::now();
+        let result = waiting.join().unwrap();
+        assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
+        assert!(begin.elapsed() < Duration::from_secs(2));
+    });
+    connect(builder(common::server(), "nobody")).close();
+}

@@ -1,0 +1,162 @@
+//! The client's end.
+
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{CreateMode, CuratorFrameworkState, Error, HoldState, LostReason, testing::TestingServer};
+
+use crate::common::{self, PATIENCE, another, await_queue, builder, connect, mutex, queue, wait_until};
+
+/// At once, on a machine that is shared.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_waiter_on_a_client_that_is_closed_gets_an_error_at_once() {
+    let client = common::client();
+    let other = another(&client);
+    let (held, wanted) = (mutex(&other), mutex(&client));
+    held.acquire().unwrap();
+    thread::scope(|scope| {
+        let untimed = scope.spawn(|| wanted.acquire());
+        let timed = scope.spawn(|| wanted.acquire_timeout(Duration::from_secs(60)).map(drop));
+        await_queue(&other, "/locks/m", 3);
+        let begin = Instant::now();
+        client.close();
+        for waiter in [untimed, timed] {
+            let result = waiter.join().unwrap();
+            assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
+        }
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    });
+    await_queue(&other, "/locks/m", 1);
+    held.release().unwrap();
+}
+
+#[test]
+fn without_a_server_closing_still_wakes_whoever_waits_at_once() {
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, "close").max_close_wait(Duration::from_secs(20)));
+    let other = connect(builder(&server, "close"));
+    let (held, wanted) = (mutex(&other), mutex(&client));
+    held.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wanted.acquire());
+        await_queue(&other, "/locks/m", 2);
+        server.stop().unwrap();
+        wait_until("the connection is gone", || !client.is_connected());
+        let reading = scope.spawn(|| client.get_children().for_path("/").map(drop));
+        let connecting = scope.spawn(|| client.block_until_connected(None).map(drop));
+        let begin = Instant::now();
+        scope.spawn(|| client.close());
+        for waiter in [waiting, reading, connecting] {
+            let result = waiter.join().unwrap();
+            assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
+        }
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        server.restart().unwrap();
+    });
+}
+
+#[test]
+fn a_holder_is_told_that_its_client_was_closed() {
+    let client = common::client();
+    let other = another(&client);
+    let held = mutex(&client);
+    let guard = held.lock().unwrap();
+    let changes = guard.state_changes();
+    let (tell, told) = mpsc::channel();
+    guard.on_state_change(move |state| tell.send(state).unwrap());
+    client.close();
+    let lost = HoldState::Lost(LostReason::ClientClosed);
+    assert_eq!(guard.state(), lost);
+    assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), lost);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), lost);
+    let result = guard.release();
+    assert!(matches!(result, Err(Error::LockLost { reason: LostReason::ClientClosed, .. })), "{result:?}");
+    assert!(queue(&other, "/locks/m").is_empty());
+}
+
+#[test]
+fn closing_ends_the_session_and_a_closed_client_says_so() {
+    let client = common::client();
+    let other = another(&client);
+    client.create().with_mode(CreateMode::Ephemeral).creating_parents_if_needed().for_path("/mine").unwrap();
+    client.close();
+    client.close();
+    assert_eq!(client.state(), CuratorFrameworkState::Stopped);
+    assert_eq!(other.check_exists().for_path("/mine").unwrap(), None);
+    let mutex = mutex(&client);
+    assert!(matches!(mutex.acquire(), Err(Error::ClientClosed)));
+    assert!(matches!(mutex.acquire_timeout(Duration::ZERO), Err(Error::ClientClosed)));
+    assert!(matches!(mutex.participant_nodes(), Err(Error::ClientClosed)));
+    assert!(matches!(client.block_until_connected(None), Err(Error::ClientClosed)));
+    assert!(matches!(client.start(), Err(Error::ClientClosed)));
+}
+
+#[test]
+fn a_client_that_was_never_started_says_so() {
+    let client = builder(common::server(), "never").build().unwrap();
+    assert_eq!(client.state(), CuratorFrameworkState::Latent);
+    let mutex = mutex(&client);
+    assert!(matches!(mutex.acquire(), Err(Error::NotStarted)));
+    assert!(matches!(mutex.try_lock(), Err(Error::NotStarted)));
+    assert!(matches!(client.block_until_connected(Some(Duration::ZERO)), Err(Error::NotStarted)));
+    assert!(matches!(client.check_exists().for_path("/"), Err(Error::NotStarted)));
+    client.close();
+    assert_eq!(client.state(), CuratorFrameworkState::Stopped);
+    assert!(matches!(client.start(), Err(Error::ClientClosed)));
+}
+
+#[test]
+fn a_second_start_is_refused() {
+    let client = common::client();
+    assert!(matches!(client.start(), Err(Error::AlreadyStarted)));
+    assert_eq!(client.state(), CuratorFrameworkState::Started);
+}
+
+/// In a process of its own, because other tests have clients too.
+#[test]
+fn the_last_handle_closes_the_session_and_ends_its_threads() {
+    let other = common::client();
+    let arguments = [common::server().connect_string(), other.namespace().to_owned()];
+    let mut child =
+        common::child::ChildProcess::start("dropper", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(child.hear(), "held");
+    await_queue(&other, "/locks/m", 1);
+    child.tell("drop");
+    let dropped = Instant::now();
+    assert_eq!(child.hear(), "no threads");
+    await_queue(&other, "/locks/m", 0);
+    // Long before the session would have expired.
+    assert!(dropped.elapsed() < Duration::from_secs(5), "{:?}", dropped.elapsed());
+}
+
+pub(crate) fn dropper(arguments: &[String]) {
+    let [address, namespace] = arguments else { panic!("{arguments:?}") };
+    let client = common::connect(common::builder_for(address, namespace));
+    let clone = client.using_namespace("elsewhere").unwrap();
+    client.add_connection_state_listener(|_, _| {});
+    let held = mutex(&client);
+    held.acquire().unwrap();
+    assert_eq!(own_threads().len(), 3, "{:?}", own_threads());
+    common::child::say("held");
+    common::child::listen();
+    drop((client, held));
+    assert_eq!(own_threads().len(), 3, "{:?}", own_threads());
+    drop(clone);
+    wait_until("no thread of the client is left", || own_threads().is_empty());
+    common::child::say("no threads");
+    common::child::listen();
+}
+
+fn own_threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| name.starts_with("curator-") || name.starts_with("zk-session"))
+        .collect()
+}

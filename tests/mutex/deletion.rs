@@ -1,0 +1,177 @@
+//! An administrator deletes znodes of the queue.
+
+use std::{
+    sync::{Mutex, mpsc},
+    thread,
+    time::Duration,
+};
+
+use curator_locks::{CuratorFramework, Error, LostReason, RetryNTimes, proto::Request};
+
+use crate::common::{self, PATIENCE, another, await_queue, builder, connect, mutex, raw::RawSession, wait_until};
+
+/// A client whose waiters queue again as often as it takes.
+fn patient_client() -> CuratorFramework {
+    let retry = RetryNTimes::new(u32::MAX, Duration::from_millis(1));
+    connect(builder(common::server(), &common::namespace()).retry_policy(retry).lock_recheck_interval(None))
+}
+
+#[test]
+fn when_a_waiters_znode_is_deleted_and_then_the_holders_exactly_one_other_waiter_is_granted() {
+    const ROUNDS: usize = 1_000;
+    let client = patient_client();
+    let admin = RawSession::open(common::server());
+    let mutex = mutex(&client);
+    let at_server = |path: &str| format!("/{}{path}", client.namespace());
+    let (grants, granted) = mpsc::channel();
+    let (release, releases) = mpsc::channel();
+    let releases = Mutex::new(releases);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let (mutex, grants, releases) = (&mutex, grants.clone(), &releases);
+            scope.spawn(move || {
+                loop {
+                    mutex.acquire().unwrap();
+                    let path = mutex.lock_path().unwrap();
+                    eprintln!("granted {path}");
+                    if grants.send(path.clone()).is_err() {
+                        return drop(mutex.release());
+                    }
+                    let goes_on = releases.lock().unwrap().recv().is_ok();
+                    match mutex.release() {
+                        Ok(()) | Err(Error::LockLost { reason: LostReason::NodeDeleted, .. }) => {}
+                        other => panic!("{other:?}"),
+                    }
+                    eprintln!("released {path}");
+                    if !goes_on {
+                        return;
+                    }
+                }
+            });
+        }
+        let mut holder: String = granted.recv_timeout(PATIENCE).unwrap();
+        for round in 0..ROUNDS {
+            let queue = await_queue(&client, "/locks/m", 4);
+            assert_eq!(queue[0], holder, "round {round}");
+            assert_eq!(granted.try_recv().ok(), None, "round {round}: two holders");
+            admin.delete(&[&at_server(&queue[1]), &at_server(&queue[0])]);
+            eprintln!("round {round}: deleted {:?}", &queue[..2]);
+            let next = granted.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("round {round}: nobody is granted"));
+            assert_eq!(next, queue[2], "round {round}");
+            // The old holder goes to the end of the queue. It waits first in line for this message.
+            release.send(()).unwrap();
+            holder = next;
+        }
+        await_queue(&client, "/locks/m", 4);
+        assert_eq!(granted.try_recv().ok(), None, "two holders");
+        drop((release, granted));
+    });
+}
+
+/// An event of the predecessor that was must not count for the predecessor that is.
+#[test]
+fn a_late_event_of_an_earlier_predecessor_grants_nothing() {
+    let client = patient_client();
+    let admin = RawSession::open(common::server());
+    let at_server = |path: &str| format!("/{}{path}", client.namespace());
+    let holding = another(&client);
+    let (held, wanted) = (mutex(&holding), mutex(&client));
+    let (grants, granted) = mpsc::channel();
+    for round in 0..100 {
+        held.acquire().unwrap();
+        thread::scope(|scope| {
+            let contend = |grants: mpsc::Sender<()>| {
+                wanted.acquire().unwrap();
+                grants.send(()).unwrap();
+                wanted.release().unwrap();
+            };
+            let grants = &grants;
+            scope.spawn(move || contend(grants.clone()));
+            await_queue(&holding, "/locks/m", 2);
+            scope.spawn(move || contend(grants.clone()));
+            let queue = await_queue(&holding, "/locks/m", 3);
+            // The last one's data changes, so that it looks again, and then its predecessor goes.
+            let (last, before) = (at_server(&queue[2]), at_server(&queue[1]));
+            wait_until("its watches", || common::server().four_letter_word("wchp").unwrap().contains(&last));
+            for reply in admin.ask([
+                Request::SetData { path: last, data: vec![1], version: -1 },
+                Request::Delete { path: before, version: -1 },
+            ]) {
+                reply.unwrap();
+            }
+            await_queue(&holding, "/locks/m", 3);
+            assert!(granted.recv_timeout(Duration::from_millis(20)).is_err(), "round {round}: two holders");
+            held.release().unwrap();
+            for _ in 0..2 {
+                granted.recv_timeout(PATIENCE).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_waiter_whose_znode_is_deleted_queues_again_at_the_end() {
+    let client = common::client();
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..2)
+            .map(|k| {
+                let waiter = scope.spawn(|| {
+                    mutex.acquire().unwrap();
+                    let path = mutex.lock_path().unwrap();
+                    mutex.release().unwrap();
+                    path
+                });
+                await_queue(&client, "/locks/m", k + 2);
+                waiter
+            })
+            .collect();
+        let before = await_queue(&client, "/locks/m", 3);
+        client.delete().for_path(&before[1]).unwrap();
+        wait_until("the waiter stands at the end", || {
+            let now = common::queue(&client, "/locks/m");
+            now.len() == 3 && now[1] == before[2]
+        });
+        let now = await_queue(&client, "/locks/m", 3);
+        mutex.release().unwrap();
+        let paths: Vec<String> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+        assert_eq!(paths, [now[2].clone(), now[1].clone()]);
+    });
+}
+
+#[test]
+fn a_waiter_whose_znode_is_always_deleted_gives_up_as_the_retry_policy_says() {
+    let client = common::client();
+    let (held, other) = (mutex(&client), another(&client));
+    held.acquire().unwrap();
+    let wanted = mutex(&other);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wanted.acquire());
+        while !waiting.is_finished() {
+            if let Some(node) = common::queue(&client, "/locks/m").get(1) {
+                let _ = client.delete().for_path(node);
+            }
+        }
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(error.is_no_node(), "{error:?}");
+    });
+    await_queue(&client, "/locks/m", 1);
+}
+
+#[test]
+fn the_whole_directory_can_go_while_contenders_queue() {
+    let client = patient_client();
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            mutex.acquire().unwrap();
+            mutex.release().unwrap();
+        });
+        await_queue(&client, "/locks/m", 2);
+        client.delete().deleting_children_if_needed().for_path("/locks/m").unwrap();
+        waiter.join().unwrap();
+    });
+    assert!(matches!(mutex.release(), Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })));
+}

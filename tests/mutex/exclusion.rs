@@ -1,0 +1,156 @@
+//! Never two holders, in the order of the queue, and nothing left behind.
+
+use std::{
+    fs::File,
+    io::ErrorKind,
+    path::Path,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use curator_locks::{CreateMode, CuratorFramework, InterProcessMutex};
+
+use crate::common::{
+    self, Hold, await_queue, check_history,
+    child::{self, ChildProcess},
+    mutex, sequence, shared_clock, wait_until,
+};
+
+const LOCK: &str = "/deep/down/locks/m";
+const IN_TOTAL: usize = 2_000;
+
+/// Keeps the directory while nobody queues, so that sequence numbers do not begin again.
+fn with_keeper(client: &CuratorFramework) {
+    let keeper = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
+    keeper.for_path(&format!("{LOCK}/keeper")).unwrap();
+}
+
+fn hold(mutex: &InterProcessMutex, work: impl FnOnce()) -> Hold {
+    let guard = mutex.lock().unwrap();
+    let from = shared_clock();
+    let (token, sequence) = (guard.fencing_token().value(), sequence(guard.path()));
+    work();
+    let to = shared_clock();
+    guard.release().unwrap();
+    Hold { token, sequence, from, to }
+}
+
+/// What held and waited leaves the queue empty, and then the server removes the containers.
+fn check_nothing_is_left(client: &CuratorFramework) {
+    assert_eq!(client.get_children().for_path(LOCK).unwrap(), ["keeper"]);
+    client.delete().for_path(&format!("{LOCK}/keeper")).unwrap();
+    wait_until("the lock's directory and its parents are gone", || {
+        client.check_exists().for_path("/deep").unwrap().is_none()
+    });
+    wait_until("the namespace is gone", || client.check_exists().for_path("/").unwrap().is_none());
+}
+
+#[test]
+fn a_hundred_threads_on_one_mutex_never_hold_it_together_and_go_in_order() {
+    let client = common::client();
+    with_keeper(&client);
+    let mutex = InterProcessMutex::new(&client, LOCK).unwrap();
+    let (barrier, is_held) = (Barrier::new(100), AtomicBool::new(false));
+    let work = || {
+        assert!(!is_held.swap(true, Ordering::SeqCst), "two holders");
+        thread::yield_now();
+        is_held.store(false, Ordering::SeqCst);
+    };
+    let run = || {
+        barrier.wait();
+        (0..IN_TOTAL / 100).map(|_| hold(&mutex, work)).collect::<Vec<_>>()
+    };
+    let holds: Vec<Hold> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..100).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(holds.len(), IN_TOTAL);
+    check_history(holds);
+    assert!(!mutex.is_acquired_in_this_process());
+    check_nothing_is_left(&client);
+}
+
+#[test]
+fn twenty_processes_on_one_path_never_hold_it_together_and_go_in_order() {
+    let client = common::client();
+    with_keeper(&client);
+    let directory = tempfile::tempdir().unwrap();
+    let witness = directory.path().join("held").display().to_string();
+    let arguments = [common::server().connect_string(), client.namespace().to_owned(), witness];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut children: Vec<_> = (0..20).map(|_| ChildProcess::start("contender", &arguments)).collect();
+    for child in &children {
+        assert_eq!(child.hear(), "ready");
+    }
+    for child in &mut children {
+        child.tell("go");
+    }
+    let mut holds = Vec::new();
+    for child in &children {
+        loop {
+            let line = child.hear();
+            if line == "done" {
+                break;
+            }
+            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+            let token = i64::try_from(numbers[0]).unwrap();
+            holds.push(Hold { token, sequence: numbers[1], from: numbers[2], to: numbers[3] });
+        }
+    }
+    assert_eq!(holds.len(), IN_TOTAL);
+    check_history(holds);
+    check_nothing_is_left(&client);
+}
+
+/// One of the twenty processes.
+pub(crate) fn contender(arguments: &[String]) {
+    let [address, namespace, witness] = arguments else { panic!("{arguments:?}") };
+    let client = common::connect(common::builder_for(address, namespace));
+    let mutex = InterProcessMutex::new(&client, LOCK).unwrap();
+    child::say("ready");
+    child::listen();
+    let witness = Path::new(witness);
+    let work = || {
+        // Only one process at a time can make the file.
+        match File::create_new(witness) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => panic!("two holders"),
+            file => drop(file.unwrap()),
+        }
+        std::fs::remove_file(witness).unwrap();
+    };
+    let holds: Vec<Hold> = (0..IN_TOTAL / 20).map(|_| hold(&mutex, work)).collect();
+    for Hold { token, sequence, from, to } in holds {
+        child::say(&format!("{token} {sequence} {from} {to}"));
+    }
+    child::say("done");
+    child::listen();
+}
+
+#[test]
+fn the_lock_of_a_process_that_is_killed_goes_to_the_next() {
+    let client = common::client();
+    let arguments = [common::server().connect_string(), client.namespace().to_owned()];
+    let holder = ChildProcess::start("holder", &[&arguments[0], &arguments[1]]);
+    assert_eq!(holder.hear(), "held");
+    let mutex = mutex(&client);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| mutex.lock().unwrap().fencing_token());
+        await_queue(&client, "/locks/m", 2);
+        drop(holder);
+        waiter.join().unwrap();
+    });
+}
+
+/// Holds the lock until it is killed.
+pub(crate) fn holder(arguments: &[String]) {
+    let [address, namespace] = arguments else { panic!("{arguments:?}") };
+    let timeout = std::time::Duration::from_secs(1);
+    let client = common::connect(common::builder_for(address, namespace).session_timeout(timeout));
+    let mutex = mutex(&client);
+    let _held = mutex.lock().unwrap();
+    child::say("held");
+    child::listen();
+}

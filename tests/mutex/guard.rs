@@ -1,0 +1,189 @@
+//! What a holder knows, and the ways in which it lets go.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{Error, FencingToken, HoldState, InterProcessLock, Locker, LostReason};
+
+use crate::common::{self, PATIENCE, another, await_queue, builder, connect, mutex, queue, wait_until};
+
+#[test]
+fn fencing_tokens_grow_with_every_grant_also_when_the_directory_was_removed_in_between() {
+    let client = common::client();
+    let other = another(&client);
+    let mutexes = [mutex(&client), mutex(&other)];
+    let mut last: Option<FencingToken> = None;
+    for round in 0..6 {
+        let guard = mutexes[round % 2].lock().unwrap();
+        let token = guard.fencing_token();
+        assert!(last.is_none_or(|last| last < token), "{last:?} {token}");
+        assert_eq!(token.to_string(), token.value().to_string());
+        assert!(client.check_exists().for_path(guard.path()).unwrap().is_some_and(|stat| stat.czxid == token.value()));
+        last = Some(token);
+        guard.release().unwrap();
+        if round % 3 == 2 {
+            wait_until("the directory is gone", || client.check_exists().for_path("/locks").unwrap().is_none());
+        }
+    }
+}
+
+#[test]
+fn a_fresh_hold_is_valid_into_the_future_and_heartbeats_move_that_on() {
+    let client = connect(builder(common::server(), &common::namespace()).session_timeout(Duration::from_secs(3)));
+    let mutex = mutex(&client);
+    let guard = mutex.lock().unwrap();
+    let first = guard.valid_until();
+    assert!(first > Instant::now());
+    assert!(guard.is_valid() && !guard.is_lost());
+    assert_eq!(guard.state(), HoldState::Held);
+    wait_until("it moves on", || guard.valid_until() > first + Duration::from_secs(2));
+    assert!(guard.valid_until() < Instant::now() + client.session_timeout());
+    guard.release().unwrap();
+}
+
+#[test]
+fn a_holder_whose_znode_is_deleted_is_told_in_every_way() {
+    let client = common::client();
+    let admin = another(&client);
+    let mutex = mutex(&client);
+    let guard = mutex.lock().unwrap();
+    let changes = guard.state_changes();
+    let (tell, told) = mpsc::channel();
+    guard.on_state_change(|_| panic!("a listener that panics silences no other"));
+    guard.on_state_change(move |state| tell.send(state).unwrap());
+    let watched = format!("/{}{}", client.namespace(), guard.path());
+    wait_until("the watch on the own znode", || common::server().four_letter_word("wchp").unwrap().contains(&watched));
+    admin.delete().for_path(guard.path()).unwrap();
+    let lost = HoldState::Lost(LostReason::NodeDeleted);
+    assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), lost);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), lost);
+    assert_eq!(guard.state(), lost);
+    assert!(guard.is_lost() && !guard.is_valid() && guard.valid_until() < Instant::now());
+    let again = mutex.acquire();
+    assert!(matches!(again, Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })), "{again:?}");
+    let release = guard.release();
+    assert!(matches!(release, Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })), "{release:?}");
+    assert!(!mutex.is_acquired_in_this_process());
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+}
+
+#[test]
+fn a_lock_that_was_waited_for_is_watched_from_its_first_moment() {
+    let client = common::client();
+    let admin = another(&client);
+    let (held, wanted) = (mutex(&admin), mutex(&client));
+    held.acquire().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = wanted.lock().unwrap();
+            let changes = guard.state_changes();
+            admin.delete().for_path(guard.path()).unwrap();
+            assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
+        });
+        await_queue(&admin, "/locks/m", 2);
+        held.release().unwrap();
+    });
+}
+
+#[test]
+fn a_holder_whose_data_somebody_changes_still_learns_that_its_znode_is_deleted() {
+    let client = common::client();
+    let admin = another(&client);
+    let mutex = mutex(&client);
+    let guard = mutex.lock().unwrap();
+    let changes = guard.state_changes();
+    let watched = format!("/{}{}", client.namespace(), guard.path());
+    let is_watched = || common::server().four_letter_word("wchp").unwrap().contains(&watched);
+    for _ in 0..3 {
+        wait_until("the watch on the own znode", is_watched);
+        admin.set_data().for_path_and_data(guard.path(), "x").unwrap();
+    }
+    assert_eq!(guard.state(), HoldState::Held);
+    wait_until("the watch on the own znode", is_watched);
+    admin.delete().for_path(guard.path()).unwrap();
+    assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
+}
+
+#[test]
+fn a_short_hold_whose_znode_is_deleted_learns_it_from_the_release() {
+    let client = common::client();
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    client.delete().for_path(&mutex.lock_path().unwrap()).unwrap();
+    let release = mutex.release();
+    assert!(matches!(release, Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })), "{release:?}");
+    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
+}
+
+#[test]
+fn dropping_a_guard_releases_also_in_a_panic() {
+    let client = common::client();
+    let other = another(&client);
+    let (ours, theirs) = (mutex(&client), mutex(&other));
+    drop(ours.lock().unwrap());
+    theirs.acquire().unwrap();
+    theirs.release().unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = ours.lock().unwrap();
+        panic!("while holding");
+    }));
+    assert!(panicked.is_err());
+    assert!(!ours.is_acquired_in_this_process());
+    theirs.acquire().unwrap();
+    theirs.release().unwrap();
+    await_queue(&other, "/locks/m", 0);
+}
+
+#[test]
+fn a_guard_releases_its_own_hold_and_no_later_one() {
+    let client = common::client();
+    let mutex = mutex(&client);
+    let guard = mutex.lock().unwrap();
+    mutex.release().unwrap();
+    mutex.acquire().unwrap();
+    drop(guard);
+    assert!(mutex.is_owned_by_current_thread(), "the later hold was released");
+    await_queue(&client, "/locks/m", 1);
+    let guard = mutex.lock().unwrap();
+    mutex.release().unwrap();
+    mutex.release().unwrap();
+    mutex.acquire().unwrap();
+    assert!(matches!(guard.release(), Err(Error::NotOwner { .. })));
+    assert!(mutex.is_owned_by_current_thread(), "the later hold was released");
+    mutex.release().unwrap();
+}
+
+#[test]
+fn guards_nest() {
+    let client = common::client();
+    let mutex = mutex(&client);
+    let outer = mutex.lock().unwrap();
+    let inner = mutex.lock().unwrap();
+    assert_eq!(outer.path(), inner.path());
+    assert_eq!(outer.fencing_token(), inner.fencing_token());
+    drop(outer);
+    assert!(mutex.is_owned_by_current_thread());
+    inner.release().unwrap();
+    assert!(queue(&client, "/locks/m").is_empty());
+}
+
+#[test]
+fn a_locker_holds_any_lock_as_long_as_it_lives() {
+    let client = common::client();
+    let other = another(&client);
+    let (ours, theirs) = (mutex(&client), mutex(&other));
+    let lock: &dyn InterProcessLock = &ours;
+    let locker = Locker::new(lock).unwrap();
+    assert!(lock.is_acquired_in_this_process());
+    let late = Locker::with_timeout(&theirs, Duration::from_millis(30));
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    locker.close().unwrap();
+    assert!(!lock.is_acquired_in_this_process());
+    drop(Locker::with_timeout(&theirs, PATIENCE).unwrap());
+    assert!(queue(&client, "/locks/m").is_empty());
+}

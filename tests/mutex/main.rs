@@ -1,0 +1,40 @@
+//! The mutex and the client under it, against real servers.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "tests"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cancel;
+mod close;
+mod deletion;
+mod exclusion;
+mod framework;
+mod guard;
+mod listeners;
+mod packets;
+mod paths;
+mod pause;
+mod reentrancy;
+mod restart;
+mod timeouts;
+mod watches;
+
+/// What a child process runs; by itself it does nothing.
+#[test]
+fn child_process() {
+    let Some((role, arguments)) = common::child::role() else { return };
+    match role.as_str() {
+        "contender" => exclusion::contender(&arguments),
+        "waiter" => pause::waiter(&arguments),
+        "holder" => exclusion::holder(&arguments),
+        "dropper" => close::dropper(&arguments),
+        other => panic!("no role {other}"),
+    }
+}

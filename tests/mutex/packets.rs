@@ -1,0 +1,166 @@
+//! What goes over the wire.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+
+use curator_locks::{CreateMode, InterProcessMutex, testing::TestingServer};
+
+use crate::common::{self, builder, builder_for, connect, mutex, wait_until};
+
+const CREATE2: i32 = 15;
+const GET_CHILDREN: i32 = 8;
+
+#[test]
+fn an_uncontended_cycle_is_three_packets() {
+    const CYCLES: u32 = 1_000;
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, "packets").session_timeout(Duration::from_secs(60)));
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    let before = server.packets_received().unwrap();
+    for _ in 0..CYCLES {
+        mutex.acquire().unwrap();
+        mutex.release().unwrap();
+    }
+    let after = server.packets_received().unwrap();
+    // The question itself counts as one.
+    let per_cycle = (after - before - 1) as f64 / f64::from(CYCLES);
+    println!("{per_cycle} packets per cycle");
+    assert!((3.00..=3.05).contains(&per_cycle), "{per_cycle} packets per cycle");
+}
+
+#[test]
+fn a_try_of_a_lock_that_is_taken_is_one_read_and_no_write() {
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, "packets"));
+    let other = connect(builder(&server, "packets"));
+    let (held, tried) = (mutex(&client), mutex(&other));
+    held.acquire().unwrap();
+    // After 100 ms a holder watches its znode, which would count.
+    wait_until("the holder's watch", || server.watch_count().unwrap() == 1);
+    let zxid = || {
+        let srvr = server.four_letter_word("srvr").unwrap();
+        srvr.lines().find(|line| line.starts_with("Zxid")).unwrap().to_owned()
+    };
+    let (last_write, before) = (zxid(), server.packets_received().unwrap());
+    for _ in 0..50 {
+        assert!(!tried.acquire_timeout(Duration::ZERO).unwrap());
+        assert!(tried.try_lock().unwrap().is_none());
+    }
+    // The question itself counts as one; heartbeats may come in between.
+    let packets = server.packets_received().unwrap() - before - 1;
+    assert!((100..=103).contains(&packets), "{packets} packets for 100 tries");
+    assert_eq!(zxid(), last_write, "a try wrote");
+    held.release().unwrap();
+    assert!(tried.acquire_timeout(Duration::ZERO).unwrap());
+}
+
+#[test]
+fn create_and_get_children_are_on_the_wire_before_the_first_reply() {
+    let client = common::client();
+    let keep = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
+    keep.for_path("/locks/m/keeper").unwrap();
+    let relay = Relay::start(common::server().port());
+    let through_relay = connect(builder_for(&relay.address, client.namespace()));
+    let mutex = InterProcessMutex::new(&through_relay, "/locks/m").unwrap();
+    relay.hold_replies(true);
+    thread::scope(|scope| {
+        let acquiring = scope.spawn(|| mutex.acquire());
+        wait_until("both requests have arrived", || relay.requests().len() >= 2);
+        assert_eq!(relay.requests()[..2], [CREATE2, GET_CHILDREN]);
+        relay.hold_replies(false);
+        acquiring.join().unwrap().unwrap();
+    });
+    assert_eq!(relay.requests(), [CREATE2, GET_CHILDREN], "more than one round trip");
+}
+
+/// Passes one connection on to a server. It can hold the replies back, and notes which requests came meanwhile.
+struct Relay {
+    address: String,
+    state: Arc<(Mutex<RelayState>, Condvar)>,
+}
+
+#[derive(Default)]
+struct RelayState {
+    holding: bool,
+    requests: Vec<i32>,
+    connections: Vec<TcpStream>,
+}
+
+impl Relay {
+    fn start(port: u16) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let state: Arc<(Mutex<RelayState>, Condvar)> = Arc::default();
+        let shared = state.clone();
+        thread::spawn(move || {
+            // One connection is all that the test needs.
+            let (client, _) = listener.accept().unwrap();
+            let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            for stream in [&client, &server] {
+                stream.set_nodelay(true).unwrap();
+                shared.0.lock().connections.push(stream.try_clone().unwrap());
+            }
+            let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let noting = shared.clone();
+            thread::spawn(move || {
+                pass_on(from_client, to_server, |frame, is_first| {
+                    let mut state = noting.0.lock();
+                    let operation = i32::from_be_bytes(frame[8..12].try_into().unwrap());
+                    // Heartbeats (sync and ping) come when they like; the first frame is the handshake.
+                    if state.holding && !is_first && ![9, 11].contains(&operation) {
+                        state.requests.push(operation);
+                    }
+                })
+            });
+            let _ = pass_on(server, client, |_, _| {
+                let mut state = shared.0.lock();
+                while state.holding {
+                    shared.1.wait(&mut state);
+                }
+            });
+        });
+        Relay { address, state }
+    }
+
+    fn hold_replies(&self, on: bool) {
+        self.state.0.lock().holding = on;
+        self.state.1.notify_all();
+    }
+
+    /// What was asked while replies were held back.
+    fn requests(&self) -> Vec<i32> {
+        self.state.0.lock().requests.clone()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.hold_replies(false);
+        for stream in &self.state.0.lock().connections {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, mut before: impl FnMut(&[u8], bool)) -> io::Result<()> {
+    let mut is_first = true;
+    loop {
+        let mut frame = vec![0; 4];
+        from.read_exact(&mut frame)?;
+        let length = u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize;
+        frame.resize(4 + length, 0);
+        from.read_exact(&mut frame[4..])?;
+        before(&frame, is_first);
+        is_first = false;
+        to.write_all(&frame)?;
+    }
+}

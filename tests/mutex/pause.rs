@@ -1,0 +1,131 @@
+//! A process that is paused longer than its session at the very moment of its turn.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use nix::sys::signal::{Signal, kill};
+
+use curator_locks::InterProcessMutex;
+
+use crate::common::{
+    self, await_queue, builder,
+    child::{self, ChildProcess},
+    connect, queue, quick_server, shared_clock, wait_until,
+};
+
+const SESSION: Duration = Duration::from_millis(1_000);
+const ROUNDS: usize = 50;
+const LANES: usize = 10;
+
+/// In each lane a child waits. It is paused around the moment at which the lock becomes free, and goes on when its
+/// session is gone and another client holds the lock.
+#[test]
+fn a_waiter_paused_beyond_its_session_at_its_hand_over_does_not_return_a_lock() {
+    let server = quick_server().start().unwrap();
+    let (first, second) = (connect(builder(&server, "pause")), connect(builder(&server, "pause")));
+    let (done, too_late) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for lane in 0..LANES {
+            let (server, first, second, done, too_late) = (&server, &first, &second, &done, &too_late);
+            scope.spawn(move || {
+                let path = format!("/locks/{lane}");
+                let mut child = ChildProcess::start("waiter", &[&server.connect_string(), "pause", &path]);
+                assert_eq!(child.hear(), "ready");
+                let mut jitter = lane as u64;
+                while done.load(Ordering::SeqCst) < ROUNDS {
+                    jitter = jitter * 5 % 23;
+                    let was_in_time = round(&path, first, second, &mut child, Duration::from_micros(jitter * 50));
+                    if was_in_time { done } else { too_late }.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    println!("{done:?} rounds, and {too_late:?} in which the child had the lock before it was paused");
+}
+
+/// `false`: the child had the lock before it was paused.
+fn round(
+    path: &str,
+    first: &curator_locks::CuratorFramework,
+    second: &curator_locks::CuratorFramework,
+    child: &mut ChildProcess,
+    delay: Duration,
+) -> bool {
+    let (before, after) = (InterProcessMutex::new(first, path).unwrap(), InterProcessMutex::new(second, path).unwrap());
+    before.acquire().unwrap();
+    child.tell("acquire");
+    let node = await_queue(first, path, 2)[1].clone();
+    // Half of the rounds are paused before the release, half just after it was sent.
+    thread::scope(|scope| {
+        if delay.as_micros() % 100 == 0 {
+            child.pause();
+            before.release().unwrap();
+        } else {
+            // The lock belongs to this thread, so it is the pause that gets another one.
+            let pid = child.pid();
+            scope.spawn(move || {
+                thread::sleep(delay);
+                kill(pid, Signal::SIGSTOP).unwrap();
+            });
+            before.release().unwrap();
+        }
+    });
+    let paused_at = shared_clock();
+    wait_until("the child's session is gone", || !queue(first, path).contains(&node));
+    after.acquire().unwrap();
+    child.resume();
+    // What it says now is what it had before the pause; else it queues again.
+    let mut early = None;
+    wait_until("the child speaks or queues again", || {
+        early = early.take().or_else(|| child.heard());
+        early.is_some() || queue(first, path).len() == 2
+    });
+    if let Some(said) = early {
+        let (at, granted, _) = parse(&said);
+        assert!(at <= paused_at, "granted after its session was gone: {said}");
+        assert_eq!(granted, node);
+        after.release().unwrap();
+        child.tell("release");
+        assert!(child.hear().starts_with("lost"), "it was not told");
+        return false;
+    }
+    assert_eq!(child.heard(), None, "granted while another one holds");
+    let released_at = shared_clock();
+    after.release().unwrap();
+    let said = child.hear();
+    let (at, granted, state) = parse(&said);
+    assert!(at >= released_at && granted != node && state != "lost", "{said}");
+    child.tell("release");
+    assert_eq!(child.hear(), "released");
+    true
+}
+
+fn parse(said: &str) -> (u64, &str, &str) {
+    let parts: Vec<&str> = said.split(' ').collect();
+    assert_eq!(parts.len(), 3, "{said}");
+    (parts[0].parse().unwrap(), parts[1], parts[2])
+}
+
+/// The child.
+pub(crate) fn waiter(arguments: &[String]) {
+    let [address, namespace, path] = arguments else { panic!("{arguments:?}") };
+    let retry = curator_locks::RetryForever::new(Duration::from_millis(20));
+    let builder = common::builder_for(address, namespace).session_timeout(SESSION).retry_policy(retry);
+    let client = connect(builder);
+    let mutex = InterProcessMutex::new(&client, path).unwrap();
+    child::say("ready");
+    loop {
+        child::listen();
+        let held = mutex.lock().unwrap();
+        let at = shared_clock();
+        child::say(&format!("{at} {} {}", held.path(), if held.is_lost() { "lost" } else { "held" }));
+        child::listen();
+        match held.release() {
+            Ok(()) => child::say("released"),
+            Err(error) => child::say(&format!("lost: {error}")),
+        }
+    }
+}

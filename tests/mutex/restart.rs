@@ -1,0 +1,87 @@
+//! The server goes away and comes back while a lock is held and waited for.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{ConnectionState, Error, HoldState, LostReason, testing::TestingServer};
+
+use crate::common::{PATIENCE, await_queue, builder, connect, mutex, quick_server, wait_until};
+
+#[test]
+fn over_a_restart_the_holder_keeps_the_lock_and_the_waiter_gets_it_after_the_release() {
+    let server = TestingServer::start().unwrap();
+    let (holding, waiting) = (connect(builder(&server, "restart")), connect(builder(&server, "restart")));
+    let (held, wanted) = (mutex(&holding), mutex(&waiting));
+    let guard = held.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = wanted.lock().unwrap();
+            (guard.path().to_owned(), guard.fencing_token())
+        });
+        let before = await_queue(&holding, "/locks/m", 2);
+        for _ in 0..2 {
+            server.restart().unwrap();
+            wait_until("both are connected again", || holding.is_connected() && waiting.is_connected());
+            assert_eq!(await_queue(&holding, "/locks/m", 2), before);
+            wait_until("the holder knows that it holds", || guard.state() == HoldState::Held);
+            assert!(!waiter.is_finished());
+        }
+        let token = guard.fencing_token();
+        guard.release().unwrap();
+        let (path, next_token) = waiter.join().unwrap();
+        assert_eq!(path, before[1]);
+        assert!(next_token > token);
+    });
+}
+
+#[test]
+fn a_release_while_the_server_is_away_ends_when_it_is_back_within_the_session() {
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, "restart"));
+    let held = mutex(&client);
+    held.acquire().unwrap();
+    server.stop().unwrap();
+    wait_until("the connection is gone", || !client.is_connected());
+    thread::scope(|scope| {
+        scope.spawn(|| server.restart().unwrap());
+        held.release().unwrap();
+    });
+    await_queue(&client, "/locks/m", 0);
+    assert!(!held.is_acquired_in_this_process());
+}
+
+#[test]
+fn without_a_server_the_holder_is_in_doubt_and_then_lost_and_the_waiter_queues_in_the_next_session() {
+    let server = quick_server().start().unwrap();
+    let session = Duration::from_millis(1_500);
+    let holding = connect(builder(&server, "restart").session_timeout(session));
+    let waiting = connect(builder(&server, "restart").session_timeout(session));
+    let (held, wanted) = (mutex(&holding), mutex(&waiting));
+    let guard = held.lock().unwrap();
+    let changes = guard.state_changes();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = wanted.lock().unwrap();
+            assert!(guard.is_valid());
+            guard.path().to_owned()
+        });
+        let before = await_queue(&holding, "/locks/m", 2);
+        server.stop().unwrap();
+        let stopped = Instant::now();
+        assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::InDoubt);
+        assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::SuspendedTooLong));
+        assert!(stopped.elapsed() < session * 2, "it took {:?}", stopped.elapsed());
+        assert!(guard.is_lost() && !guard.is_valid() && guard.valid_until() < Instant::now());
+        assert_eq!(holding.connection_state(), Some(ConnectionState::Lost));
+        assert!(matches!(held.acquire(), Err(Error::LockLost { .. })), "a re-entry into a lost lock");
+        assert!(matches!(guard.release(), Err(Error::LockLost { reason: LostReason::SuspendedTooLong, .. })));
+        assert!(!waiter.is_finished());
+        server.restart().unwrap();
+        let path = waiter.join().unwrap();
+        assert!(!before.contains(&path), "granted a znode of a session that is lost");
+    });
+    held.acquire().unwrap();
+    held.release().unwrap();
+}

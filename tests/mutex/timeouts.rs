@@ -1,0 +1,159 @@
+//! A timed acquire ends in time and leaves nothing.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{AcquireOptions, CancelToken, Error};
+
+use crate::common::{self, another, await_queue, builder, connect, mutex, queue, quick_server, wait_until};
+
+#[test]
+fn a_timed_acquire_of_a_held_lock_ends_in_time_and_its_znode_is_gone() {
+    let client = common::client();
+    let (held, other) = (mutex(&client), another(&client));
+    held.acquire().unwrap();
+    let wanted = mutex(&other);
+    let timeout = Duration::from_millis(30);
+    let mut late: Vec<Duration> = (0..100)
+        .map(|_| {
+            let begin = Instant::now();
+            assert!(!wanted.acquire_timeout(timeout).unwrap());
+            let took = begin.elapsed();
+            assert_eq!(queue(&client, "/locks/m").len(), 1, "its znode is still there");
+            assert!(took >= timeout, "it did not wait");
+            took - timeout
+        })
+        .collect();
+    late.sort_unstable();
+    println!("late by {:?} (median), {:?} (99 of 100)", late[50], late[98]);
+    assert!(late[50] <= Duration::from_millis(50), "median {:?}", late[50]);
+    assert!(late[98] <= Duration::from_millis(250), "99 of 100: {:?}", late[98]);
+}
+
+#[test]
+fn ten_thousand_timed_out_acquires_leave_no_watch_on_either_side() {
+    const THREADS: usize = 20;
+    const EACH: usize = 500;
+    let server = quick_server().start().unwrap();
+    let holding = connect(builder(&server, "timeouts"));
+    let client = connect(builder(&server, "timeouts").lock_recheck_interval(None));
+    let (held, wanted) = (mutex(&holding), mutex(&client));
+    held.acquire().unwrap();
+    let waited = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (wanted, waited) = (&wanted, &waited);
+            scope.spawn(move || {
+                for k in 0..EACH {
+                    let timeout = Duration::from_micros(1 + ((thread * 7 + k * 13) % 40) as u64 * 100);
+                    match wanted.acquire_timeout(timeout) {
+                        Ok(false) => waited.fetch_add(1, Ordering::Relaxed),
+                        other => panic!("{other:?}"),
+                    };
+                }
+            });
+        }
+    });
+    assert_eq!(waited.into_inner(), THREADS * EACH);
+    await_queue(&holding, "/locks/m", 1);
+    // The holder itself watches its znode.
+    wait_until("no watch but the holder's", || server.watch_count().unwrap() <= 1);
+    // After a reconnect a client sets again what it believes to watch, so this counts the client's side.
+    let (session, other) = (holding.session_id(), client.session_id());
+    server.restart().unwrap();
+    wait_until("both are connected again", || holding.is_connected() && client.is_connected());
+    client.sync().for_path("/").unwrap();
+    holding.sync().for_path("/").unwrap();
+    assert_eq!((holding.session_id(), client.session_id()), (session, other), "a session was lost");
+    assert!(server.watch_count().unwrap() <= 1, "{}", server.four_letter_word("wchp").unwrap());
+    held.release().unwrap();
+    wait_until("no watch at all", || server.watch_count().unwrap() == 0);
+    wanted.acquire().unwrap();
+}
+
+#[test]
+fn a_timed_acquire_ends_in_time_while_the_server_answers_nothing() {
+    let server = quick_server().start().unwrap();
+    let client = connect(builder(&server, "frozen"));
+    let other = connect(builder(&server, "frozen"));
+    let (held, wanted) = (mutex(&client), mutex(&other));
+    held.acquire().unwrap();
+    for cancels in [false, true] {
+        let token = CancelToken::new();
+        let timeout = Duration::from_millis(if cancels { 20_000 } else { 700 });
+        let (took, result) = thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let begin = Instant::now();
+                let result = wanted.acquire_with(&AcquireOptions::new().timeout(timeout).cancel_token(&token));
+                (begin.elapsed(), result)
+            });
+            await_queue(&client, "/locks/m", 2);
+            server.pause().unwrap();
+            if cancels {
+                token.cancel();
+            }
+            waiting.join().unwrap()
+        });
+        match result {
+            Ok(false) => assert!(!cancels),
+            Err(Error::Cancelled { .. }) => assert!(cancels),
+            other => panic!("{other:?}"),
+        }
+        assert!(took < Duration::from_millis(700 + 500), "{took:?}");
+        server.resume().unwrap();
+        await_queue(&client, "/locks/m", 1);
+    }
+}
+
+#[test]
+fn a_call_that_begins_while_the_server_answers_nothing_ends_in_time() {
+    let server = quick_server().start().unwrap();
+    let client = connect(builder(&server, "frozen"));
+    let wanted = mutex(&client);
+    server.pause().unwrap();
+    let begin = Instant::now();
+    let result = wanted.acquire_timeout(Duration::from_millis(500));
+    let took = begin.elapsed();
+    assert!(matches!(result, Ok(false) | Err(Error::ConnectionLoss { .. })), "{result:?}");
+    assert!(took < Duration::from_millis(1_000), "{took:?}");
+    server.resume().unwrap();
+    // The create may have been carried out after all.
+    client.sync().for_path("/").unwrap();
+    wait_until("nothing in the queue", || queue(&client, "/locks/m").is_empty());
+    wait_until("no container left", || client.check_exists().for_path("/locks").unwrap().is_none());
+}
+
+#[test]
+fn no_duration_is_too_long() {
+    let client = connect(
+        builder(common::server(), &common::namespace())
+            .lock_recheck_interval(Some(Duration::MAX))
+            .max_close_wait(Duration::MAX),
+    );
+    let mutex = mutex(&client);
+    for timeout in [Duration::MAX, Duration::from_secs(u64::MAX >> 1), Duration::from_secs(i64::MAX as u64 / 1000)] {
+        assert!(mutex.acquire_timeout(timeout).unwrap());
+        mutex.release().unwrap();
+    }
+    mutex.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let taken = mutex.acquire_timeout(Duration::MAX);
+            mutex.release().unwrap();
+            taken
+        });
+        await_queue(&client, "/locks/m", 2);
+        mutex.release().unwrap();
+        assert!(waiting.join().unwrap().unwrap());
+    });
+    // Bounds that just fit into the clock, plus what is added to them.
+    let mut seconds = u64::MAX;
+    while Instant::now().checked_add(Duration::from_secs(seconds)).is_none() {
+        seconds = seconds / 2 + 1;
+    }
+    assert!(client.block_until_connected(Some(Duration::MAX)).unwrap());
+    client.close();
+}

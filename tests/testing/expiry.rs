@@ -1,0 +1,79 @@
+//! `expire_session`.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use curator_locks::testing::{FaultProxy, TestingError, TestingServer, expire_session, op};
+
+use crate::raw::{NO_NODE, OK, RawClient};
+
+const SESSION: Duration = Duration::from_secs(30);
+
+#[test]
+fn an_expired_session_has_lost_its_znodes_and_cannot_be_taken_up() {
+    let server = TestingServer::start().unwrap();
+    let address = server.connect_string();
+    let mut client = RawClient::connect(&address, SESSION).unwrap();
+    assert_eq!(client.create("/session", true).unwrap(), OK);
+    expire_session(&address, client.session_id, &client.password).unwrap();
+    assert!(client.ping().is_err(), "the connection has been ended");
+    assert_eq!(RawClient::resume(&address, SESSION, client.session_id, &client.password).unwrap().session_id, 0);
+    assert_eq!(RawClient::connect(&address, SESSION).unwrap().exists("/session").unwrap(), NO_NODE);
+}
+
+#[test]
+fn a_session_expires_although_its_client_connects_again_and_again() {
+    let server = TestingServer::start().unwrap();
+    let address = server.connect_string();
+    for _ in 0..20 {
+        let client = RawClient::connect(&address, SESSION).unwrap();
+        let (id, password, done) = (client.session_id, client.password.clone(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    let taken_up = RawClient::resume(&address, SESSION, id, &password);
+                    if taken_up.is_ok_and(|client| client.session_id == 0) {
+                        break;
+                    }
+                }
+            });
+            expire_session(&address, id, &password).unwrap();
+            done.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(RawClient::resume(&address, SESSION, id, &password).unwrap().session_id, 0);
+    }
+}
+
+#[test]
+fn a_session_that_there_is_not_is_refused() {
+    let server = TestingServer::start().unwrap();
+    let address = server.connect_string();
+    let client = RawClient::connect(&address, SESSION).unwrap();
+    let refused = |id, password: &[u8]| matches!(expire_session(&address, id, password), Err(TestingError::Refused(_)));
+    assert!(refused(42, &client.password));
+    assert!(refused(client.session_id, &[9; 16]));
+    expire_session(&address, client.session_id, &client.password).unwrap();
+    assert!(refused(client.session_id, &client.password));
+}
+
+#[test]
+fn servers_that_do_not_answer_are_passed_over_and_a_chroot_is_ignored() {
+    let server = TestingServer::start().unwrap();
+    let client = RawClient::connect(&server.connect_string(), SESSION).unwrap();
+    let stopped = TestingServer::start().unwrap();
+    stopped.stop().unwrap();
+    let servers = format!("{},{}/some/chroot", stopped.connect_string(), server.connect_string());
+    expire_session(&servers, client.session_id, &client.password).unwrap();
+}
+
+#[test]
+fn the_whole_conversation_is_one_request() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.connect_string()).unwrap();
+    let client = RawClient::connect(&server.connect_string(), SESSION).unwrap();
+    expire_session(&proxy.connect_string(), client.session_id, &client.password).unwrap();
+    assert_eq!((proxy.connections(), proxy.requests(op::CLOSE_SESSION), proxy.log().len()), (1, 1, 1));
+}
