@@ -94,7 +94,8 @@ fn an_error_stops_and_releases_what_was_taken_in_reverse() {
     let log = Log::default();
     let failing = Stub { acquire: Err(refused("/c")), ..Stub::new("c", &log) };
     let lock = multi(vec![Stub::new("a", &log), Stub::new("b", &log), failing, Stub::new("d", &log)]);
-    for result in [lock.acquire().map(|()| true), lock.acquire_timeout(LONG)] {
+    for is_timed in [false, true] {
+        let result = if is_timed { lock.acquire_timeout(LONG) } else { lock.acquire().map(|()| true) };
         assert!(matches!(result, Err(Error::Server { code: ErrorCode::NoAuth, path, .. }) if path == "/c"));
         let calls = std::mem::take(&mut *log.lock().unwrap());
         assert_eq!(calls, ["acquire a", "acquire b", "acquire c", "release b", "release a"]);
