@@ -211,9 +211,11 @@ pub use framework::{
 };
 pub use locks::{
     AcquireOptions, Decision, FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockInternals, LockInternalsDriver,
-    LockInternalsSorter, Locker, PredicateResults, ReadLockDriver, SemaphoreMutexGuard, SharedCount,
-    StandardLockInternalsDriver, VersionedValue, WriteLockDriver,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
+    InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals, LockInternalsDriver,
+    LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable, RevocationListener,
+    Revoker, SemaphoreMutexGuard, SharedCount, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock,
+    WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
 

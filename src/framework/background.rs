@@ -32,7 +32,9 @@ pub(crate) enum Event {
     /// There is something to clean up.
     CleanUp,
     /// The reply to a job.
-    CleanedUp(u64, Reply),
+    CleanedUp(Vec<u64>, Reply),
+    /// Something to run that does not block.
+    Run(Box<dyn FnOnce() + Send>),
     /// The client is closed.
     Stop,
 }
@@ -50,6 +52,8 @@ pub(crate) struct Background {
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
     next_clean_up: Option<Instant>,
+    /// When the followers look again although nothing happened.
+    next_recheck: Option<Instant>,
 }
 
 impl Background {
@@ -66,6 +70,7 @@ impl Background {
             next_servers: None,
             next_look: None,
             next_clean_up: None,
+            next_recheck: None,
         };
         background.open_session()?;
         std::thread::Builder::new()
@@ -90,11 +95,8 @@ impl Background {
                 Some(Event::Session(..)) => {}
                 Some(Event::Look) => self.next_look = Some(Instant::now()),
                 Some(Event::CleanUp) => self.clean_up(),
-                Some(Event::CleanedUp(id, reply)) => {
-                    if self.core.cleanup.answered(id, reply) {
-                        self.next_clean_up.get_or_insert_with(|| Instant::now() + CLEAN_UP_AGAIN);
-                    }
-                }
+                Some(Event::Run(task)) => task(),
+                Some(Event::CleanedUp(ids, reply)) => self.cleaned_up(&ids, &reply),
                 None => {}
             }
             self.timers(Instant::now());
@@ -102,7 +104,10 @@ impl Background {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.states.next_deadline(), self.next_servers, self.next_look, self.next_clean_up].into_iter().flatten().min()
+        [self.states.next_deadline(), self.next_servers, self.next_look, self.next_clean_up, self.next_recheck]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn session_event(&mut self, event: SessionEvent) {
@@ -118,6 +123,7 @@ impl Background {
                 self.raise(states);
                 self.core.wake_waiting();
                 self.clean_up();
+                self.core.followers.wake();
             }
             SessionEvent::Disconnected => {
                 self.next_servers = Some(now + LOOK_FOR_SERVERS);
@@ -154,8 +160,20 @@ impl Background {
             self.next_clean_up = None;
             self.clean_up();
         }
+        self.recheck(now);
         if self.next_look.is_some_and(|at| now >= at) {
             self.next_look = self.core.held.look(&self.core.dispatcher, now);
+        }
+    }
+
+    fn recheck(&mut self, now: Instant) {
+        let Some(interval) = self.core.config.recheck_interval else { return };
+        if self.next_recheck.is_some_and(|at| now >= at) {
+            self.core.followers.wake();
+            self.next_recheck = None;
+        }
+        if self.next_recheck.is_none() && !self.core.followers.is_empty() {
+            self.next_recheck = Some(now + interval);
         }
     }
 
@@ -227,6 +245,12 @@ impl Background {
     fn clean_up(&self) {
         if let Some(session) = self.core.current_session().filter(|session| session.connection() != 0) {
             self.core.cleanup.work(&session);
+        }
+    }
+
+    fn cleaned_up(&mut self, ids: &[u64], reply: &Reply) {
+        if self.core.cleanup.answered(ids, reply) {
+            self.next_clean_up.get_or_insert_with(|| Instant::now() + CLEAN_UP_AGAIN);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Call,
     call::Failure,
-    protected::{Claim, Created, Creation, new_prefix},
+    protected::{Claim, Created, Creation},
 };
 use crate::{
     Error, Result,
@@ -41,7 +41,7 @@ impl Creation<'_> {
         reads: &[Request],
     ) -> Result<Batch> {
         let connection = session.connection();
-        let prefixes: Vec<String> = (0..count).map(|_| new_prefix()).collect();
+        let prefixes: Vec<String> = (0..count).map(|_| (self.unique)(session.id())).collect();
         let claims: Vec<Claim> = prefixes.iter().map(|prefix| Claim::doubtful(self, session, prefix)).collect();
         let creates = prefixes.iter().map(|prefix| self.request(prefix));
         let requests = creates.chain(reads.iter().cloned()).map(|request| (request, None)).collect();
@@ -67,7 +67,7 @@ fn settle(call: &Call<'_>, mut claim: Claim, pending: Option<Pending>) -> Result
     let Some(pending) = pending else { return Err(call.connection_loss()) };
     match call.reply_or_failure(pending) {
         Ok(Response::Created { path, stat: Some(stat) }) => {
-            claim.becomes(path);
+            claim.created(&path);
             Ok(Created { stat, claim, listing: None })
         }
         Ok(other) => Err(call.unexpected(&other)),

@@ -79,7 +79,7 @@ impl Default for Builder {
             container_parents: true,
             can_be_read_only: false,
             max_frame_size: 4 * 1024 * 1024,
-            max_close_wait: Duration::from_secs(1),
+            max_close_wait: Duration::from_millis(900),
             expiration_percent: 100,
             recheck_interval: Some(Duration::from_secs(30)),
             session_factory: Arc::new(NativeSessionFactory),
@@ -164,7 +164,7 @@ impl Builder {
         self
     }
 
-    /// How long [`CuratorFramework::close`] waits for the server's confirmation. Defaults to 1 s.
+    /// How long [`CuratorFramework::close`] waits for the server's confirmation. Defaults to 900 ms.
     pub fn max_close_wait(mut self, wait: Duration) -> Self {
         self.max_close_wait = wait;
         self

@@ -1,7 +1,7 @@
 //! Znodes that have to go, whatever happens to the calls that made them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     sync::{
         Arc,
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::{background::Event, paths::ServerPath};
 use crate::{
-    proto::{Acl, CreateMode, ErrorCode, MultiOp, Request, Response},
+    proto::{Acl, CreateMode, ErrorCode, MultiOp, Request, Response, Stat},
     session::{Reply, Session, SessionError, Submission},
 };
 
@@ -27,6 +27,47 @@ enum Target {
     Protected { parent: ServerPath, prefix: String },
     /// A container that was made for a child which never came. The server removes containers that had a child once.
     NeverUsed(ServerPath),
+    /// This session's znode on a name that others use too: read first, and delete only what bears the mark.
+    Marked { path: ServerPath, mark: Mark, step: Step },
+}
+
+/// What tells one's own znode from another one of the same name, besides its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// The transaction that created it.
+    Czxid(i64),
+    /// What its data begins with: a create whose reply was lost.
+    Data(Vec<u8>),
+}
+
+impl Mark {
+    fn is_on(&self, reply: &Response, session: &Arc<dyn Session>) -> Option<i32> {
+        let (stat, data): (&Stat, &[u8]) = match reply {
+            Response::Stat(stat) => (stat, &[]),
+            Response::Data { stat, data } => (stat, data),
+            _ => return None,
+        };
+        let is_marked = match self {
+            Mark::Czxid(czxid) => stat.czxid == *czxid,
+            Mark::Data(start) => data.starts_with(start),
+        };
+        (is_marked && stat.ephemeral_owner == session.id()).then_some(stat.version)
+    }
+}
+
+/// How far the deletion of a marked znode has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Find out whose the znode is.
+    Read,
+    /// It was this session's, in this version.
+    ///
+    /// Another one's znode of version 0 could take its place before the delete arrives, but only if this one was gone by
+    /// then. It does not go by an earlier delete of this process: whatever was sent before the read has been carried out
+    /// before the read or never will be, as the server refuses what a former connection of the session left behind. Nor
+    /// by the session's end, which refuses the delete too. What remains is an administrator's delete within one round
+    /// trip, and ZooKeeper has no delete that checks for that.
+    Delete(i32),
 }
 
 /// One thing to clean up.
@@ -52,6 +93,11 @@ impl Job {
         Job::new(Target::Protected { parent, prefix }, session)
     }
 
+    /// Deletes a znode on a name that others use too, if it is this session's and bears the mark.
+    pub(crate) fn marked(path: ServerPath, mark: Mark, session: &Arc<dyn Session>) -> Job {
+        Job::new(Target::Marked { path, mark, step: Step::Read }, Some(session))
+    }
+
     pub(crate) fn never_used(path: ServerPath) -> Job {
         Job::new(Target::NeverUsed(path), None)
     }
@@ -63,6 +109,51 @@ impl Job {
         receiver
     }
 
+    /// Whether the job can be done in this session. A marked znode is its session's own business.
+    fn is_for(&self, session: &Arc<dyn Session>) -> bool {
+        let is_marked = matches!(self.target, Target::Marked { .. });
+        !is_marked || self.session.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, session))
+    }
+
+    /// A delete whose outcome is unknown is not repeated before another read.
+    fn begin_anew(&mut self) {
+        if let Target::Marked { step, .. } = &mut self.target {
+            *step = Step::Read;
+        }
+    }
+
+    /// What a search has found, to be deleted. Every other job ends with its reply.
+    fn found(&self, reply: &Reply) -> Vec<Job> {
+        match (&self.target, reply) {
+            (Target::Protected { parent, prefix }, Ok(Response::Children { names, .. })) => {
+                let found = names.iter().filter(|name| name.starts_with(prefix));
+                found.map(|name| Job::delete(parent.join(name), self.session.as_ref())).collect()
+            }
+            (_, Ok(_) | Err(SessionError::Server(ErrorCode::NoNode) | SessionError::Closed)) => Vec::new(),
+            (target, Err(error)) => {
+                log::warn!("gave up cleaning up {target:?}: {error:?}");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes the reply to a marked znode's read or delete. `true`: there is more to do.
+    fn go_on(&mut self, reply: &Reply) -> bool {
+        let (Target::Marked { mark, step, .. }, Some(session)) = (&mut self.target, &self.session) else {
+            return false;
+        };
+        *step = match (*step, reply) {
+            (Step::Read, Ok(response)) => match mark.is_on(response, session) {
+                Some(version) => Step::Delete(version),
+                None => return false,
+            },
+            // Its data was changed in between.
+            (Step::Delete(_), Err(SessionError::Server(ErrorCode::BadVersion))) => Step::Read,
+            (Step::Read | Step::Delete(_), _) => return false,
+        };
+        true
+    }
+
     fn requests(&self) -> Vec<Request> {
         match &self.target {
             Target::Node(path) => vec![Request::Delete { path: path.as_str().to_owned(), version: -1 }],
@@ -71,6 +162,18 @@ impl Job {
                 Request::Sync { path: parent.as_str().to_owned() },
                 Request::GetChildren { path: parent.as_str().to_owned(), watch: false, with_stat: false },
             ],
+            // Without the sync a server that has not yet seen our own delete could answer.
+            Target::Marked { path, mark, step: Step::Read } => {
+                let path = path.as_str().to_owned();
+                let read = match mark {
+                    Mark::Czxid(_) => Request::Exists { path: path.clone(), watch: false },
+                    Mark::Data(_) => Request::GetData { path: path.clone(), watch: false },
+                };
+                vec![Request::Sync { path }, read]
+            }
+            Target::Marked { path, step: Step::Delete(version), .. } => {
+                vec![Request::Delete { path: path.as_str().to_owned(), version: *version }]
+            }
             Target::NeverUsed(path) => {
                 let child = path.join("_unused").as_str().to_owned();
                 let create = MultiOp::Create {
@@ -124,16 +227,17 @@ impl Cleanup {
             let mut jobs = self.jobs.lock();
             // A session that has ended takes its znodes with it.
             jobs.retain(|_, job| job.session.as_ref().is_none_or(|owner| !owner.is_ended()));
-            for (id, job) in jobs.iter_mut().filter(|(_, job)| !job.in_flight) {
-                job.in_flight = true;
-                let requests = job.requests();
+            for ids in due(&mut jobs, session) {
+                let requests = ids.first().and_then(|id| jobs.get(id)).map(Job::requests).unwrap_or_default();
+                let mut ids = Some(ids);
                 let last = requests.len().saturating_sub(1);
                 for (index, request) in requests.into_iter().enumerate() {
-                    let (events, id, is_last) = (self.events.clone(), *id, index == last);
+                    // What comes before the last request has no reply of interest.
+                    let (events, ids) = (self.events.clone(), if index == last { ids.take() } else { None });
                     let on_reply = Box::new(move |reply| {
-                        if is_last {
+                        if let Some(ids) = ids {
                             // The inbox lives as long as the client.
-                            let _ = events.send(Event::CleanedUp(id, reply));
+                            let _ = events.send(Event::CleanedUp(ids, reply));
                         }
                     });
                     batch.push(Submission { request, watcher: None, on_reply });
@@ -145,30 +249,67 @@ impl Cleanup {
         }
     }
 
-    /// Takes the reply to a job's last request. `true`: the outcome is unknown, and the job has to be tried again.
-    pub(crate) fn answered(&self, id: u64, reply: Reply) -> bool {
-        let mut jobs = self.jobs.lock();
-        let Some(job) = jobs.get_mut(&id) else { return false };
-        job.in_flight = false;
-        let found = match (&job.target, reply) {
-            // The outcome is unknown: it stays on the list.
-            (_, Err(SessionError::ConnectionLoss(_) | SessionError::Expired)) => return true,
-            (_, Err(SessionError::Server(code))) if is_passing(code) => return true,
-            (Target::Protected { parent, prefix }, Ok(Response::Children { names, .. })) => {
-                names.iter().filter(|name| name.starts_with(prefix)).map(|name| parent.join(name)).collect()
+    /// Takes the reply to the last request of some jobs. `true`: the outcome is unknown, and they have to be tried
+    /// again.
+    pub(crate) fn answered(&self, ids: &[u64], reply: &Reply) -> bool {
+        let (mut found, mut again) = (Vec::new(), false);
+        {
+            let mut jobs = self.jobs.lock();
+            for id in ids {
+                let Some(mut job) = jobs.remove(id) else { continue };
+                job.in_flight = false;
+                if job.go_on(reply) {
+                    jobs.insert(*id, job);
+                } else if is_unknown(reply) {
+                    job.begin_anew();
+                    jobs.insert(*id, job);
+                    again = true;
+                } else {
+                    found.extend(job.found(reply));
+                }
             }
-            (_, Err(SessionError::Server(ErrorCode::NoNode)) | Ok(_)) => Vec::new(),
-            (target, Err(error)) => {
-                log::warn!("gave up cleaning up {target:?}: {error:?}");
-                Vec::new()
+            if !again && !jobs.is_empty() {
+                // More may have come in the meantime, to wait for this reply.
+                let _ = self.events.send(Event::CleanUp);
             }
-        };
-        let Some(job) = jobs.remove(&id) else { return false };
-        drop(jobs);
-        for path in found {
-            self.add(Job::delete(path, job.session.as_ref()));
         }
-        false
+        for job in found {
+            self.add(job);
+        }
+        again
+    }
+}
+
+/// The jobs to be submitted now, those together that one reply settles; marks them as under way.
+///
+/// All searches in one directory share one listing, and there is one at a time. With one each, a server that is slow to
+/// answer creates would be asked for ever longer lists ever more often.
+fn due(jobs: &mut BTreeMap<u64, Job>, session: &Arc<dyn Session>) -> Vec<Vec<u64>> {
+    let directory = |job: &Job| match &job.target {
+        Target::Protected { parent, .. } => Some(parent.clone()),
+        _ => None,
+    };
+    let busy: HashSet<ServerPath> = jobs.values().filter(|job| job.in_flight).filter_map(directory).collect();
+    let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
+    let mut due = Vec::new();
+    for (id, job) in jobs.iter_mut().filter(|(_, job)| !job.in_flight && job.is_for(session)) {
+        match directory(job) {
+            Some(parent) if busy.contains(&parent) => continue,
+            Some(parent) => searches.entry(parent).or_default().push(*id),
+            None => due.push(vec![*id]),
+        }
+        job.in_flight = true;
+    }
+    due.extend(searches.into_values());
+    due
+}
+
+/// Whether a reply leaves open what has happened.
+fn is_unknown(reply: &Reply) -> bool {
+    match reply {
+        Err(SessionError::ConnectionLoss(_) | SessionError::Expired) => true,
+        Err(SessionError::Server(code)) => is_passing(*code),
+        _ => false,
     }
 }
 

@@ -19,8 +19,10 @@ use super::{
     call::Call,
     cleanup::{Cleanup, Job},
     dispatch::Dispatcher,
+    followers::Followers,
     grants::RecentGrants,
     held::HeldNodes,
+    holds::Holds,
     paths::Prefix,
 };
 use crate::{
@@ -54,9 +56,11 @@ pub(crate) struct Core {
     /// Cancelled when the client is closed.
     pub(crate) closed: CancelToken,
     pub(crate) held: HeldNodes,
+    pub(crate) holds: Holds,
     pub(crate) cleanup: Cleanup,
     pub(crate) grants: RecentGrants,
     pub(crate) dispatcher: Dispatcher,
+    pub(crate) followers: Followers,
     events: Sender<Event>,
     inbox: Receiver<Event>,
     link: Mutex<Link>,
@@ -109,9 +113,11 @@ impl CuratorFramework {
             config,
             closed: CancelToken::new(),
             held: HeldNodes::new(events.clone()),
+            holds: Holds::default(),
             cleanup: Cleanup::new(events.clone()),
             grants: RecentGrants::default(),
             dispatcher: Dispatcher::new(),
+            followers: Followers::default(),
             events,
             inbox,
             link: Mutex::new(Link {
@@ -273,6 +279,20 @@ impl Core {
     pub(crate) fn post(&self, event: Event) {
         // The inbox lives as long as this object.
         let _ = self.events.send(event);
+    }
+
+    /// Runs a task on the client's own thread, unless the client is closed. It must not block.
+    pub(crate) fn run_in_background(&self, task: impl FnOnce() + Send + 'static) {
+        // Posted under the lock under which the client's life ends, so in front of the thread's last event: nothing is left
+        // in the inbox that would keep the client alive.
+        let link = self.link.lock();
+        if link.life == CuratorFrameworkState::Started {
+            self.post(Event::Run(Box::new(task)));
+            return;
+        }
+        drop(link);
+        // It may own anything: not under the lock.
+        drop(task);
     }
 
     pub(crate) fn poster(&self) -> Sender<Event> {

@@ -13,7 +13,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::{background::Event, dispatch::Dispatcher, paths::ServerPath};
+use super::{background::Event, dispatch::Dispatcher, paths::ServerPath, revocation::RevocableNode};
 use crate::{
     LostReason,
     proto::{ErrorCode, EventType, Request, Response, Stat},
@@ -43,9 +43,13 @@ pub(crate) struct HeldNode {
     path: ServerPath,
     session: Arc<dyn Session>,
     czxid: i64,
+    /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
+    token: i64,
     since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
     seen_over: AtomicU64,
+    /// Its data are looked at for requests to give the lock back.
+    revocable: Option<Arc<RevocableNode>>,
     events: Sender<Event>,
     inner: Mutex<Inner>,
 }
@@ -95,13 +99,29 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
+        self.add_with_token(path, session, (czxid, czxid), connection, watch, None)
+    }
+
+    /// [`HeldNodes::add`] for a znode whose fencing token may not be its own czxid (both, in the order czxid, token), or
+    /// that may carry a request to give it back: its watch is armed at once then.
+    pub(crate) fn add_with_token(
+        &self,
+        path: ServerPath,
+        session: Arc<dyn Session>,
+        (czxid, token): (i64, i64),
+        connection: u64,
+        watch: Option<Watch>,
+        revocable: Option<Arc<RevocableNode>>,
+    ) -> Arc<HeldNode> {
         let node = Arc::new(HeldNode {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             path,
             session,
             czxid,
+            token,
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
+            revocable,
             events: self.events.clone(),
             inner: Mutex::new(Inner {
                 lost: None,
@@ -114,7 +134,7 @@ impl HeldNodes {
         });
         let mut registry = self.nodes.lock();
         registry.nodes.insert(node.id, node.clone());
-        if !std::mem::replace(&mut registry.looked_after, true) {
+        if !std::mem::replace(&mut registry.looked_after, true) || node.revocable.is_some() {
             // The inbox lives as long as the client.
             let _ = self.events.send(Event::Look);
         }
@@ -170,8 +190,17 @@ impl HeldNode {
         &self.session
     }
 
+    pub(crate) fn revocable(&self) -> Option<&RevocableNode> {
+        self.revocable.as_deref()
+    }
+
     pub(crate) fn czxid(&self) -> i64 {
         self.czxid
+    }
+
+    /// What storage has to be shown: grows with every grant of a lock.
+    pub(crate) fn token(&self) -> i64 {
+        self.token
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {
@@ -200,6 +229,11 @@ impl HeldNode {
             return HoldState::InDoubt;
         }
         HoldState::Held
+    }
+
+    /// Whether the znode is there for certain, unless somebody deletes it right now.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.state(Instant::now()) == HoldState::Held
     }
 
     /// The first reason stays.
@@ -248,7 +282,8 @@ impl HeldNode {
             return;
         }
         let unseen = connection != self.seen_over.load(Ordering::Acquire);
-        let unwatched = matches!(self.inner.lock().watch, WatchState::Absent) && now >= self.since + WATCH_AFTER;
+        let is_due = self.revocable.is_some() || now >= self.since + WATCH_AFTER;
+        let unwatched = is_due && matches!(self.inner.lock().watch, WatchState::Absent);
         if unwatched {
             self.request_watch(connection);
         } else if unseen {
@@ -302,6 +337,12 @@ impl HeldNode {
 
     /// A reply tells whether the znode is there, and still the same.
     fn seen(&self, connection: u64, reply: Reply) {
+        if let (Ok(Response::Data { data, stat }), Some(revocable)) = (&reply, &self.revocable)
+            && self.is_ours(stat)
+            && !self.inner.lock().released
+        {
+            revocable.read(data, stat);
+        }
         match reply {
             Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
                 self.seen_over.store(connection, Ordering::Release);
@@ -312,7 +353,7 @@ impl HeldNode {
         }
     }
 
-    fn is_ours(&self, stat: &Stat) -> bool {
+    pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
         // A driver may use znodes that no session owns.
         stat.czxid == self.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
     }
@@ -325,8 +366,14 @@ impl HeldNode {
                 // So that listeners hear of it now. The inbox lives as long as the client.
                 let _ = self.events.send(Event::Look);
             }
-            // Used up by a change of the data: set it again.
-            WatchEvent::Node { .. } => self.unwatched(),
+            // Used up by a change of the data: set it again, now if that may be a request.
+            WatchEvent::Node { .. } => {
+                self.unwatched();
+                if self.revocable.is_some() {
+                    // The inbox lives as long as the client.
+                    let _ = self.events.send(Event::Look);
+                }
+            }
             WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
         }
     }

@@ -11,12 +11,15 @@ mod connect_string;
 mod connection_state;
 mod dispatch;
 mod ensemble;
+mod followers;
 mod grants;
 mod held;
+mod holds;
 pub mod operations;
 mod paths;
 mod protected;
 mod retry;
+mod revocation;
 
 pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
 pub use builder::{Builder, CuratorFrameworkFactory};
@@ -31,8 +34,11 @@ pub use retry::{
 };
 
 pub(crate) use batch::Batch;
-pub(crate) use call::{Call, Outlasted};
-pub(crate) use cleanup::Job;
+pub(crate) use call::{Call, Failure, Outlasted};
+pub(crate) use cleanup::{Job, Mark};
+pub(crate) use followers::Follower;
 pub(crate) use held::HeldNode;
+pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use paths::ServerPath;
-pub(crate) use protected::{Claim, Created, Creation, Listing};
+pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
+pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};

@@ -8,7 +8,7 @@ use super::{
     call::Call,
     cleanup::Job,
     paths::ServerPath,
-    protected::{Created, Creation},
+    protected::{Created, Creation, protection},
 };
 use crate::{
     ErrorCode, Result,
@@ -141,6 +141,7 @@ impl CreateBuilder<'_> {
     fn protected(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
         let creation = Creation {
             client: self.client,
+            unique: protection,
             parent: target.parent().unwrap_or_else(|| ServerPath::from_server("/")),
             name: target.name(),
             data,

@@ -20,6 +20,8 @@ use crate::{
 pub(crate) struct Creation<'a> {
     pub(crate) client: &'a CuratorFramework,
     pub(crate) parent: ServerPath,
+    /// Makes what the name begins with, unique for each attempt, from the session's id.
+    pub(crate) unique: fn(i64) -> String,
     /// The name without protection and sequence number, for instance `lock-`.
     pub(crate) name: &'a str,
     pub(crate) data: &'a [u8],
@@ -30,6 +32,11 @@ pub(crate) struct Creation<'a> {
     pub(crate) make_parents: bool,
     /// Send for the parent's children in the same write.
     pub(crate) list: bool,
+}
+
+/// Curator's protection, in front of a lock's name.
+pub(crate) fn protection(_session_id: i64) -> String {
+    format!("_c_{}-", uuid::Uuid::new_v4())
 }
 
 /// A znode that this process has created and is responsible for.
@@ -72,12 +79,20 @@ enum Claimed {
 impl Claim {
     /// For a create that is about to be sent.
     pub(super) fn doubtful(creation: &Creation<'_>, session: &Arc<dyn Session>, prefix: &str) -> Claim {
-        Claim {
-            core: creation.client.core.clone(),
-            session: session.clone(),
-            is_ephemeral: creation.mode.is_ephemeral(),
-            what: Claimed::Doubtful { parent: creation.parent.clone(), prefix: prefix.to_owned() },
-        }
+        let mut claim = Claim::new(creation.client, session, &creation.parent, prefix);
+        claim.is_ephemeral = creation.mode.is_ephemeral();
+        claim
+    }
+
+    /// For an ephemeral znode whose create is about to be sent, with a name that nothing else begins with.
+    pub(crate) fn new(
+        client: &CuratorFramework,
+        session: &Arc<dyn Session>,
+        parent: &ServerPath,
+        prefix: &str,
+    ) -> Claim {
+        let what = Claimed::Doubtful { parent: parent.clone(), prefix: prefix.to_owned() };
+        Claim { core: client.core.clone(), session: session.clone(), what, is_ephemeral: true }
     }
 
     /// For a znode that exists.
@@ -90,8 +105,8 @@ impl Claim {
         Claim { core: client.core.clone(), session: session.clone(), is_ephemeral, what: Claimed::Node(path) }
     }
 
-    /// The create has made this znode.
-    pub(super) fn becomes(&mut self, path: String) {
+    /// It exists, here.
+    pub(crate) fn created(&mut self, path: &str) {
         self.what = Claimed::Node(ServerPath::from_server(path));
     }
 
@@ -209,7 +224,7 @@ impl Creation<'_> {
             Some(_) => progress.doubt = None,
             None => {}
         }
-        progress.prefix = new_prefix();
+        progress.prefix = (self.unique)(session.id());
         self.create(call, session, progress)
     }
 
@@ -225,7 +240,7 @@ impl Creation<'_> {
         let reply = replies.next().map(|pending| call.reply_or_failure(pending));
         let created = match reply {
             Some(Ok(Response::Created { path, stat: Some(stat) })) => {
-                claim.becomes(path);
+                claim.created(&path);
                 Created { stat, claim, listing: None }
             }
             Some(Ok(other)) => return Err(call.unexpected(&other)),
@@ -252,7 +267,7 @@ impl Creation<'_> {
         let path = self.parent.join(&format!("{prefix}{}", self.name));
         let acl = match self.acl {
             Some(acl) => acl.to_vec(),
-            None => leaf_acl(&*self.client.core.config.acl_provider, &self.client.prefix.acl_path(&path)),
+            None => self.client.leaf_acl(&path),
         };
         let (mode, data) = (self.mode, self.data.to_vec());
         Request::Create { path: path.into_string(), data, acl, mode, with_stat: true }
@@ -289,12 +304,12 @@ impl Creation<'_> {
     }
 }
 
-/// Names one create, so that its znode is found whatever becomes of the reply.
-pub(super) fn new_prefix() -> String {
-    format!("_c_{}-", uuid::Uuid::new_v4())
-}
-
 impl CuratorFramework {
+    /// The ACL of a znode that a call makes, as the provider says.
+    pub(crate) fn leaf_acl(&self, path: &ServerPath) -> Vec<Acl> {
+        leaf_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path))
+    }
+
     /// Makes a directory and all that is missing above it. `true` if this call made the directory itself.
     pub(crate) fn make_directory(
         &self,

@@ -332,6 +332,11 @@ pub(crate) fn sequence_for(name: &str, lock_name: &str) -> Option<i64> {
     split_sequence(name, lock_name).map(|(_, sequence)| sequence)
 }
 
+/// A sequential znode's number as the server wrote it: 10 characters, below zero 11 at times.
+pub(crate) fn number_text(name: &str) -> &str {
+    split_sequence(name, WRITE_NAME).and_then(|(prefix, _)| name.get(prefix.len()..)).unwrap_or_default()
+}
+
 fn split_sequence<'a>(name: &'a str, lock_name: &str) -> Option<(&'a str, i64)> {
     let after_own_name = |split: &(&str, i64)| !lock_name.is_empty() && split.0.ends_with(lock_name);
     let short = split_number(name, 10);

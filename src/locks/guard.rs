@@ -85,7 +85,7 @@ impl Drop for LockGuard<'_> {
         if !self.is_open {
             return;
         }
-        if let Some(held) = self.owners.leave(self.hold.node()) {
+        if let Some(held) = self.owners.leave(self.lock, self.hold.node()) {
             self.lock.release_in_background(&held);
         }
     }

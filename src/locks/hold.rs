@@ -38,7 +38,7 @@ impl Hold {
     /// A number that grows with every grant of this lock, over all processes.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.held.czxid())
+        FencingToken::new(self.held.token())
     }
 
     /// Up to here the servers cannot have given the lock to anybody else, unless somebody deletes its znode.

@@ -9,26 +9,32 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use super::{
+    WaitStrategy,
     driver::{
-        LockInternalsDriver, LockInternalsSorter, is_exhausted, sequence_for, sorted_children, sorted_contenders,
+        LockInternalsDriver, LockInternalsSorter, is_exhausted, number_text, sequence_for, sorted_children,
+        sorted_contenders,
     },
     wait::{Queued, Turn},
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Claim, Creation, HeldNode, Job, ServerPath},
-    proto::{Request, Response},
-    session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit_one},
+    framework::{
+        Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, ServerPath, protection,
+    },
+    proto::{CreateMode, Request, Response},
+    session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
 /// all leaves nothing in doubt.
-const GRACE: Duration = Duration::from_millis(40);
+const GRACE: Duration = Duration::from_millis(20);
 
-/// How long a contender that gives up waits until its znode is known to be gone. Longer than [`GRACE`], because a
-/// server under load may need it; beyond it the background goes on.
-const LEAVE_GRACE: Duration = Duration::from_millis(200);
+/// How long a contender that gives up waits until its znode is known to be gone; beyond it the background goes on. A
+/// call whose time is up ends within 50 ms, also where the network has died without a word.
+const LEAVE_GRACE: Duration = Duration::from_millis(25);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +47,7 @@ pub(crate) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
-    pub(super) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
+    pub(crate) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
         let deadline = if self.only_try {
             Instant::now().checked_add(connection_timeout)
         } else {
@@ -70,6 +76,13 @@ pub struct LockInternals {
     base_path: String,
     directory: ServerPath,
     max_leases: AtomicUsize,
+    /// The znodes' names are used again and again, by everybody: a delete that may have been carried out must not be
+    /// repeated before another look at whose the znode is.
+    reuses_names: bool,
+    /// Whom the next hold tells about requests to give it back.
+    revocation: Mutex<Option<Arc<Revocation>>>,
+    kind: HoldKind,
+    strategy: Mutex<WaitStrategy>,
 }
 
 impl fmt::Debug for LockInternals {
@@ -91,7 +104,56 @@ impl LockInternals {
             return Err(Error::InvalidPath { path: base_path.into(), rule });
         }
         let max_leases = AtomicUsize::new(max_leases);
-        Ok(LockInternals { client: client.clone(), driver, base_path: base_path.into(), directory, max_leases })
+        let (client, base_path) = (client.clone(), base_path.into());
+        let (kind, strategy) = (HoldKind::Custom, Mutex::default());
+        let (reuses_names, revocation) = (false, Mutex::new(None));
+        Ok(LockInternals { client, driver, base_path, directory, max_leases, kind, strategy, reuses_names, revocation })
+    }
+
+    pub(crate) fn set_kind(&mut self, kind: HoldKind) {
+        self.kind = kind;
+    }
+
+    pub(crate) fn kind(&self) -> HoldKind {
+        self.kind
+    }
+
+    pub(crate) fn set_strategy(&self, strategy: WaitStrategy) {
+        *self.strategy.lock() = strategy;
+    }
+
+    pub(crate) fn strategy(&self) -> WaitStrategy {
+        *self.strategy.lock()
+    }
+
+    pub(crate) fn directory(&self) -> &ServerPath {
+        &self.directory
+    }
+
+    /// For a lock whose znodes bear names that others use too.
+    pub(crate) fn set_reuses_names(&mut self) {
+        self.reuses_names = true;
+    }
+
+    /// The holds that are acquired from now on tell about requests to give them back, up to the next release.
+    pub(crate) fn make_revocable(&self, revocation: Revocation) {
+        let before = self.revocation.lock().replace(Arc::new(revocation));
+        // The caller's listener: not under the lock.
+        drop(before);
+    }
+
+    pub(crate) fn revocable_node(&self) -> Option<Arc<RevocableNode>> {
+        self.revocation.lock().clone().map(RevocableNode::new)
+    }
+
+    /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
+    fn forget_revocation(&self, held: &HeldNode) {
+        let Some(revocable) = held.revocable() else { return };
+        let mut current = self.revocation.lock();
+        let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
+        drop(current);
+        // The caller's listener: not under the lock.
+        drop(forgotten);
     }
 
     /// For a recipe whose queue is in a directory below its path. Messages name the recipe's path.
@@ -102,9 +164,9 @@ impl LockInternals {
         driver: Arc<dyn LockInternalsDriver>,
         max_leases: usize,
     ) -> Result<LockInternals> {
-        let lock = LockInternals::new(client, base_path, driver, max_leases)?;
-        let directory = lock.directory.join(name);
-        Ok(LockInternals { directory, ..lock })
+        let mut lock = LockInternals::new(client, base_path, driver, max_leases)?;
+        lock.directory = lock.directory.join(name);
+        Ok(lock)
     }
 
     pub(crate) fn base_path(&self) -> &str {
@@ -188,10 +250,12 @@ impl LockInternals {
                 Turn::TimeIsUp => return Ok(None),
                 // The lock is free to be asked for again, in the session that follows.
                 Turn::SessionEnded => self.client.core.check_open()?,
-                Turn::NodeGone => {
-                    let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.base_path.clone());
+                Turn::NodeGone | Turn::WriterGone => {
+                    if patience.is_over() {
+                        return Ok(None);
+                    }
                     let call = self.client.call("acquire", &self.base_path, io);
-                    call.allow_again(&mut retries, Error::Server { code, operation, path })?;
+                    call.allow_again(&mut retries, self.node_gone())?;
                 }
             }
         }
@@ -206,14 +270,57 @@ impl LockInternals {
     fn queue_and_wait(&self, data: &[u8], patience: Patience<'_>, io: Stop<'_>) -> Result<Turn> {
         let call = self.client.call("acquire", &self.base_path, io);
         let created = self.creation(data).run(&call)?;
-        let queued = Queued::new(self, &call, patience, created)?;
+        let queued = Queued::new(self, &call, patience, created, None)?;
         self.check_number(queued.name())?;
         queued.wait()
+    }
+
+    /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
+    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has lost
+    /// its lock must not get in front of the next one).
+    pub(crate) fn downgrade(
+        &self,
+        data: &[u8],
+        patience: Patience<'_>,
+        writer: &HeldNode,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        let io = patience.io(self.client.core.config.connection_timeout);
+        let name = format!("{}{}", self.driver.lock_name(), number_text(writer.path().name()));
+        let mut retries = 0;
+        loop {
+            if let Some(reason) = writer.lost() {
+                return Err(self.lost(reason));
+            }
+            let call = self.client.call("acquire", &self.base_path, io);
+            let creation =
+                Creation { name: &name, mode: CreateMode::Ephemeral, make_parents: false, ..self.creation(data) };
+            let turn = match creation.run(&call) {
+                Ok(created) => Queued::new(self, &call, patience, created, Some(writer))?.wait()?,
+                // A directory cannot go while the writer's znode stands in it.
+                Err(error) if error.is_no_node() => Turn::WriterGone,
+                Err(error) => return Err(error),
+            };
+            match turn {
+                Turn::Granted(held) => return Ok(Some(held)),
+                Turn::TimeIsUp => return Ok(None),
+                Turn::SessionEnded => {
+                    self.client.core.check_open()?;
+                    return Err(self.lost(writer.lost().unwrap_or(LostReason::SessionExpired)));
+                }
+                Turn::WriterGone => writer.lose(LostReason::NodeDeleted),
+                Turn::NodeGone => call.allow_again(&mut retries, self.node_gone())?,
+            }
+        }
+    }
+
+    fn node_gone(&self) -> Error {
+        Error::Server { code: ErrorCode::NoNode, operation: "acquire", path: self.base_path.clone() }
     }
 
     pub(super) fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
         Creation {
             client: &self.client,
+            unique: protection,
             parent: self.directory.clone(),
             name: self.driver.lock_name(),
             data,
@@ -227,7 +334,7 @@ impl LockInternals {
     /// Whether a contender that came now would have to wait: one read, no write.
     fn is_taken(&self, io: Stop<'_>) -> Result<bool> {
         let call = self.client.call("acquire", &self.base_path, io);
-        match call.retry(|session| call.ask(session, self.list_request())) {
+        match call.retry(|session| call.ask(session, self.list_request(false))) {
             Ok(Response::Children { mut names, .. }) => {
                 let newcomer = format!("{}{:010}", self.driver.lock_name(), i32::MAX);
                 names.push(newcomer.clone());
@@ -239,8 +346,8 @@ impl LockInternals {
         }
     }
 
-    pub(crate) fn list_request(&self) -> Request {
-        Request::GetChildren { path: self.directory.as_str().to_owned(), watch: false, with_stat: false }
+    pub(crate) fn list_request(&self, watch: bool) -> Request {
+        Request::GetChildren { path: self.directory.as_str().to_owned(), watch, with_stat: false }
     }
 
     pub(crate) fn child(&self, name: &str) -> ServerPath {
@@ -285,6 +392,7 @@ impl LockInternals {
     /// is handed out then.
     pub(crate) fn release(&self, held: &HeldNode) -> (Result<()>, Option<Job>) {
         held.released();
+        self.forget_revocation(held);
         self.client.core.held.remove(held);
         if let Some(reason) = held.lost() {
             return (Err(self.lost(reason)), None);
@@ -294,7 +402,12 @@ impl LockInternals {
         let mut retries = 0;
         let mut sent_before = false;
         loop {
-            let error = match self.delete(&call, held) {
+            let deleted = if self.reuses_names && (sent_before || !held.is_certain()) {
+                self.delete_if_ours(&call, held)
+            } else {
+                self.delete(&call, held)
+            };
+            let error = match deleted {
                 Ok(()) => return (Ok(()), None),
                 Err(error) => error,
             };
@@ -311,31 +424,79 @@ impl LockInternals {
             }
             sent_before = true;
             if let Err(error) = call.allow_retry(&mut retries, error) {
-                return (Err(error), Some(Job::delete(held.path().clone(), Some(held.session()))));
+                return (Err(error), Some(self.deletion(held)));
             }
         }
     }
 
     fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
-        let session = call.session()?;
-        if !Arc::ptr_eq(&session, held.session()) {
-            return Err(call.error(SessionError::Expired));
-        }
+        let session = self.session_of(call, held)?;
         let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
         call.ask(&session, request).map(drop)
+    }
+
+    /// Deletes the znode where it may be gone already, by a delete whose reply was lost or while the connection was: the
+    /// name may be another holder's by now. What can still happen between the look and the delete: see `Job::marked`.
+    fn delete_if_ours(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
+        let session = self.session_of(call, held)?;
+        let path = || held.path().as_str().to_owned();
+        loop {
+            let sync = Request::Sync { path: path() };
+            let look = Request::Exists { path: path(), watch: false };
+            let replies = submit(&session, vec![(sync, None), (look, None)]);
+            let mut stat = None;
+            for (pending, _) in replies {
+                if let Response::Stat(found) = call.reply(pending)? {
+                    stat = Some(found);
+                }
+            }
+            let Some(stat) = stat.filter(|stat| held.is_ours(stat)) else { return Ok(()) };
+            match call.ask(&session, Request::Delete { path: path(), version: stat.version }) {
+                // Its data was changed in between.
+                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    /// The session that owns the znode: no delete crosses over to the next one.
+    fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
+        let session = call.session()?;
+        if Arc::ptr_eq(&session, held.session()) { Ok(session) } else { Err(call.error(SessionError::Expired)) }
+    }
+
+    /// What is left to the background when a delete's outcome is unknown.
+    fn deletion(&self, held: &HeldNode) -> Job {
+        if self.reuses_names {
+            Job::marked(held.path().clone(), Mark::Czxid(held.czxid()), held.session())
+        } else {
+            Job::delete(held.path().clone(), Some(held.session()))
+        }
     }
 
     /// Gives a lock back without waiting: what the server does not confirm is left to the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
         held.released();
+        self.forget_revocation(held);
         self.client.core.held.remove(held);
         if held.lost().is_some() {
             return;
         }
-        self.delete_in_background(held.session(), held.path().clone());
+        let (core, job) = (self.client.core.clone(), self.deletion(held));
+        if self.reuses_names && !held.is_certain() {
+            return core.clean_up(job);
+        }
+        let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
+            Err(SessionError::Server(ErrorCode::NoNode)) => {}
+            Err(_) => core.clean_up(job),
+        });
+        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
-    /// Sends for a znode's end without waiting: what the server does not confirm is left to the background.
+    /// Sends for the end of a znode with a unique name, without waiting: what the server does not confirm is left to the
+    /// background.
     pub(super) fn delete_in_background(&self, session: &Arc<dyn Session>, path: ServerPath) {
         let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
         let (core, owner) = (self.client.core.clone(), session.clone());

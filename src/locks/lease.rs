@@ -65,9 +65,15 @@ impl Lease {
         result
     }
 
+    /// The calling thread has acquired it, for a lock that has one lease.
+    pub(super) fn register(&self) {
+        self.leases.register(self.hold.node());
+    }
+
     /// Gives the lease back; what is left for the background is handed out.
     pub(super) fn end(mut self) -> (Result<()>, Option<Job>) {
         self.is_open = false;
+        self.leases.unregister(self.hold.node());
         self.leases.release(self.hold.node())
     }
 }
@@ -83,6 +89,7 @@ impl Deref for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_open {
+            self.leases.unregister(self.hold.node());
             self.leases.release_in_background(self.hold.node());
         }
     }

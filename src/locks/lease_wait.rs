@@ -233,10 +233,7 @@ impl<'a> LeaseWait<'a> {
     fn list(&mut self) -> Result<Result<Listing, Counted>> {
         loop {
             let connection = self.session.connection();
-            let mut request = self.leases.list_request();
-            if let Request::GetChildren { watch, .. } = &mut request {
-                *watch = true;
-            }
+            let request = self.leases.list_request(true);
             let wakes = self.wakes.0.clone();
             // The waiter may have gone.
             let watcher: Watcher = Arc::new(move |event: &WatchEvent| drop(wakes.send(Wake::Leases(event.clone()))));

@@ -1,5 +1,6 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
+mod deadlock;
 mod driver;
 mod guard;
 mod hold;
@@ -12,11 +13,16 @@ mod multi;
 mod mutex;
 mod options;
 mod owners;
+mod read_write;
+mod revocation;
 mod semaphore;
 mod semaphore_mutex;
 mod shared_count;
 mod token;
+mod unfair;
 mod wait;
+mod wait_strategy;
+mod zk_write_lock;
 
 pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
@@ -30,7 +36,12 @@ pub use lock::{InterProcessLock, Locker};
 pub use multi::InterProcessMultiLock;
 pub use mutex::InterProcessMutex;
 pub use options::AcquireOptions;
+pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
+pub use revocation::{Revocable, RevocationListener, Revoker};
 pub use semaphore::InterProcessSemaphoreV2;
 pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};
 pub use shared_count::{SharedCount, VersionedValue};
 pub use token::FencingToken;
+pub use unfair::InterProcessUnfairMutex;
+pub use wait_strategy::WaitStrategy;
+pub use zk_write_lock::{LockListener, WriteLock, ZNodeName};

@@ -7,10 +7,17 @@ use std::{
 };
 
 use super::{
-    AcquireOptions, InterProcessLock, LockGuard, LockInternals, LockInternalsDriver, StandardLockInternalsDriver,
-    internals::Patience, owners::Owners,
+    AcquireOptions, InterProcessLock, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
+    StandardLockInternalsDriver, WaitStrategy,
+    internals::Patience,
+    owners::Owners,
+    revocation::{Executor, revocation_of},
 };
-use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop};
+use crate::{
+    CuratorFramework, Error, Result,
+    framework::{HeldNode, HoldKind},
+    session::Stop,
+};
 
 /// A mutex that processes share, first come, first served, re-entrant per thread. Java: `InterProcessMutex`.
 ///
@@ -22,8 +29,8 @@ use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop}
 ///
 /// # When the connection goes
 /// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
-/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the session that
-/// follows.
+/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
+/// session that follows.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,9 +64,11 @@ use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop}
 /// # }
 /// ```
 pub struct InterProcessMutex {
-    internals: LockInternals,
-    owners: Owners,
+    internals: Arc<LockInternals>,
+    owners: Arc<Owners>,
     data: Vec<u8>,
+    /// The threads that hold the write lock, of a read lock: they need not queue.
+    writers: Option<Arc<Owners>>,
 }
 
 impl InterProcessMutex {
@@ -68,7 +77,7 @@ impl InterProcessMutex {
     /// # Errors
     /// [`Error::InvalidPath`] for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessMutex> {
-        InterProcessMutex::with_driver(client, path, StandardLockInternalsDriver::new())
+        InterProcessMutex::of_kind(client, path, StandardLockInternalsDriver::new(), HoldKind::Mutex)
     }
 
     /// A mutex with rules of its own.
@@ -80,9 +89,26 @@ impl InterProcessMutex {
         path: &str,
         driver: impl LockInternalsDriver,
     ) -> Result<InterProcessMutex> {
-        let internals = LockInternals::new(client, path, Arc::new(driver), 1)?;
+        InterProcessMutex::of_kind(client, path, driver, HoldKind::Custom)
+    }
+
+    pub(crate) fn of_kind(
+        client: &CuratorFramework,
+        path: &str,
+        driver: impl LockInternalsDriver,
+        kind: HoldKind,
+    ) -> Result<InterProcessMutex> {
+        let mut internals = LockInternals::new(client, path, Arc::new(driver), 1)?;
+        internals.set_kind(kind);
         let data = client.core.config.default_data.clone();
-        Ok(InterProcessMutex { internals, owners: Owners::default(), data })
+        let internals = Arc::new(internals);
+        Ok(InterProcessMutex { internals, owners: Arc::default(), data, writers: None })
+    }
+
+    /// Lets the threads that hold this write lock in without queueing.
+    pub(crate) fn beside(mut self, write: &InterProcessMutex) -> InterProcessMutex {
+        self.writers = Some(write.owners.clone());
+        self
     }
 
     /// What this mutex's znodes carry, for others to read. Defaults to the client's default data. Java:
@@ -93,10 +119,18 @@ impl InterProcessMutex {
         self
     }
 
+    /// How this object's contenders wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
+    #[must_use]
+    pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessMutex {
+        self.internals.set_strategy(strategy);
+        self
+    }
+
     /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`].
+    /// As [`InterProcessLock::acquire`]; [`Error::WouldDeadlock`] if the calling thread holds a lock on this path through
+    /// another object of this client, so that it would wait for itself.
     pub fn acquire(&self) -> Result<()> {
         self.acquire_with(&AcquireOptions::new()).map(drop)
     }
@@ -187,10 +221,69 @@ impl InterProcessMutex {
         LockInternals::participant_nodes(self.internals.client(), self.internals.base_path())
     }
 
+    /// [`InterProcessMutex::participant_nodes`] of this kind only, where kinds queue together.
+    pub(crate) fn participant_nodes_of_kind(&self) -> Result<Vec<String>> {
+        let name = self.internals.driver().lock_name();
+        let mut nodes = self.participant_nodes()?;
+        nodes.retain(|path| path.rsplit('/').next().is_some_and(|node| node.contains(name)));
+        Ok(nodes)
+    }
+
     /// The path of the calling thread's znode, if it holds the lock through this object.
     #[must_use]
     pub fn lock_path(&self) -> Option<String> {
         self.owners.current().map(|held| self.internals.client_path(&held))
+    }
+
+    /// Has the listener told when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
+    /// Java: `makeRevocable`.
+    ///
+    /// It is for the acquires that begin from now on, by whichever thread, while they wait and while they hold; one that
+    /// holds the lock already cannot be asked. As in Curator, a release ends it: call this again before the next acquire.
+    /// (Another thread's hold keeps the listener with which it began, and a call during a hold outlasts its release, which
+    /// in Curator is not so.) A second call replaces the listener. A request that is written between the creation of the
+    /// znode and the watch on it is told, too, and one request is told once; in Curator the former is lost.
+    ///
+    /// The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait. While the
+    /// connection is suspended no request arrives; one from meanwhile is told after the reconnect. A request replaces the
+    /// [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
+    ///
+    /// ```no_run
+    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// # use curator_locks::InterProcessMutex;
+    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// let asked = Arc::new(AtomicBool::new(false));
+    /// let flag = asked.clone();
+    /// mutex.make_revocable(move |_: &InterProcessMutex| flag.store(true, Ordering::Relaxed));
+    /// let held = mutex.lock()?;
+    /// while !asked.load(Ordering::Relaxed) {
+    ///     // ... the next piece of the work ...
+    /// }
+    /// held.release()
+    /// # }
+    /// ```
+    pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
+        self.revocable(listener, None);
+    }
+
+    /// As [`make_revocable`](InterProcessMutex::make_revocable), but `executor` runs the listener. It is called on the
+    /// dispatch thread, with a task that it may run there or hand to a thread.
+    pub fn make_revocable_with_executor(
+        &self,
+        listener: impl RevocationListener<InterProcessMutex>,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+    ) {
+        self.revocable(listener, Some(Box::new(executor)));
+    }
+
+    fn revocable(&self, listener: impl RevocationListener<InterProcessMutex>, executor: Option<Executor>) {
+        let (internals, owners, data) = (Arc::downgrade(&self.internals), self.owners.clone(), self.data.clone());
+        let writers = self.writers.clone();
+        let this = move || {
+            let internals = internals.upgrade()?;
+            Some(InterProcessMutex { internals, owners: owners.clone(), data: data.clone(), writers: writers.clone() })
+        };
+        self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
     }
 
     /// What the lock stands on.
@@ -207,9 +300,12 @@ impl InterProcessMutex {
         let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let stop = Stop { deadline, cancel: options.cancel.as_ref() };
         let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
-        let held = self.internals.attempt_lock(&self.data, patience)?;
+        let held = match self.writers.as_ref().and_then(|writers| writers.current()) {
+            Some(writer) => self.internals.downgrade(&self.data, patience, &writer)?,
+            None => self.internals.attempt_lock_by_thread(&self.data, patience)?,
+        };
         if let Some(held) = &held {
-            self.owners.entered(held.clone());
+            self.owners.entered(&self.internals, held.clone());
         }
         Ok(held)
     }
@@ -234,6 +330,20 @@ impl InterProcessLock for InterProcessMutex {
 
     fn path(&self) -> Option<&str> {
         Some(self.internals.base_path())
+    }
+}
+
+impl Revocable<InterProcessMutex> for InterProcessMutex {
+    fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
+        InterProcessMutex::make_revocable(self, listener);
+    }
+
+    fn make_revocable_with_executor(
+        &self,
+        listener: impl RevocationListener<InterProcessMutex>,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+    ) {
+        InterProcessMutex::make_revocable_with_executor(self, listener, executor);
     }
 }
 

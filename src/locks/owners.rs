@@ -42,7 +42,8 @@ impl Owners {
         }
     }
 
-    pub(crate) fn entered(&self, held: Arc<HeldNode>) {
+    pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
+        lock.register(&held);
         self.threads.lock().insert(thread::current().id(), Owner::Holds { held, count: 1 });
     }
 
@@ -69,6 +70,7 @@ impl Owners {
                 None => return Err(self.not_owner(lock, &threads)),
             }
         };
+        lock.unregister(&held);
         let (result, job) = lock.release(&held);
         let mut threads = self.threads.lock();
         match job {
@@ -100,22 +102,26 @@ impl Owners {
 
     /// Forgets one hold of the calling thread; the last one is handed out, to be given back without waiting. Does
     /// nothing if that hold was released before.
-    pub(crate) fn leave(&self, own: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
+    pub(crate) fn leave(&self, lock: &LockInternals, own: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
         let me = thread::current().id();
-        let mut threads = self.threads.lock();
-        match threads.get_mut(&me)? {
-            Owner::Holds { held, .. } if !Arc::ptr_eq(own, held) => None,
-            Owner::Holds { count, .. } if *count > 1 => {
-                *count -= 1;
-                None
+        let held = {
+            let mut threads = self.threads.lock();
+            match threads.get_mut(&me)? {
+                Owner::Holds { held, .. } if !Arc::ptr_eq(own, held) => return None,
+                Owner::Holds { count, .. } if *count > 1 => {
+                    *count -= 1;
+                    return None;
+                }
+                Owner::Holds { held, .. } => {
+                    let held = held.clone();
+                    threads.remove(&me);
+                    held
+                }
+                Owner::Releasing(_) => return None,
             }
-            Owner::Holds { held, .. } => {
-                let held = held.clone();
-                threads.remove(&me);
-                Some(held)
-            }
-            Owner::Releasing(_) => None,
-        }
+        };
+        lock.unregister(&held);
+        Some(held)
     }
 
     fn not_owner(&self, lock: &LockInternals, threads: &HashMap<ThreadId, Owner>) -> Error {

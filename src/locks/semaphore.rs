@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, Result,
-    framework::{Batch, Call, HeldNode, Listing},
+    framework::{Batch, Call, HeldNode, HoldKind, Listing},
     proto::Response,
     session::{Stop, submit},
 };
@@ -109,7 +109,9 @@ impl InterProcessSemaphoreV2 {
         let queue = Arc::new(StandardLockInternalsDriver::new());
         let locks = LockInternals::below(client, path, LOCKS, queue, 1)?;
         let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
-        let leases = Arc::new(LockInternals::below(client, path, LEASES, counter, usize::MAX)?);
+        let mut leases = LockInternals::below(client, path, LEASES, counter, usize::MAX)?;
+        leases.set_kind(HoldKind::AnyThread);
+        let leases = Arc::new(leases);
         let data = Mutex::new(client.core.config.default_data.clone());
         Ok(InterProcessSemaphoreV2 { locks, leases, limit, data, is_contended: AtomicBool::new(false) })
     }
@@ -223,6 +225,10 @@ impl InterProcessSemaphoreV2 {
         self.locks.client()
     }
 
+    pub(super) fn leases(&self) -> &LockInternals {
+        &self.leases
+    }
+
     fn check_count(&self, count: usize) -> Result<()> {
         let rule = match &self.limit {
             _ if count == 0 => "at least one lease".to_owned(),
@@ -249,7 +255,7 @@ impl InterProcessSemaphoreV2 {
     fn is_busy(&self, request: &Request<'_>) -> Result<bool> {
         let call = self.call(request.io);
         let [queued, leased] = call.retry(|session| {
-            let reads = [&self.locks, &*self.leases].map(|directory| (directory.list_request(), None));
+            let reads = [&self.locks, &*self.leases].map(|directory| (directory.list_request(false), None));
             let mut counts = [0; 2];
             for (count, (pending, _)) in counts.iter_mut().zip(submit(session, reads.into())) {
                 *count = contenders(call.reply(pending))?;
@@ -266,7 +272,7 @@ impl InterProcessSemaphoreV2 {
     /// has to go.
     fn try_take(&self, request: &Request<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         let call = self.call(request.io);
-        let reads = [self.leases.list_request(), self.locks.list_request()];
+        let reads = [self.leases.list_request(false), self.locks.list_request(false)];
         let Batch { nodes, reads, connection } =
             self.leases.creation(&request.data).run_many(&call, request.count, &reads)?;
         let wait = LeaseWait::new(&self.leases, &self.limit, &call, request.patience, nodes)?;
@@ -298,7 +304,7 @@ impl InterProcessSemaphoreV2 {
                 },
             };
             let call = self.call(request.io);
-            let reads = [self.leases.list_request()];
+            let reads = [self.leases.list_request(false)];
             let batch = self.leases.creation(&request.data).run_many(&call, request.count, &reads)?;
             let nodes = batch.nodes;
             let mut wait = LeaseWait::new(&self.leases, &self.limit, &call, request.patience, nodes)?;

@@ -4,7 +4,6 @@ use std::{
     fmt,
     ops::Deref,
     sync::atomic::{AtomicUsize, Ordering},
-    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -45,10 +44,7 @@ pub struct InterProcessSemaphoreMutex {
 /// What was acquired without a guard.
 enum Slot {
     Free,
-    Held {
-        lease: Lease,
-        by: ThreadId,
-    },
+    Held(Lease),
     /// It was given back and the server has not confirmed that. The channel is disconnected when the znode is gone.
     Releasing(Receiver<()>),
 }
@@ -93,7 +89,7 @@ impl InterProcessSemaphoreMutex {
     /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`].
     pub fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
         let Some(lease) = self.enter(options)? else { return Ok(false) };
-        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Held { lease, by: thread::current().id() });
+        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Held(lease));
         // Outside of the lock: if it holds a lease, then one that was lost.
         drop(slot);
         Ok(true)
@@ -110,7 +106,7 @@ impl InterProcessSemaphoreMutex {
         // Taken out first, so that what another thread acquires meanwhile stays (CURATOR-376).
         let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Free);
         match slot {
-            Slot::Held { lease, .. } => self.give_back(lease),
+            Slot::Held(lease) => self.give_back(lease),
             Slot::Releasing(done) => self.await_release(done),
             Slot::Free => Err(self.not_owner()),
         }
@@ -157,7 +153,7 @@ impl InterProcessSemaphoreMutex {
     pub fn is_acquired_in_this_process(&self) -> bool {
         let in_slot = match &*self.slot.lock() {
             Slot::Free => false,
-            Slot::Held { .. } => true,
+            Slot::Held(_) => true,
             Slot::Releasing(done) => done.try_recv() != Err(TryRecvError::Disconnected),
         };
         in_slot || self.guards.load(Ordering::Relaxed) > 0
@@ -173,19 +169,13 @@ impl InterProcessSemaphoreMutex {
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Lease>> {
         if options.timeout.is_none() {
-            self.warn_of_itself();
+            self.semaphore.leases().warn_of_itself();
         }
-        Ok(self.semaphore.acquire_with(1, options)?.and_then(|mut leases| leases.pop()))
-    }
-
-    /// Another thread may release it, so waiting for oneself is no error here.
-    fn warn_of_itself(&self) {
-        if matches!(&*self.slot.lock(), Slot::Held { by, .. } if *by == thread::current().id()) {
-            log::warn!(
-                "{}: the calling thread holds it already, and will wait until another one releases it",
-                self.semaphore.path()
-            );
+        let lease = self.semaphore.acquire_with(1, options)?.and_then(|mut leases| leases.pop());
+        if let Some(lease) = &lease {
+            lease.register();
         }
+        Ok(lease)
     }
 
     fn give_back(&self, lease: Lease) -> Result<()> {

@@ -2,19 +2,20 @@
 
 use std::{
     sync::{Arc, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use super::{
+    WaitStrategy,
     driver::Decision,
     internals::{LockInternals, Patience},
 };
 use crate::{
     CuratorFramework, Error, Result,
-    framework::{Call, Claim, Created, HeldNode, Listing, Outlasted},
+    framework::{Call, Claim, Created, HeldNode, Listing, Outlasted, RevocableNode},
     proto::{EventType, Request, Response, Stat},
     session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
@@ -29,6 +30,8 @@ pub(crate) enum Turn {
     NodeGone,
     /// The session ended, and with it the own znode.
     SessionEnded,
+    /// The write lock whose place was to be taken does not stand any more.
+    WriterGone,
 }
 
 /// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
@@ -37,6 +40,7 @@ enum Wake {
     /// is watched, and says nothing about that one.
     Predecessor(u64, WatchEvent),
     Own(WatchEvent),
+    Directory(WatchEvent),
 }
 
 /// A watched predecessor.
@@ -98,6 +102,12 @@ pub(crate) struct Queued<'a> {
     /// How many predecessors were watched so far.
     watches: u64,
     own: Option<OwnWatch>,
+    /// The watch on the directory, of a waiter that chose that.
+    directory: Option<Watch>,
+    /// The write lock of the same thread whose place this reader takes.
+    writer: Option<&'a HeldNode>,
+    /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
+    revocable: Option<Arc<RevocableNode>>,
 }
 
 impl<'a> Queued<'a> {
@@ -106,6 +116,7 @@ impl<'a> Queued<'a> {
         call: &'a Call<'a>,
         patience: Patience<'a>,
         created: Created,
+        writer: Option<&'a HeldNode>,
     ) -> Result<Queued<'a>> {
         let Created { stat, claim, listing } = created;
         let name = claim.path().map(|path| path.name().to_owned()).ok_or_else(|| call.connection_loss())?;
@@ -123,6 +134,9 @@ impl<'a> Queued<'a> {
             predecessor: None,
             watches: 0,
             own: None,
+            directory: None,
+            writer,
+            revocable: lock.revocable_node(),
         })
     }
 
@@ -151,12 +165,16 @@ impl<'a> Queued<'a> {
     fn leave(self) {
         // First the watch on the predecessor: after the delete the server may be asked for nothing more.
         drop(self.predecessor);
+        drop(self.directory);
         self.lock.withdraw(self.claim);
         // The delete has used up the watch on the own znode.
         drop(self.own);
     }
 
     fn turn(&mut self) -> Result<Turn> {
+        if self.writer.is_some_and(|writer| !Arc::ptr_eq(writer.session(), &self.session)) {
+            return Ok(Turn::SessionEnded);
+        }
         loop {
             let listing = match self.listing.take() {
                 Some(listing) => listing,
@@ -166,10 +184,14 @@ impl<'a> Queued<'a> {
                 },
             };
             let next = match self.lock.driver().decide(&listing.children, &self.name, self.lock.max_leases()) {
-                Decision::Granted => Next::Grant,
                 Decision::Missing => Next::End(Turn::NodeGone),
+                // Both stand in one listing: nobody was granted between the writer and this reader.
+                _ if self.writer.is_some_and(|writer| !stands(writer, &listing.children)) => {
+                    Next::End(Turn::WriterGone)
+                }
+                Decision::Granted => Next::Grant,
                 Decision::Wait { .. } if self.patience.only_try => Next::End(Turn::TimeIsUp),
-                Decision::Wait { watch, first } => match self.watch(watch, first, listing.connection)? {
+                Decision::Wait { watch, first } => match self.prepare(watch, first, listing.connection)? {
                     Some(next) => next,
                     None => self.sleep()?,
                 },
@@ -186,14 +208,40 @@ impl<'a> Queued<'a> {
         }
     }
 
+    /// Makes sure that something wakes the waiter, as its strategy says. `None`: it may sleep.
+    fn prepare(&mut self, watch: String, first: bool, connection: u64) -> Result<Option<Next>> {
+        match self.lock.strategy() {
+            WaitStrategy::WatchPredecessor => self.watch(Some(watch), first, connection),
+            // The watch comes with the next listing, which shows what changed before it.
+            WaitStrategy::WatchParent => Ok(self.directory.is_none().then_some(Next::Look)),
+            // The own znode tells of its session's end, and later serves the holder.
+            WaitStrategy::Poll(_) if self.own.is_none() => self.watch(None, first, connection),
+            WaitStrategy::Poll(_) => Ok(None),
+        }
+    }
+
     /// Reads the queue.
-    fn list(&self) -> Result<Result<Listing, Turn>> {
+    fn list(&mut self) -> Result<Result<Listing, Turn>> {
         loop {
             let connection = self.session.connection();
-            let reply = submit(&self.session, vec![(self.lock.list_request(), None)]).into_iter().next();
-            let reply = reply.map_or_else(|| Err(self.call.connection_loss()), |(pending, _)| self.call.reply(pending));
+            let (request, watcher) = match (self.lock.strategy(), &self.directory) {
+                (WaitStrategy::WatchParent, None) => {
+                    let (sender, _) = self.wakes.get_or_insert_with(unbounded);
+                    let sender = sender.clone();
+                    (self.lock.list_request(true), Some(directory_watcher(sender)))
+                }
+                _ => (self.lock.list_request(false), None),
+            };
+            let sent = submit(&self.session, vec![(request, watcher)]).into_iter().next();
+            let (reply, watch) = match sent {
+                Some((pending, watch)) => (self.call.reply(pending), watch),
+                None => (Err(self.call.connection_loss()), None),
+            };
             match reply {
-                Ok(Response::Children { names, .. }) => return Ok(Ok(Listing { children: names, connection })),
+                Ok(Response::Children { names, .. }) => {
+                    self.directory = watch.or(self.directory.take());
+                    return Ok(Ok(Listing { children: names, connection }));
+                }
                 Ok(other) => return Err(self.call.unexpected(&other)),
                 Err(error) if error.is_no_node() => return Ok(Err(Turn::NodeGone)),
                 Err(error) => {
@@ -217,9 +265,9 @@ impl<'a> Queued<'a> {
     /// Sets the watches, on the predecessor and once on the own znode, in one write. `None`: they are in place.
     ///
     /// getData leaves no watch on a znode that is gone, which `exists` would (CURATOR-107).
-    fn watch(&mut self, name: String, first: bool, connection: u64) -> Result<Option<Next>> {
+    fn watch(&mut self, name: Option<String>, first: bool, connection: u64) -> Result<Option<Next>> {
         if let Some(predecessor) = &mut self.predecessor
-            && predecessor.name == name
+            && Some(&predecessor.name) == name.as_ref()
         {
             // The watch is still in place, over a reconnect too.
             predecessor.held_the_lock |= first;
@@ -230,7 +278,10 @@ impl<'a> Queued<'a> {
         self.watches += 1;
         let number = self.watches;
         let (sender, _) = self.wakes.get_or_insert_with(unbounded);
-        let mut requests = vec![(self.lock.child(&name).into_string(), predecessor_watcher(number, sender.clone()))];
+        let mut requests = Vec::with_capacity(2);
+        if let Some(name) = &name {
+            requests.push((self.lock.child(name).into_string(), predecessor_watcher(number, sender.clone())));
+        }
         let target = Arc::new(Mutex::new(Target::Waiter(sender.clone())));
         if self.own.is_none() {
             requests.push((self.lock.child(&self.name).into_string(), own_watcher(target.clone())));
@@ -238,15 +289,22 @@ impl<'a> Queued<'a> {
         let requests =
             requests.into_iter().map(|(path, watcher)| (Request::GetData { path, watch: true }, Some(watcher)));
         let mut replies = submit(&self.session, requests.collect()).into_iter();
-        let (predecessor, own) = (replies.next(), replies.next());
+        let predecessor = name.is_some().then(|| replies.next()).flatten();
+        let own = replies.next();
         let predecessor = predecessor.map(|(pending, watch)| (self.call.reply(pending), watch));
         let own = own.map(|(pending, watch)| (self.call.reply(pending), watch));
         match own {
-            Some((Ok(_), Some(watch))) => self.own = Some(OwnWatch { watch, target }),
+            Some((Ok(response), Some(watch))) => {
+                if let (Response::Data { data, stat }, Some(revocable)) = (&response, &self.revocable) {
+                    revocable.read(data, stat);
+                }
+                self.own = Some(OwnWatch { watch, target });
+            }
             Some((Err(error), _)) if error.is_no_node() => return Ok(Some(Next::End(Turn::NodeGone))),
             Some((Err(error), _)) => return self.look_after(error),
             _ => {}
         }
+        let Some(name) = name else { return Ok(None) };
         match predecessor {
             Some((Ok(_), Some(watch))) => {
                 self.predecessor = Some(Predecessor { name, number, held_the_lock: first, connection, watch });
@@ -271,7 +329,10 @@ impl<'a> Queued<'a> {
         let Some((_, wakes)) = &self.wakes else { return Ok(Next::Look) };
         let wakes = wakes.clone();
         loop {
-            let recheck = next_recheck(self.lock.client());
+            let recheck = match self.lock.strategy().interval() {
+                None => next_recheck(self.lock.client()),
+                Some(interval) => Instant::now().checked_add(interval),
+            };
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
             let next = match bound.recv(&wakes) {
@@ -291,8 +352,12 @@ impl<'a> Queued<'a> {
     /// What an event calls for; `None`: sleep on.
     fn woken(&mut self, wake: &Wake) -> Option<Next> {
         match wake {
-            Wake::Own(WatchEvent::Ended) | Wake::Predecessor(_, WatchEvent::Ended) => {
-                Some(Next::End(Turn::SessionEnded))
+            Wake::Own(WatchEvent::Ended)
+            | Wake::Predecessor(_, WatchEvent::Ended)
+            | Wake::Directory(WatchEvent::Ended) => Some(Next::End(Turn::SessionEnded)),
+            Wake::Directory(WatchEvent::Node { .. }) => {
+                self.directory = None;
+                Some(Next::Look)
             }
             Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. }) => Some(Next::End(Turn::NodeGone)),
             Wake::Own(WatchEvent::Node { .. }) => {
@@ -315,10 +380,15 @@ impl<'a> Queued<'a> {
                 Some(if grants { Next::Grant } else { Next::Look })
             }
             // The znode keeps its place while the session may live.
-            Wake::Own(WatchEvent::Disconnected) | Wake::Predecessor(_, WatchEvent::Disconnected) => None,
-            // Events after a reconnect come in the order of paths, not of time: read again.
+            Wake::Own(WatchEvent::Disconnected)
+            | Wake::Predecessor(_, WatchEvent::Disconnected)
+            | Wake::Directory(WatchEvent::Disconnected) => None,
+            // Events after a reconnect come in the order of paths, not of time: read again. A waiter that polls does so
+            // anyway.
             Wake::Own(WatchEvent::Reconnected { .. }) => None,
-            Wake::Predecessor(_, WatchEvent::Reconnected { .. }) => Some(Next::Look),
+            Wake::Predecessor(_, WatchEvent::Reconnected { .. }) | Wake::Directory(WatchEvent::Reconnected { .. }) => {
+                Some(Next::Look)
+            }
         }
     }
 
@@ -343,7 +413,11 @@ impl<'a> Queued<'a> {
         if self.lock.driver().successor_follows_holder() {
             core.grants.add(&path);
         }
-        let held = core.held.add(path, self.session.clone(), self.stat.czxid, seen_over, watch);
+        let (session, revocable) = (self.session.clone(), self.revocable.clone());
+        // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that wait
+        // behind it, and tokens must not shrink from one grant to the next.
+        let zxids = (self.stat.czxid, self.writer.map_or(self.stat.czxid, HeldNode::token));
+        let held = core.held.add_with_token(path, session, zxids, seen_over, watch, revocable);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
             // From here on events go to the holder. Those from before are in the channel.
@@ -371,7 +445,7 @@ impl<'a> Queued<'a> {
                 held.watched(&event);
                 false
             }
-            Wake::Predecessor(..) => false,
+            Wake::Predecessor(..) | Wake::Directory(_) => false,
         })
     }
 
@@ -405,6 +479,18 @@ pub(super) fn is_certain(session: &Arc<dyn Session>, connection: u64) -> bool {
     connection != 0 && session.connection() == connection && session.valid_until().is_some_and(|at| Instant::now() < at)
 }
 
+/// Whether a held znode is in the list.
+fn stands(held: &HeldNode, children: &[String]) -> bool {
+    children.iter().any(|child| child == held.path().name())
+}
+
+fn directory_watcher(wakes: Sender<Wake>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| {
+        // The waiter may have gone.
+        let _ = wakes.send(Wake::Directory(event.clone()));
+    })
+}
+
 fn predecessor_watcher(number: u64, wakes: Sender<Wake>) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         // The waiter may have gone.
@@ -435,9 +521,13 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
     })
 }
 
-/// When a waiter looks again although nothing has happened; a quarter more or less, so that not all look at once.
+/// When a waiter looks again although nothing has happened.
 pub(super) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
-    let quarter = client.core.config.recheck_interval? / 4;
-    let interval = quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()));
-    Instant::now().checked_add(interval)
+    Instant::now().checked_add(spread(client.core.config.recheck_interval?))
+}
+
+/// A quarter more or less, so that waiters do not all look at once.
+pub(crate) fn spread(interval: Duration) -> Duration {
+    let quarter = interval / 4;
+    quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
 }

@@ -18,7 +18,9 @@ use crate::common::{PATIENCE, builder, connect, namespace, quick_server, server,
 
 fn states_of(client: &CuratorFramework) -> mpsc::Receiver<ConnectionState> {
     let (tell, told) = mpsc::channel();
-    client.add_connection_state_listener(move |_, state| drop(tell.send(state)));
+    client.add_connection_state_listener(move |_, state| {
+        let _ = tell.send(state);
+    });
     told
 }
 

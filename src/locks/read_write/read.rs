@@ -1,0 +1,29 @@
+//! The half that readers share.
+
+use super::{WriteLock, methods::lock_methods};
+use crate::{CuratorFramework, InterProcessMutex, ReadLockDriver, Result, framework::HoldKind};
+
+/// The lock that readers share; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
+/// `InterProcessReadWriteLock.ReadLock`.
+///
+/// It waits for every writer in front of it, and watches the last of them, so it is woken once.
+pub struct ReadLock {
+    mutex: InterProcessMutex,
+}
+
+impl ReadLock {
+    pub(super) fn new(client: &CuratorFramework, path: &str, write: &WriteLock) -> Result<ReadLock> {
+        let mutex = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
+        Ok(ReadLock { mutex: mutex.beside(write.mutex()) })
+    }
+}
+
+lock_methods! { ReadLock,
+    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts; one that holds the
+    /// write lock gets it at once.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost) also
+    /// for a thread whose write lock was lost. [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that
+    /// holds a lock on this path through another object of this client, and would wait for itself.
+}

@@ -1,0 +1,35 @@
+//! The half that a writer has alone.
+
+use super::methods::lock_methods;
+use crate::{CuratorFramework, InterProcessMutex, Result, WriteLockDriver, framework::HoldKind};
+
+/// The lock that a writer has alone; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
+/// `InterProcessReadWriteLock.WriteLock`.
+///
+/// It waits for everybody in front of it, and watches the last of them.
+pub struct WriteLock {
+    mutex: InterProcessMutex,
+}
+
+impl WriteLock {
+    pub(super) fn new(client: &CuratorFramework, path: &str) -> Result<WriteLock> {
+        Ok(WriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
+    }
+
+    pub(super) fn mutex(&self) -> &InterProcessMutex {
+        &self.mutex
+    }
+
+    pub(super) fn base_path(&self) -> &str {
+        self.mutex.internals().base_path()
+    }
+}
+
+lock_methods! { WriteLock,
+    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this path
+    /// through another object of this client: it would wait for itself.
+}

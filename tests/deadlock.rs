@@ -1,0 +1,197 @@
+//! A thread that would wait for itself is told so, and only then.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod locks_support;
+
+use std::{sync::mpsc, time::Duration};
+
+use curator_locks::{
+    CuratorFramework, Error, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, ReadLockDriver, Result,
+};
+use locks_support::{
+    LONG, SHORT, children, client, client_with_timeout, eventually, eventually_queued, expire, scope, watchers,
+};
+
+const PATH: &str = "/lock";
+
+#[test]
+fn two_mutexes_on_one_path_in_one_thread_are_refused_at_once() {
+    let client = client("mutexes");
+    let (one, two) = (mutex(&client), mutex(&client));
+    one.acquire().unwrap();
+    let held = format!("the mutex of /lock ({})", one.lock_path().unwrap());
+    assert_refused(two.acquire(), "the mutex of /lock", &held);
+    assert_refused(two.lock().map(drop), "the mutex of /lock", &held);
+    assert_eq!(children(&client, PATH).len(), 1, "nothing was queued");
+    one.acquire().unwrap();
+    one.release().unwrap();
+    assert_refused(two.acquire(), "the mutex of /lock", &held);
+    one.release().unwrap();
+    two.acquire().unwrap();
+    two.release().unwrap();
+}
+
+#[test]
+fn a_timed_call_returns_false_at_its_time() {
+    let client = client("timed");
+    let (one, two) = (mutex(&client), mutex(&client));
+    let held = one.lock().unwrap();
+    assert!(!two.acquire_timeout(SHORT).unwrap());
+    assert!(two.try_lock().unwrap().is_none());
+    held.release().unwrap();
+    assert_eq!(children(&client, PATH), Vec::<String>::new());
+}
+
+#[test]
+fn a_guard_that_was_dropped_stands_in_nobodys_way() {
+    let client = client("guard");
+    let (one, two) = (mutex(&client), mutex(&client));
+    for _ in 0..20 {
+        drop(one.lock().unwrap());
+        two.lock().unwrap().release().unwrap();
+        let inner = one.lock().unwrap();
+        let again = one.lock().unwrap();
+        drop(inner);
+        assert!(matches!(two.acquire(), Err(Error::WouldDeadlock { .. })), "it is held once more");
+        drop(again);
+    }
+}
+
+#[test]
+fn another_namespace_handle_of_the_same_client_is_seen_through() {
+    let root = client("namespaces");
+    let below = root.using_namespace("namespaces/below").unwrap();
+    let (one, two) = (InterProcessMutex::new(&root, "/below/lock").unwrap(), mutex(&below));
+    one.acquire().unwrap();
+    let held = format!("the mutex of /lock ({})", one.lock_path().unwrap().replacen("/below", "", 1));
+    assert_refused(two.acquire(), "the mutex of /lock", &held);
+    one.release().unwrap();
+}
+
+#[test]
+fn another_thread_waits_and_gets_it() {
+    let client = client("threads");
+    let (one, two) = (mutex(&client), mutex(&client));
+    one.acquire().unwrap();
+    scope(|scope| {
+        let other = scope.spawn(|| two.acquire().and_then(|()| two.release()));
+        eventually_queued(&client, PATH, 2);
+        one.release().unwrap();
+        other.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_that_was_lost_is_no_obstacle() {
+    let client = client_with_timeout("lost", Duration::from_secs(4));
+    let (one, two) = (mutex(&client), mutex(&client));
+    let held = one.lock().unwrap();
+    expire(&client);
+    eventually("the holder knows", || held.is_lost());
+    two.acquire().unwrap();
+    two.release().unwrap();
+    drop(held);
+    two.acquire().unwrap();
+    two.release().unwrap();
+}
+
+#[test]
+fn a_read_write_lock_through_two_objects_is_refused_both_ways() {
+    let client = client("read-write");
+    let (one, two) = (read_write(&client), read_write(&client));
+    let cases: [(&dyn InterProcessLock, &dyn InterProcessLock, &str, &str); 4] = [
+        (one.read_lock(), one.write_lock(), "the read lock", "the write lock"),
+        (one.read_lock(), two.write_lock(), "the read lock", "the write lock"),
+        (one.write_lock(), two.read_lock(), "the write lock", "the read lock"),
+        (one.write_lock(), two.write_lock(), "the write lock", "the write lock"),
+    ];
+    for (held, wanted, held_name, wanted_name) in cases {
+        held.acquire().unwrap();
+        let node = format!("/lock/{}", children(&client, PATH)[0]);
+        assert_refused(wanted.acquire(), &format!("{wanted_name} of /lock"), &format!("{held_name} of /lock ({node})"));
+        assert!(!wanted.acquire_timeout(Duration::ZERO).unwrap());
+        held.release().unwrap();
+        wanted.acquire().unwrap();
+        wanted.release().unwrap();
+    }
+    assert_eq!(children(&client, PATH), Vec::<String>::new());
+}
+
+#[test]
+fn a_mutex_and_a_read_write_lock_on_one_path_are_seen_together() {
+    let client = client("kinds");
+    let (mutex, lock) = (mutex(&client), read_write(&client));
+    mutex.acquire().unwrap();
+    assert!(matches!(lock.read_lock().acquire(), Err(Error::WouldDeadlock { .. })));
+    mutex.release().unwrap();
+    lock.read_lock().acquire().unwrap();
+    assert!(matches!(mutex.acquire(), Err(Error::WouldDeadlock { .. })));
+    lock.read_lock().release().unwrap();
+}
+
+#[test]
+fn a_second_read_lock_is_refused_only_behind_a_queued_writer() {
+    let (mine, theirs) = (client("readers"), client("readers"));
+    let (one, two, other) = (read_write(&mine), read_write(&mine), read_write(&theirs));
+    one.read_lock().acquire().unwrap();
+    two.read_lock().acquire().unwrap();
+    two.read_lock().release().unwrap();
+    scope(|scope| {
+        let writer = scope.spawn(|| other.write_lock().acquire().and_then(|()| other.write_lock().release()));
+        let node = one.read_lock().lock_path().unwrap();
+        eventually("the writer waits", || watchers(&mine, &node).contains(&theirs.session_id()));
+        // It would wait for the writer, and the writer waits for this thread.
+        assert_refused(
+            two.read_lock().acquire(),
+            "the read lock of /lock",
+            &format!("the read lock of /lock ({node})"),
+        );
+        one.read_lock().acquire().unwrap();
+        one.read_lock().release().unwrap();
+        one.read_lock().release().unwrap();
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(children(&mine, PATH), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_driver_from_outside_grants_together_is_not_refused() {
+    let (mine, theirs) = (client("custom"), client("custom"));
+    let shared = |client| InterProcessMutex::with_driver(client, PATH, ReadLockDriver).unwrap();
+    let (one, two, other) = (shared(&mine), shared(&mine), mutex(&theirs));
+    one.acquire().unwrap();
+    two.acquire().unwrap();
+    two.release().unwrap();
+    scope(|scope| {
+        let (granted, is_granted) = mpsc::channel();
+        scope.spawn(move || {
+            other.acquire().unwrap();
+            granted.send(()).unwrap();
+            other.release().unwrap();
+        });
+        let node = one.lock_path().unwrap();
+        eventually("another one waits", || watchers(&mine, &node).contains(&theirs.session_id()));
+        assert!(matches!(two.acquire(), Err(Error::WouldDeadlock { .. })), "now it would wait");
+        one.release().unwrap();
+        is_granted.recv_timeout(LONG).unwrap();
+    });
+}
+
+fn assert_refused(result: Result<()>, wanted: &str, holds: &str) {
+    match result {
+        Err(error @ Error::WouldDeadlock { .. }) => {
+            let text = error.to_string();
+            assert!(text.contains(&format!("waiting for {wanted} would never end")), "{text}");
+            assert!(text.contains(&format!("holds {holds}")), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn mutex(client: &CuratorFramework) -> InterProcessMutex {
+    InterProcessMutex::new(client, PATH).unwrap()
+}
+
+fn read_write(client: &CuratorFramework) -> InterProcessReadWriteLock {
+    InterProcessReadWriteLock::new(client, PATH).unwrap()
+}

@@ -1,0 +1,165 @@
+//! The network swallows everything and closes nothing.
+
+use std::time::Instant;
+
+use curator_locks::{
+    ConnectionState::{Lost, Reconnected, Suspended},
+    Error, HoldState, LostReason,
+    testing::Direction,
+};
+
+use super::support::*;
+
+#[test]
+fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_lost() {
+    let scene = scene();
+    let mutex = mutex(&scene.client);
+    let held = mutex.lock().unwrap();
+    let changes = held.state_changes();
+    scene.proxy.black_hole(Direction::Both);
+    let begin = Instant::now();
+    // The server's own word, from another connection.
+    let observer = scene.observer.clone();
+    let expired = spawn(move || wait_until("the server expires the session", || nodes(&observer).is_empty()));
+
+    let suspended = expect_state(&scene.states, Suspended);
+    assert_at_most("black hole: suspended after", suspended - begin, T * 2 / 3 + 200 * MS);
+    assert_eq!(changes.recv_timeout(LONG).unwrap(), HoldState::InDoubt);
+    let in_doubt = Instant::now();
+    assert!(!held.is_valid());
+    let (expired, _) = join(&expired);
+    figure("black hole: told in doubt before the server's expiry", expired.saturating_duration_since(in_doubt));
+    assert!(in_doubt < expired, "told {:?} too late", in_doubt - expired);
+
+    let lost = expect_state(&scene.states, Lost);
+    assert_at_most("black hole: lost after suspended", lost - suspended, T + 500 * MS);
+    assert_eq!(changes.recv_timeout(LONG).unwrap(), HoldState::Lost(LostReason::SuspendedTooLong));
+    assert!(held.is_lost());
+    assert!(matches!(held.release(), Err(Error::LockLost { .. })));
+
+    scene.proxy.pass().unwrap();
+    let healed = Instant::now();
+    let reconnected = expect_state(&scene.states, Reconnected);
+    assert_at_most("black hole: fresh session after healing", reconnected - healed, 1500 * MS);
+    let again = mutex.lock().unwrap();
+    assert!(again.is_valid());
+    again.release().unwrap();
+}
+
+#[test]
+fn one_way_black_holes_are_noticed_like_any_other() {
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        let scene = scene();
+        scene.proxy.black_hole(direction);
+        let begin = Instant::now();
+        let suspended = expect_state(&scene.states, Suspended);
+        assert_at_most("one-way black hole: suspended after", suspended - begin, T * 2 / 3 + 200 * MS);
+    }
+}
+
+#[test]
+fn a_timed_call_in_a_black_hole_ends_by_its_deadline() {
+    let scene = scene();
+    let mutex = mutex(&scene.client);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    scene.proxy.black_hole(Direction::Both);
+    for timeout in [1000 * MS, 4000 * MS] {
+        let begin = Instant::now();
+        let result = mutex.acquire_timeout(timeout);
+        let over = begin.elapsed().saturating_sub(timeout);
+        assert!(matches!(result, Err(Error::ConnectionLoss { .. } | Error::SessionExpired { .. })), "{result:?}");
+        assert_at_most("black hole: timed call over its deadline", over, 50 * MS);
+    }
+}
+
+#[test]
+fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
+    let scene = scene();
+    let holder = mutex(&scene.observer);
+    holder.acquire().unwrap();
+    let client = scene.client.clone();
+    let timeout = 1500 * MS;
+    let begin = Instant::now();
+    let waiter = spawn(move || mutex(&client).acquire_timeout(timeout));
+    wait_for_nodes(&scene.observer, 2);
+    scene.proxy.black_hole(Direction::Both);
+    let (end, result) = join(&waiter);
+    assert!(!result.unwrap());
+    assert_at_most("black hole: timed waiter over its deadline", (end - begin).saturating_sub(timeout), 50 * MS);
+    scene.proxy.pass().unwrap();
+    wait_for_nodes(&scene.observer, 1);
+}
+
+#[test]
+fn an_untimed_call_in_a_black_hole_ends_when_the_retry_policy_is_exhausted() {
+    let scene = scene();
+    scene.proxy.black_hole(Direction::Both);
+    let begin = Instant::now();
+    let result = mutex(&scene.client).acquire();
+    assert!(result.as_ref().is_err_and(Error::is_retryable), "{result:?}");
+    // The dead connection is noticed after 2T/3; then three retries, each of 200 ms and a wait for a connection of 1 s.
+    assert_at_most("black hole: untimed call ends after", begin.elapsed(), T * 2 / 3 + 3 * 1200 * MS + 1000 * MS);
+}
+
+#[test]
+fn a_release_in_a_black_hole_says_so_in_time_and_is_finished_in_the_background() {
+    let scene = scene();
+    let mutex = mutex(&scene.client);
+    mutex.acquire().unwrap();
+    scene.proxy.black_hole(Direction::Both);
+    let begin = Instant::now();
+    let result = mutex.release();
+    assert_at_most("black hole: release ends after", begin.elapsed(), T + 200 * MS);
+    assert!(result.as_ref().is_err_and(|error| error.is_retryable() || matches!(error, Error::LockLost { .. })));
+    if result.is_err_and(|error| error.is_retryable()) {
+        // Neither held nor free as far as this process knows: releasing.
+        assert!(mutex.is_acquired_in_this_process());
+        assert!(!mutex.is_owned_by_current_thread());
+    }
+    scene.proxy.pass().unwrap();
+    wait_for_nodes(&scene.observer, 0);
+    wait_until("the release is known", || !mutex.is_acquired_in_this_process());
+}
+
+#[test]
+fn a_queued_waiter_outlasts_a_suspension() {
+    let scene = scene();
+    let holder = mutex(&scene.observer);
+    holder.acquire().unwrap();
+    let client = scene.client.clone();
+    let session = client.session_id();
+    let waiter = spawn(move || mutex(&client).lock().map(|held| (held.path().to_owned(), held.release())));
+    wait_for_nodes(&scene.observer, 2);
+    let queued = nodes(&scene.observer);
+    scene.proxy.cut();
+    scene.proxy.black_hole(Direction::Both);
+    expect_state(&scene.states, Suspended);
+    // Well within the session, which lives for T without a word.
+    std::thread::sleep(T / 3);
+    scene.proxy.pass().unwrap();
+    expect_state(&scene.states, Reconnected);
+    assert_eq!(scene.client.session_id(), session);
+    holder.release().unwrap();
+    let (path, released) = join(&waiter).1.unwrap();
+    released.unwrap();
+    assert!(queued.iter().any(|name| path.ends_with(name)), "{path} is not one of {queued:?}");
+}
+
+#[test]
+fn a_call_under_way_when_the_network_dies_ends_by_its_deadline() {
+    let scene = scene();
+    let mutex = mutex(&scene.client);
+    let fault =
+        scene.proxy.inject(curator_locks::testing::RequestMatch::creates(), curator_locks::testing::Fault::HoldReply);
+    let begin = Instant::now();
+    let result = mutex.acquire_timeout(1000 * MS);
+    assert_eq!(fault.hits(), 1);
+    assert!(matches!(result, Err(Error::ConnectionLoss { .. })), "{result:?}");
+    assert_at_most("in mid-call: over the deadline", begin.elapsed().saturating_sub(1000 * MS), 50 * MS);
+    fault.release();
+    // What the server had made goes, whoever waited for it.
+    wait_for_nodes(&scene.observer, 0);
+    assert!(mutex.acquire_timeout(LONG).unwrap());
+    mutex.release().unwrap();
+}

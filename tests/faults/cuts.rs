@@ -1,0 +1,129 @@
+//! Connections that end, servers that go away and come back.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    ConnectionState::{Reconnected, Suspended},
+    CuratorFramework, RetryNTimes,
+};
+
+use super::support::*;
+
+#[test]
+fn a_hundred_cuts_under_load_lose_no_session_no_lock_and_double_no_node() {
+    let scene = scene_with(10 * Duration::from_secs(1));
+    let client = CuratorFramework::builder()
+        .connect_string(scene.proxy.connect_string())
+        .session_timeout(10 * Duration::from_secs(1))
+        .connection_timeout(3000 * MS)
+        .retry_policy(RetryNTimes::new(100, 50 * MS))
+        .build()
+        .unwrap();
+    start(&client);
+    let session = client.session_id();
+    let done = AtomicBool::new(false);
+    let (inside, cycles) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let most = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mutex = mutex(&client);
+                while !done.load(Ordering::Relaxed) {
+                    let held = mutex.lock().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    assert!(!held.is_lost());
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    held.release().unwrap();
+                    cycles.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..100 {
+            std::thread::sleep(Duration::from_millis(fastrand::u64(0..100)));
+            wait_until("connected", || client.is_connected());
+            let before = cycles.load(Ordering::Relaxed);
+            scene.proxy.cut();
+            wait_until("work goes on", || cycles.load(Ordering::Relaxed) > before + 1);
+            most.fetch_max(nodes(&scene.observer).len(), Ordering::Relaxed);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    figure("cuts: cycles", cycles.load(Ordering::Relaxed));
+    assert_eq!(client.session_id(), session);
+    assert!(most.load(Ordering::Relaxed) <= 8, "{most:?} znodes of 8 threads");
+    wait_for_nodes(&scene.observer, 0);
+}
+
+#[test]
+fn a_node_deleted_while_disconnected_wakes_its_watcher_after_the_reconnect() {
+    let scene = scene_with(LONG / 2);
+    let holder = mutex(&scene.observer);
+    holder.acquire().unwrap();
+    let client = scene.client.clone();
+    let waiter = spawn(move || {
+        let mutex = mutex(&client);
+        mutex.acquire().unwrap();
+        let at = Instant::now();
+        mutex.release().unwrap();
+        at
+    });
+    wait_for_nodes(&scene.observer, 2);
+    wait_until("both are watched", || scene.server.watch_count().unwrap() >= 2);
+    scene.proxy.refuse();
+    scene.proxy.cut();
+    expect_state(&scene.states, Suspended);
+    holder.release().unwrap();
+    scene.proxy.pass().unwrap();
+    let reconnected = expect_state(&scene.states, Reconnected);
+    let acquired = join(&waiter).1;
+    assert_at_most("granted after the reconnect", acquired.saturating_duration_since(reconnected), 500 * MS);
+}
+
+fn server_away(session_timeout: Duration, away: Duration) {
+    let scene = scene_with(session_timeout);
+    let mutex = mutex(&scene.client);
+    let held = mutex.lock().unwrap();
+    let session = scene.client.session_id();
+    scene.server.stop().unwrap();
+    let gone = Instant::now();
+    expect_state(&scene.states, Suspended);
+    let attempts = scene.proxy.connections();
+    let usage = process_cpu();
+    // It takes about a second from here until the server serves.
+    std::thread::sleep((away - 1000 * MS).saturating_sub(gone.elapsed()));
+    let attempts = scene.proxy.connections() - attempts;
+    let share = (process_cpu() - usage).as_secs_f64() / gone.elapsed().as_secs_f64();
+    let rate = attempts as f64 / gone.elapsed().as_secs_f64();
+    scene.server.restart().unwrap();
+    let back = Instant::now();
+    figure("server away", back - gone);
+    let reconnected = expect_state(&scene.states, Reconnected);
+    figure("server away: attempts per second", rate);
+    figure("server away: share of a core, of this whole process", share);
+    assert_at_most("server away: reconnected after", reconnected.saturating_duration_since(back), 1500 * MS);
+    assert!(rate <= 10.0, "{rate} attempts per second");
+    assert_eq!(scene.client.session_id(), session);
+    wait_until("held again", || held.is_valid());
+    held.release().unwrap();
+}
+
+/// What this process has used of the processor, all threads together.
+fn process_cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
+#[test]
+fn a_server_away_for_4_s_of_a_6_s_session_is_found_again_in_time() {
+    server_away(Duration::from_secs(6), Duration::from_secs(4));
+}
+
+#[test]
+fn a_server_away_for_20_s_of_a_30_s_session_is_found_again_in_time() {
+    server_away(Duration::from_secs(30), Duration::from_secs(20));
+}

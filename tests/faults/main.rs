@@ -1,0 +1,9 @@
+//! Faults, injected from outside of the client, and what the client has to make of them. Each test prints its figure.
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, unreachable_pub)]
+
+mod black_hole;
+mod cuts;
+mod expiry;
+mod leaving;
+mod replies;
+mod support;

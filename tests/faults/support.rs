@@ -1,0 +1,155 @@
+//! A server, a fault proxy in front of it, clients on either side, and waiting for what can be observed.
+
+use std::{
+    fmt::Debug,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, unbounded};
+use curator_locks::{
+    ConnectionState, CuratorFramework, InterProcessMutex, RetryNTimes,
+    testing::{FaultProxy, TestingServer},
+};
+
+/// The session timeout of most tests.
+pub const T: Duration = Duration::from_secs(3);
+pub const MS: Duration = Duration::from_millis(1);
+/// Longer than anything here takes, on a machine that is busy.
+pub const LONG: Duration = Duration::from_secs(60);
+pub const LOCK: &str = "/locks/one";
+
+/// What a client said about its connection, and when.
+pub type States = Receiver<(Instant, ConnectionState)>;
+
+pub struct Scene {
+    pub server: TestingServer,
+    pub proxy: FaultProxy,
+    /// Behind the proxy.
+    pub client: CuratorFramework,
+    pub states: States,
+    /// Not behind the proxy, with a long session.
+    pub observer: CuratorFramework,
+}
+
+/// A server, a client behind a proxy, and an observer with a connection of its own.
+pub fn scene() -> Scene {
+    scene_with(T)
+}
+
+pub fn scene_with(session_timeout: Duration) -> Scene {
+    let server = TestingServer::builder().tick_time(100 * MS).container_check_interval(200 * MS).start().unwrap();
+    let proxy = FaultProxy::start(server.connect_string()).unwrap();
+    let client = client_of(&proxy.connect_string(), session_timeout);
+    let states = states_of(&client);
+    let observer = client_of(&server.connect_string(), LONG);
+    start(&client);
+    start(&observer);
+    assert_eq!(next_state(&states).1, ConnectionState::Connected);
+    Scene { server, proxy, client, states, observer }
+}
+
+pub fn client_of(connect_string: &str, session_timeout: Duration) -> CuratorFramework {
+    CuratorFramework::builder()
+        .connect_string(connect_string)
+        .session_timeout(session_timeout)
+        .connection_timeout(1000 * MS)
+        .retry_policy(RetryNTimes::new(3, 200 * MS))
+        .lock_recheck_interval(None)
+        .build()
+        .unwrap()
+}
+
+pub fn start(client: &CuratorFramework) {
+    client.start().unwrap();
+    assert!(client.block_until_connected(Some(LONG)).unwrap());
+}
+
+pub fn states_of(client: &CuratorFramework) -> States {
+    let (sender, states) = unbounded();
+    client.add_connection_state_listener(move |_, state| {
+        let _ = sender.send((Instant::now(), state));
+    });
+    states
+}
+
+pub fn next_state(states: &States) -> (Instant, ConnectionState) {
+    states.recv_timeout(LONG).expect("a connection state")
+}
+
+/// Waits for this state as the very next one.
+pub fn expect_state(states: &States, expected: ConnectionState) -> Instant {
+    let (at, state) = next_state(states);
+    assert_eq!(state, expected);
+    at
+}
+
+pub fn mutex(client: &CuratorFramework) -> InterProcessMutex {
+    InterProcessMutex::new(client, LOCK).unwrap()
+}
+
+/// The contenders' znodes, as the server has them.
+pub fn nodes(observer: &CuratorFramework) -> Vec<String> {
+    nodes_in(observer, LOCK)
+}
+
+pub fn nodes_in(observer: &CuratorFramework, directory: &str) -> Vec<String> {
+    match observer.get_children().for_path(directory) {
+        Ok(names) => names,
+        Err(error) if error.is_no_node() => Vec::new(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Polls until the condition holds, and returns when it did.
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) -> Instant {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if condition() {
+            return Instant::now();
+        }
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(2 * MS);
+    }
+}
+
+/// Until as many contenders stand in the queue.
+pub fn wait_for_nodes(observer: &CuratorFramework, count: usize) -> Instant {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let names = nodes(observer);
+        if names.len() == count {
+            return Instant::now();
+        }
+        assert!(Instant::now() < deadline, "never {count} znodes in the queue, but {names:?}");
+        std::thread::sleep(2 * MS);
+    }
+}
+
+pub fn figure(name: &str, value: impl Debug) {
+    println!("{name}: {value:?}");
+}
+
+pub fn assert_at_most(name: &str, value: Duration, limit: Duration) {
+    figure(name, value);
+    assert!(value <= limit, "{name}: {value:?}, more than {limit:?}");
+}
+
+/// Runs something on a thread of its own, and hands out its result when it is there.
+pub fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Receiver<(Instant, T)> {
+    let (sender, result) = unbounded();
+    std::thread::spawn(move || {
+        let value = run();
+        let _ = sender.send((Instant::now(), value));
+    });
+    result
+}
+
+/// The result of a spawned thread.
+pub fn join<T>(result: &Receiver<(Instant, T)>) -> (Instant, T) {
+    result.recv_timeout(LONG).expect("the thread ends")
+}
+
+pub fn shared<T>(value: T) -> Arc<T> {
+    Arc::new(value)
+}

@@ -1,0 +1,112 @@
+//! The read/write lock under random load: what happened is written down, and checked afterwards.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod locks_support;
+
+use std::{
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{FencingToken, InterProcessReadWriteLock, LockGuard};
+use locks_support::{children, client, scope};
+
+const PATH: &str = "/lock";
+const CLIENTS: usize = 8;
+const OPERATIONS: usize = 1_000;
+
+/// One hold, on the clock that all threads share. The lock was held for at least this long.
+#[derive(Debug, Clone, Copy)]
+struct Hold<T> {
+    writes: bool,
+    /// The place in the queue: the znode's czxid, a downgraded reader has its writer's.
+    token: T,
+    from: Instant,
+    to: Instant,
+}
+
+/// Every writer against everybody: who has the smaller token was out before the other one was in. `Err`: two holds that
+/// break this. Readers may do as they like among themselves.
+fn check<T: Ord + Copy>(history: &[Hold<T>]) -> Result<(), (Hold<T>, Hold<T>)> {
+    for writer in history.iter().filter(|hold| hold.writes) {
+        for other in history.iter().filter(|other| other.token != writer.token) {
+            let (first, second) = if other.token < writer.token { (other, writer) } else { (writer, other) };
+            if first.to > second.from {
+                return Err((*first, *second));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_reader_is_beside_a_writer_and_the_order_is_kept() {
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client("history")).collect();
+    let start = Barrier::new(CLIENTS);
+    let history: Vec<Hold<FencingToken>> = scope(|scope| {
+        let threads: Vec<_> = clients
+            .iter()
+            .map(|client| {
+                let start = &start;
+                scope.spawn(move || {
+                    let lock = InterProcessReadWriteLock::new(client, PATH).unwrap();
+                    start.wait();
+                    (0..OPERATIONS).flat_map(|_| operation(&lock)).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(children(&clients[0], PATH), Vec::<String>::new());
+    let writers = history.iter().filter(|hold| hold.writes).count();
+    assert!(history.len() >= CLIENTS * OPERATIONS && writers > CLIENTS * OPERATIONS / 20);
+    assert!(readers_overlap(&history), "readers did share the lock, or nothing is proved");
+    if let Err((first, second)) = check(&history) {
+        panic!("not one after the other: {first:?} and {second:?}");
+    }
+}
+
+/// One in ten writes, and of these one in three becomes a reader before it is done.
+fn operation(lock: &InterProcessReadWriteLock) -> Vec<Hold<FencingToken>> {
+    if fastrand::u8(..10) != 0 {
+        return vec![hold(lock.read_lock().lock().unwrap(), false)];
+    }
+    let writing = lock.write_lock().lock().unwrap();
+    if fastrand::u8(..3) != 0 {
+        return vec![hold(writing, true)];
+    }
+    let from = Instant::now();
+    let reading = lock.read_lock().lock().unwrap();
+    let writes = Hold { from, ..hold(writing, true) };
+    // From the moment at which it still was a writer: nobody may be in between.
+    let reads = Hold { from, ..hold(reading, false) };
+    vec![writes, reads]
+}
+
+fn hold(guard: LockGuard<'_>, writes: bool) -> Hold<FencingToken> {
+    let (from, token) = (Instant::now(), guard.fencing_token());
+    thread::yield_now();
+    let to = Instant::now();
+    guard.release().unwrap();
+    Hold { writes, token, from, to }
+}
+
+fn readers_overlap<T: Ord + Copy>(history: &[Hold<T>]) -> bool {
+    let mut readers: Vec<_> = history.iter().filter(|hold| !hold.writes).collect();
+    readers.sort_by_key(|hold| hold.from);
+    readers.windows(2).any(|pair| pair[1].from < pair[0].to)
+}
+
+#[test]
+fn the_checker_finds_a_reader_beside_a_writer_and_a_wrong_order() {
+    let start = Instant::now();
+    let at = |ms| start + Duration::from_millis(ms);
+    let hold = |writes, token, from, to| Hold { writes, token, from: at(from), to: at(to) };
+    let good = [hold(false, 1, 0, 10), hold(false, 2, 5, 12), hold(true, 3, 12, 20), hold(false, 4, 20, 30)];
+    assert!(check(&good).is_ok());
+    assert!(check(&[hold(false, 1, 0, 10), hold(true, 2, 9, 20)]).is_err(), "beside a writer");
+    assert!(check(&[hold(true, 1, 0, 10), hold(true, 2, 9, 20)]).is_err(), "two writers");
+    assert!(check(&[hold(true, 2, 0, 10), hold(false, 1, 11, 20)]).is_err(), "overtaken by a writer");
+    assert!(check(&[hold(false, 2, 0, 10), hold(true, 1, 11, 20)]).is_err(), "overtaken by a reader");
+}

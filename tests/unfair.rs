@@ -1,0 +1,519 @@
+//! `InterProcessUnfairMutex` against real servers.
+#![cfg(feature = "testing")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(dead_code, reason = "what several test binaries share")]
+
+#[path = "zk/mod.rs"]
+mod zk;
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, HoldState, InterProcessLock,
+    InterProcessUnfairMutex, Locker, LostReason, Stat, testing::TestingServer,
+};
+use zk::{PATIENCE, SESSION, children, client, client_of, eventually, namespace};
+
+const PATH: &str = "/locks/l";
+const NODE: &str = "/locks/l/lock";
+
+fn mutex(client: &CuratorFramework) -> InterProcessUnfairMutex {
+    InterProcessUnfairMutex::new(client, PATH).unwrap()
+}
+
+/// Waits until a thread of this client sleeps behind the holder: it watches the lock's node.
+fn await_watches(server: &TestingServer, count: u64) {
+    eventually("the waiters watch the holder", || server.watch_count().unwrap() >= count);
+}
+
+#[test]
+fn threads_of_several_clients_exclude_each_other_and_leave_nothing() {
+    const ROUNDS: usize = 40;
+    let namespace = namespace();
+    let clients = [client(&namespace), client(&namespace), client(&namespace)];
+    let (inside, entries) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for client in &clients {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mutex = mutex(client);
+                    for _ in 0..ROUNDS {
+                        let held = mutex.lock().unwrap();
+                        assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
+                        thread::yield_now();
+                        entries.fetch_add(1, Ordering::SeqCst);
+                        inside.store(false, Ordering::SeqCst);
+                        held.release().unwrap();
+                    }
+                });
+            }
+        }
+    });
+    assert_eq!(entries.load(Ordering::SeqCst), 6 * ROUNDS);
+    assert_eq!(children(&clients[0], PATH), [""; 0]);
+}
+
+#[test]
+fn uncontended_acquire_and_release_are_one_packet_each() {
+    let server = TestingServer::start().unwrap();
+    let client = client_of(&server, "", SESSION);
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    let packets_of_20_cycles = || {
+        let before = server.packets_received().unwrap();
+        for _ in 0..20 {
+            mutex.acquire().unwrap();
+            mutex.release().unwrap();
+        }
+        // Without the question itself.
+        server.packets_received().unwrap() - before - 1
+    };
+    // On a busy machine a hold may last so long that it gets a watch.
+    let packets = (0..10).map(|_| packets_of_20_cycles()).min();
+    assert_eq!(packets, Some(40));
+}
+
+#[test]
+fn a_busy_try_is_one_read_and_no_write() {
+    let server = TestingServer::start().unwrap();
+    let (holder, other) = (client_of(&server, "", SESSION), client_of(&server, "", SESSION));
+    let held_by = mutex(&holder);
+    let held = held_by.lock().unwrap();
+    let zxid = |stat: &Stat| stat.pzxid;
+    let mut before = Stat::default();
+    other.get_data().storing_stat_in(&mut before).for_path(PATH).unwrap();
+    let packets = server.packets_received().unwrap();
+    assert!(mutex(&other).try_lock().unwrap().is_none());
+    assert!(!mutex(&other).acquire_timeout(Duration::ZERO).unwrap());
+    assert_eq!(server.packets_received().unwrap() - packets, 2 + 1);
+    let mut after = Stat::default();
+    other.get_data().storing_stat_in(&mut after).for_path(PATH).unwrap();
+    assert_eq!(zxid(&before), zxid(&after));
+    held.release().unwrap();
+    mutex(&other).try_lock().unwrap().unwrap().release().unwrap();
+}
+
+#[test]
+fn a_thread_enters_again_without_any_packet_and_releases_as_often() {
+    let server = TestingServer::start().unwrap();
+    let client = client_of(&server, "", SESSION);
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    // The only request that a hold makes by itself.
+    await_watches(&server, 1);
+    let packets = server.packets_received().unwrap();
+    assert!(mutex.acquire_timeout(Duration::ZERO).unwrap());
+    mutex.release().unwrap();
+    assert!(mutex.is_owned_by_current_thread());
+    assert_eq!(server.packets_received().unwrap() - packets, 1);
+    mutex.release().unwrap();
+    assert!(!mutex.is_owned_by_current_thread() && !mutex.is_acquired_in_this_process());
+    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
+}
+
+#[test]
+fn a_timed_acquire_ends_in_time_and_leaves_no_watch() {
+    let server = TestingServer::start().unwrap();
+    let (holder, other) = (client_of(&server, "", SESSION), client_of(&server, "", SESSION));
+    let held_by = mutex(&holder);
+    let held = held_by.lock().unwrap();
+    let watches = server.watch_count().unwrap();
+    let begin = Instant::now();
+    assert!(!mutex(&other).acquire_timeout(Duration::from_millis(200)).unwrap());
+    assert!(begin.elapsed() >= Duration::from_millis(200));
+    // The holder's own watch may have come meanwhile.
+    eventually("the waiter's watch is gone", || server.watch_count().unwrap() <= watches.max(1));
+    held.release().unwrap();
+    eventually("no watch is left", || server.watch_count().unwrap() == 0);
+}
+
+#[test]
+fn a_cancelled_waiter_ends() {
+    let namespace = namespace();
+    let (holder, other) = (client(&namespace), client(&namespace));
+    let held_by = mutex(&holder);
+    let held = held_by.lock().unwrap();
+    let token = CancelToken::new();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| mutex(&other).acquire_with(&AcquireOptions::new().cancel_token(&token)));
+        token.cancel();
+        assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
+    });
+    held.release().unwrap();
+    // A create that was on the wire when the waiter gave up is seen to in the background.
+    eventually("nothing is left", || children(&holder, PATH).is_empty());
+}
+
+#[test]
+fn a_waiter_gets_the_lock_when_the_holder_releases() {
+    let server = TestingServer::start().unwrap();
+    let (holder, other) = (client_of(&server, "", SESSION), client_of(&server, "", SESSION));
+    let (held_by, waiting) = (mutex(&holder), mutex(&other));
+    let held = held_by.lock().unwrap();
+    let first = held.fencing_token();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let held = waiting.lock().unwrap();
+            let token = held.fencing_token();
+            held.release().unwrap();
+            token
+        });
+        // The waiter's alone, or with the holder's own.
+        await_watches(&server, 1);
+        held.release().unwrap();
+        assert!(waiter.join().unwrap() > first, "fencing tokens grow");
+    });
+}
+
+#[test]
+fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
+    let namespace = namespace();
+    let (holder, other, admin) = (client(&namespace), client(&namespace), client(&namespace));
+    let (held_by, waiting) = (mutex(&holder), mutex(&other));
+    let held = held_by.lock().unwrap();
+    let changes = held.state_changes();
+    thread::scope(|scope| {
+        let (done, is_done) = crossbeam_channel::bounded::<()>(0);
+        let waiter = scope.spawn(move || {
+            let held = waiting.lock().unwrap();
+            let _ = is_done.recv();
+            assert!(held.is_valid(), "the former holder's release took the lock away");
+            held.release().unwrap();
+        });
+        // Once the hold is watched.
+        eventually("the holder is watched", || zk::server().watch_count().unwrap() >= 1);
+        thread::sleep(Duration::from_millis(300));
+        admin.delete().for_path(NODE).unwrap();
+        assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
+        assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })));
+        drop(done);
+        waiter.join().unwrap();
+    });
+    assert_eq!(children(&admin, PATH), [""; 0]);
+}
+
+#[test]
+fn an_administrators_delete_of_the_directory_does_not_stop_waiters() {
+    let namespace = namespace();
+    let (holder, admin) = (client(&namespace), client(&namespace));
+    let held_by = mutex(&holder);
+    let held = held_by.lock().unwrap();
+    admin.delete().deleting_children_if_needed().for_path("/locks").unwrap();
+    let other = mutex(&admin);
+    other.acquire().unwrap();
+    other.release().unwrap();
+    drop(held);
+}
+
+#[test]
+fn a_foreign_node_of_the_same_name_is_waited_for() {
+    let client = client(&namespace());
+    client.create().creating_parents_if_needed().for_path(NODE).unwrap();
+    let mutex = mutex(&client);
+    assert!(mutex.try_lock().unwrap().is_none());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            mutex.acquire().unwrap();
+            mutex.release().unwrap();
+        });
+        client.delete().for_path(NODE).unwrap();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn the_node_is_ephemeral_and_carries_an_id_and_the_lock_data() {
+    let client = client(&namespace());
+    let mutex = mutex(&client).with_lock_data("who and why");
+    let held = mutex.lock().unwrap();
+    assert_eq!(held.path(), NODE);
+    let mut stat = Stat::default();
+    let data = client.get_data().storing_stat_in(&mut stat).for_path(NODE).unwrap();
+    assert_eq!(stat.ephemeral_owner, client.session_id());
+    assert_eq!(held.fencing_token().value(), stat.czxid);
+    let text = String::from_utf8(data).unwrap();
+    let (id, data) = text.split_once('\n').unwrap();
+    assert_eq!((id.len(), data), (36, "who and why"));
+}
+
+#[test]
+fn the_server_removes_the_unused_directory() {
+    let server = TestingServer::builder().container_check_interval(Duration::from_millis(200)).start().unwrap();
+    let client = client_of(&server, "", SESSION);
+    let mutex = mutex(&client);
+    for _ in 0..3 {
+        mutex.acquire().unwrap();
+        mutex.release().unwrap();
+        eventually("the directory is gone", || client.check_exists().for_path("/locks").unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_dropped_guard_releases() {
+    let namespace = namespace();
+    let (one, two) = (client(&namespace), client(&namespace));
+    drop(mutex(&one).lock().unwrap());
+    let mutex = mutex(&two);
+    Locker::with_timeout(&mutex, PATIENCE).unwrap().close().unwrap();
+    assert_eq!(children(&one, PATH), [""; 0]);
+}
+
+#[test]
+fn closing_the_client_ends_waiters_and_frees_the_lock() {
+    let namespace = namespace();
+    let (holder, other) = (client(&namespace), client(&namespace));
+    let (held_by, waiting) = (mutex(&holder), mutex(&other));
+    held_by.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waiting.acquire());
+        other.close();
+        assert!(matches!(waiter.join().unwrap(), Err(Error::ClientClosed)));
+    });
+    holder.close();
+    let third = client(&namespace);
+    assert!(mutex(&third).acquire_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn a_queue_in_the_same_directory_does_not_matter() {
+    let client = client(&namespace());
+    let name = format!("{PATH}/_c_0-lock-");
+    client.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential).for_path(&name).unwrap();
+    assert!(mutex(&client).acquire_timeout(Duration::ZERO).unwrap());
+}
+
+#[test]
+fn it_is_an_inter_process_lock() {
+    let client = client(&namespace());
+    let lock: Box<dyn InterProcessLock> = Box::new(mutex(&client));
+    lock.acquire().unwrap();
+    assert!(lock.is_acquired_in_this_process());
+    lock.release().unwrap();
+    assert!(!lock.is_acquired_in_this_process());
+    assert!(matches!(InterProcessUnfairMutex::new(&client, "/"), Err(Error::InvalidPath { .. })));
+}
+
+mod faults {
+    use curator_locks::testing::{Fault, FaultProxy, InjectedFault, RequestMatch, expire_session, op};
+
+    use super::*;
+
+    /// A client behind a proxy, and what is done to its requests about the lock's znode.
+    struct Faulty {
+        proxy: FaultProxy,
+        client: CuratorFramework,
+    }
+
+    impl Faulty {
+        fn start(namespace: &str) -> Faulty {
+            let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
+            let client = zk::client_at(&proxy.connect_string(), namespace, SESSION);
+            Faulty { proxy, client }
+        }
+
+        fn inject(&self, op: i32, fault: Fault) -> InjectedFault {
+            self.proxy.inject(RequestMatch::op(op).path(|path| path.ends_with(NODE)), fault)
+        }
+
+        /// The next connection comes only after `proxy.pass()`.
+        fn stay_away(&self) {
+            self.proxy.refuse();
+        }
+    }
+
+    /// The delete is done and its reply lost. Before the first holder can send anything more about the znode, another one
+    /// comes in and stays; then the first one finishes its release. The third client must not get in beside the second.
+    #[test]
+    fn a_release_whose_reply_was_lost_never_takes_the_lock_from_the_next_holder() {
+        // A reconnect takes its time, so four at a time.
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| releases_whose_reply_is_lost(25));
+            }
+        });
+    }
+
+    fn releases_whose_reply_is_lost(rounds: usize) {
+        let namespace = namespace();
+        let faulty = Faulty::start(&namespace);
+        let (second, third) = (client(&namespace), client(&namespace));
+        let (first, next, last) = (mutex(&faulty.client), mutex(&second), mutex(&third));
+        for round in 0..rounds {
+            first.acquire().unwrap();
+            let lost = faulty.inject(op::DELETE, Fault::CutInsteadOfReply);
+            let held_back = faulty.inject(op::SYNC, Fault::HoldRequest);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    lost.wait_for_hits(1, PATIENCE).unwrap();
+                    assert!(next.acquire_timeout(PATIENCE).unwrap());
+                    held_back.release();
+                    eventually("the first one has finished its release", || !first.is_acquired_in_this_process());
+                    assert!(!last.acquire_timeout(Duration::from_millis(5)).unwrap(), "round {round}: two holders");
+                    next.release().unwrap();
+                });
+                first.release().unwrap();
+            });
+            assert_eq!(lost.hits(), 1);
+        }
+        assert_eq!(children(&second, PATH), [""; 0]);
+    }
+
+    /// The same where the first holder does not wait for its release: the background has the delete.
+    #[test]
+    fn a_dropped_guard_whose_delete_has_no_answer_takes_the_lock_from_nobody() {
+        let namespace = namespace();
+        let faulty = Faulty::start(&namespace);
+        let (second, third) = (client(&namespace), client(&namespace));
+        let (first, next, last) = (mutex(&faulty.client), mutex(&second), mutex(&third));
+        for round in 0..25 {
+            let held = first.lock().unwrap();
+            let lost = faulty.inject(op::DELETE, Fault::CutInsteadOfReply);
+            let held_back = faulty.inject(op::SYNC, Fault::HoldRequest);
+            drop(held);
+            lost.wait_for_hits(1, PATIENCE).unwrap();
+            assert!(next.acquire_timeout(PATIENCE).unwrap());
+            held_back.wait_for_hits(1, PATIENCE).unwrap();
+            let looks = faulty.proxy.requests(op::EXISTS);
+            held_back.release();
+            // The background's look at the znode; a delete would be behind it, and in front of this.
+            eventually("it has looked", || faulty.proxy.requests(op::EXISTS) > looks);
+            faulty.client.sync().for_path("/").unwrap();
+            assert!(!last.acquire_timeout(Duration::from_millis(5)).unwrap(), "round {round}: two holders");
+            next.release().unwrap();
+        }
+        assert_eq!(children(&second, PATH), [""; 0]);
+    }
+
+    #[test]
+    fn a_delete_that_never_arrived_is_sent_again() {
+        let namespace = namespace();
+        let faulty = Faulty::start(&namespace);
+        let other = client(&namespace);
+        let first = mutex(&faulty.client);
+        for _ in 0..5 {
+            first.acquire().unwrap();
+            let fault = faulty.inject(op::DELETE, Fault::CutInsteadOfRequest);
+            first.release().unwrap();
+            assert_eq!(fault.hits(), 1);
+            drop(mutex(&other).try_lock().unwrap().unwrap());
+            eventually("the other one has given it back", || children(&other, PATH).is_empty());
+        }
+        let held = first.lock().unwrap();
+        let fault = faulty.inject(op::DELETE, Fault::CutInsteadOfRequest);
+        drop(held);
+        fault.wait_for_hits(1, PATIENCE).unwrap();
+        assert!(mutex(&other).acquire_timeout(PATIENCE).unwrap(), "the background did not delete");
+    }
+
+    #[test]
+    fn a_create_whose_reply_was_lost_is_found_and_held() {
+        let namespace = namespace();
+        let faulty = Faulty::start(&namespace);
+        let other = client(&namespace);
+        let mutex_of_first = mutex(&faulty.client);
+        for _ in 0..10 {
+            let create = RequestMatch::creates().path(|path| path.ends_with(NODE));
+            mutex_of_first.acquire().unwrap();
+            mutex_of_first.release().unwrap();
+            let fault = faulty.proxy.inject(create, Fault::CutInsteadOfReply);
+            let held = mutex_of_first.lock().unwrap();
+            assert_eq!(fault.hits(), 1);
+            let stat = other.check_exists().for_path(NODE).unwrap().unwrap();
+            assert_eq!(held.fencing_token().value(), stat.czxid);
+            assert!(mutex(&other).try_lock().unwrap().is_none());
+            held.release().unwrap();
+            assert_eq!(children(&other, PATH), [""; 0]);
+        }
+    }
+
+    /// What exists after the lost reply is another holder's.
+    #[test]
+    fn a_create_that_never_arrived_waits_for_who_was_faster() {
+        let namespace = namespace();
+        let faulty = Faulty::start(&namespace);
+        let other = client(&namespace);
+        let (first, second) = (mutex(&faulty.client), mutex(&other));
+        first.acquire().unwrap();
+        first.release().unwrap();
+        let create = RequestMatch::creates().path(|path| path.ends_with(NODE));
+        let fault = faulty.proxy.inject(create, Fault::CutInsteadOfRequest);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                first.acquire().unwrap();
+                first.release().unwrap();
+            });
+            fault.wait_for_hits(1, PATIENCE).unwrap();
+            // Whoever is faster, the other one waits.
+            second.acquire().unwrap();
+            assert!(other.check_exists().for_path(NODE).unwrap().unwrap().ephemeral_owner == other.session_id());
+            second.release().unwrap();
+            waiter.join().unwrap();
+        });
+        assert_eq!(children(&other, PATH), [""; 0]);
+    }
+
+    /// The create is done, its reply is lost, and the caller's time is up before the connection is back.
+    #[test]
+    fn a_doubtful_create_that_nobody_waits_for_any_more_is_deleted() {
+        let namespace = namespace();
+        let faulty = Faulty::start(&namespace);
+        let other = client(&namespace);
+        let first = mutex(&faulty.client);
+        first.acquire().unwrap();
+        first.release().unwrap();
+        let create = RequestMatch::creates().path(|path| path.ends_with(NODE));
+        let fault = faulty.proxy.inject(create, Fault::CutInsteadOfReply);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                fault.wait_for_hits(1, PATIENCE).unwrap();
+                faulty.stay_away();
+            });
+            assert!(!matches!(first.acquire_timeout(Duration::from_millis(200)), Ok(true)));
+        });
+        assert!(other.check_exists().for_path(NODE).unwrap().is_some());
+        faulty.proxy.pass().unwrap();
+        assert!(mutex(&other).acquire_timeout(PATIENCE).unwrap());
+    }
+
+    #[test]
+    fn the_holder_of_an_expired_session_is_told_and_a_waiter_gets_the_lock() {
+        let namespace = namespace();
+        let (holder, other) = (client(&namespace), client(&namespace));
+        let (held_by, waiting) = (mutex(&holder), mutex(&other));
+        let held = held_by.lock().unwrap();
+        let changes = held.state_changes();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| waiting.acquire_timeout(PATIENCE).unwrap());
+            expire_session(&zk::server().connect_string(), holder.session_id(), &holder.session_password()).unwrap();
+            assert!(waiter.join().unwrap());
+        });
+        eventually("the holder knows", || {
+            changes.try_iter().any(|state| state == HoldState::Lost(LostReason::SessionExpired))
+        });
+        assert!(matches!(held_by.acquire(), Err(Error::LockLost { .. })));
+        assert!(matches!(held.release(), Err(Error::LockLost { .. })));
+        // The former holder's release has left the lock alone.
+        assert!(!held_by.acquire_timeout(Duration::ZERO).unwrap());
+    }
+
+    #[test]
+    fn a_waiter_whose_session_expires_waits_on_in_the_next() {
+        let namespace = namespace();
+        let (holder, other) = (client(&namespace), client(&namespace));
+        let (held_by, waiting) = (mutex(&holder), mutex(&other));
+        held_by.acquire().unwrap();
+        let before = other.session_id();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| waiting.acquire_timeout(PATIENCE).unwrap());
+            expire_session(&zk::server().connect_string(), before, &other.session_password()).unwrap();
+            eventually("there is another session", || other.is_connected() && other.session_id() != before);
+            held_by.release().unwrap();
+            assert!(waiter.join().unwrap());
+        });
+    }
+}
