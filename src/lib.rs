@@ -218,6 +218,8 @@ pub use locks::{
     WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
+#[cfg(feature = "tls")]
+pub use session::TlsConfig;
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{FencingToken, InterProcessReadWriteLock, LockGuard};
-use locks_support::{children, client, scope};
+use curator_locks::{FencingToken, InterProcessReadWriteLock, LockGuard, Result};
+use locks_support::{LONG, children, client, scope};
 
 const PATH: &str = "/lock";
 const CLIENTS: usize = 8;
@@ -70,18 +70,23 @@ fn no_reader_is_beside_a_writer_and_the_order_is_kept() {
 /// One in ten writes, and of these one in three becomes a reader before it is done.
 fn operation(lock: &InterProcessReadWriteLock) -> Vec<Hold<FencingToken>> {
     if fastrand::u8(..10) != 0 {
-        return vec![hold(lock.read_lock().lock().unwrap(), false)];
+        return vec![hold(in_time(lock.read_lock().lock_timeout(LONG)), false)];
     }
-    let writing = lock.write_lock().lock().unwrap();
+    let writing = in_time(lock.write_lock().lock_timeout(LONG));
     if fastrand::u8(..3) != 0 {
         return vec![hold(writing, true)];
     }
     let from = Instant::now();
-    let reading = lock.read_lock().lock().unwrap();
+    let reading = in_time(lock.read_lock().lock_timeout(LONG));
     let writes = Hold { from, ..hold(writing, true) };
     // From the moment at which it still was a writer: nobody may be in between.
     let reads = Hold { from, ..hold(reading, false) };
     vec![writes, reads]
+}
+
+/// A lock that is not granted fails the test instead of keeping it.
+fn in_time(guard: Result<Option<LockGuard<'_>>>) -> LockGuard<'_> {
+    guard.unwrap().expect("granted in time")
 }
 
 fn hold(guard: LockGuard<'_>, writes: bool) -> Hold<FencingToken> {

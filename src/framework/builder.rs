@@ -62,7 +62,9 @@ pub struct Builder {
     max_close_wait: Duration,
     expiration_percent: u8,
     recheck_interval: Option<Duration>,
-    session_factory: Arc<dyn SessionFactory>,
+    session_factory: Option<Arc<dyn SessionFactory>>,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::session::TlsConfig>,
 }
 
 impl Default for Builder {
@@ -82,7 +84,9 @@ impl Default for Builder {
             max_close_wait: Duration::from_millis(900),
             expiration_percent: 100,
             recheck_interval: Some(Duration::from_secs(30)),
-            session_factory: Arc::new(NativeSessionFactory),
+            session_factory: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }
@@ -186,15 +190,42 @@ impl Builder {
 
     /// What opens sessions. Defaults to this crate's own.
     pub fn session_factory(mut self, factory: impl SessionFactory) -> Self {
-        self.session_factory = Arc::new(factory);
+        self.session_factory = Some(Arc::new(factory));
         self
+    }
+
+    /// Encrypts the connections to the servers (feature `tls`). Defaults to plain TCP.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, config: crate::session::TlsConfig) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    #[cfg(feature = "tls")]
+    fn take_session_factory(&mut self) -> Result<Arc<dyn SessionFactory>> {
+        match (self.session_factory.take(), self.tls.take()) {
+            // Dropping the one or the other in silence would send in the clear what was to be secret.
+            (Some(_), Some(_)) => {
+                let rule = "a session_factory() of your own brings its own transport: give one of the two";
+                Err(invalid("tls", String::new(), rule))
+            }
+            (Some(factory), None) => Ok(factory),
+            (None, Some(tls)) => Ok(Arc::new(crate::session::TlsSessionFactory::new(&tls)?)),
+            (None, None) => Ok(Arc::new(NativeSessionFactory)),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn take_session_factory(&mut self) -> Result<Arc<dyn SessionFactory>> {
+        Ok(self.session_factory.take().unwrap_or_else(|| Arc::new(NativeSessionFactory)))
     }
 
     /// Checks the configuration and makes a client, without any I/O: [`CuratorFramework::start`] does that.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for whatever is missing or out of range.
-    pub fn build(self) -> Result<CuratorFramework> {
+    pub fn build(mut self) -> Result<CuratorFramework> {
+        let session_factory = self.take_session_factory()?;
         let ensemble = self.ensemble.ok_or_else(|| missing("connect_string", "a client needs servers"))?;
         let retry_policy =
             self.retry_policy.ok_or_else(|| missing("retry_policy", "there is no default: choose one"))?;
@@ -225,7 +256,7 @@ impl Builder {
             max_close_wait: self.max_close_wait,
             expiration_percent: self.expiration_percent,
             recheck_interval: self.recheck_interval,
-            session_factory: self.session_factory,
+            session_factory,
         };
         Ok(CuratorFramework::new(config, prefix))
     }

@@ -173,7 +173,8 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn connection_loss(&self) -> Error {
-        Error::ConnectionLoss { operation: self.operation, path: self.path.to_owned(), source: None }
+        let source = self.core.current_session().and_then(|session| session.last_error());
+        Error::ConnectionLoss { operation: self.operation, path: self.path.to_owned(), source }
     }
 
     pub(crate) fn cancelled(&self) -> Error {

@@ -40,5 +40,7 @@ pub(crate) use followers::Follower;
 pub(crate) use held::HeldNode;
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use paths::ServerPath;
+#[cfg(feature = "zookeeper")]
+pub(crate) use paths::validate_path;
 pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};

@@ -63,7 +63,7 @@ impl<'a> Patience<'a> {
     }
 
     /// Whether the time to wait is up. A mere try has none: it ends with its requests.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         !self.only_try && self.stop.is_over() == Some(WaitEnd::Deadline)
     }
 }
@@ -263,7 +263,7 @@ impl LockInternals {
 
     /// Whether a request that was sent then and is unanswered means more than that the time was short: there is no
     /// connection, or the servers are silent for longer than a prompt heartbeat takes.
-    pub(super) fn is_silent(&self, sent: Instant) -> bool {
+    pub(crate) fn is_silent(&self, sent: Instant) -> bool {
         !self.client.is_connected() || sent.elapsed() > self.client.session_timeout() / 6
     }
 
@@ -371,7 +371,7 @@ impl LockInternals {
 
     /// [`withdraw`](Self::withdraw) for several, back to back.
     pub(super) fn withdraw_all(&self, claims: Vec<Claim>) {
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
         let mut pending = Vec::with_capacity(claims.len());
         for claim in claims {
             // Dropping the claim hands the znode to the background.

@@ -11,8 +11,14 @@ mod pending;
 mod rotation;
 #[cfg(test)]
 mod server_side;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(feature = "tls")]
+mod tls_config;
 mod transport;
 mod watches;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::{
     fmt, io,
@@ -24,6 +30,10 @@ use crate::proto::{ErrorCode, EventType, Request, Response};
 
 pub use native::NativeSessionFactory;
 pub(crate) use pending::{Answer, Pending, Stop, WaitEnd, Watch, submit, submit_one};
+#[cfg(feature = "tls")]
+pub(crate) use tls::TlsSessionFactory;
+#[cfg(feature = "tls")]
+pub use tls_config::TlsConfig;
 
 /// The answer to one request.
 pub type Reply = Result<Response, SessionError>;
@@ -149,6 +159,12 @@ pub trait Session: Send + Sync + 'static {
 
     /// Up to here the servers cannot have expired the session; `None` before the first handshake and after the end.
     fn valid_until(&self) -> Option<Instant>;
+
+    /// Why the last attempt to connect failed, or the last connection ended; `None` while there is a connection, and
+    /// where unknown.
+    fn last_error(&self) -> Option<Arc<io::Error>> {
+        None
+    }
 
     /// Whether the session has ended, for whatever reason.
     fn is_ended(&self) -> bool;

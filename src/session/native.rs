@@ -33,12 +33,14 @@ const WRITE_PATIENCE: Duration = Duration::from_millis(20);
 /// have no time left.
 const READ_PATIENCE: Duration = Duration::from_secs(1);
 
+/// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
+/// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
+/// at once.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+
 /// An abandoned session is taken up again within so many session timeouts, or not at all. By then either the servers
 /// have expired it, or all of them are down, and will expire it one session timeout after they are back.
 const LEAVE_WITHIN: u32 = 10;
-
-/// How long the thread of a session that nobody waits for goes on, to close it at the server.
-const LEAVE_TIME: Duration = Duration::from_secs(1);
 
 /// Opens sessions of this crate's own making.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,9 +48,17 @@ pub struct NativeSessionFactory;
 
 impl SessionFactory for NativeSessionFactory {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        let session = NativeSession::open(config.clone(), Arc::new(Tcp), observer)?;
-        Ok(Arc::new(session))
+        open_over(Arc::new(Tcp), config, observer)
     }
+}
+
+/// Opens a session whose connections are this transport's.
+pub(crate) fn open_over(
+    transport: Arc<dyn Transport>,
+    config: &SessionConfig,
+    observer: SessionObserver,
+) -> Result<Arc<dyn Session>> {
+    Ok(Arc::new(NativeSession::open(config.clone(), transport, observer)?))
 }
 
 /// One session and the thread that reads for it.
@@ -88,6 +98,8 @@ struct Shared {
     observer: SessionObserver,
     state: Mutex<State>,
     writer: Mutex<Writer>,
+    /// What ended the last connection, or the last attempt at one.
+    last_error: Mutex<Option<Arc<io::Error>>>,
     /// Servers to use instead, from the next attempt on.
     new_hosts: Mutex<Option<ConnectString>>,
     /// Ends a pause of the reader thread.
@@ -116,6 +128,7 @@ impl NativeSession {
             observer,
             state: Mutex::new(State { machine, writing: false, closer: None }),
             writer: Mutex::new(Writer { connection: 0, half: None }),
+            last_error: Mutex::new(None),
             new_hosts: Mutex::new(None),
             wake,
             done,
@@ -140,7 +153,7 @@ impl Drop for NativeSession {
         // Nobody can use the session any more: the thread closes it if a server is at hand. One that was abandoned is
         // on its way already, and takes the time that needs.
         if !self.is_ended() {
-            self.shared.leave(SessionError::Closed, Some(Instant::now() + LEAVE_TIME));
+            self.shared.leave(SessionError::Closed, Some(Instant::now() + Duration::from_secs(1)));
         }
     }
 }
@@ -194,6 +207,10 @@ impl Session for NativeSession {
         }
     }
 
+    fn last_error(&self) -> Option<Arc<io::Error>> {
+        if self.connection() != 0 { None } else { self.shared.last_error.lock().clone() }
+    }
+
     fn is_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Acquire)
     }
@@ -214,12 +231,9 @@ impl Session for NativeSession {
     }
 
     fn close(&self, deadline: Instant) {
-        // Who does not wait wants the session closed all the same, and not to expire with its znodes in the way of others.
-        let until = deadline.max(Instant::now() + LEAVE_TIME);
-        self.shared.leave(SessionError::Closed, Some(until));
+        self.shared.leave(SessionError::Closed, Some(deadline));
         // Nothing is ever sent on it: the channel ends when the reader thread does.
-        let timed_out = self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
-        if timed_out && Instant::now() >= until {
+        if self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout) {
             // The reader thread finds that there is no time left.
             self.shared.state.lock().hang_up();
         }
@@ -280,7 +294,7 @@ impl Shared {
 
     /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.
     fn write(self: &Arc<Self>, output: Output) {
-        let until = output.taken + WRITE_PATIENCE;
+        let until = Instant::now() + WRITE_PATIENCE;
         let Some(rest) = self.write_until(output, Some(until)) else { return };
         let (shared, connection) = (self.clone(), rest.connection);
         let spawned = std::thread::Builder::new().name("zk-session-writer".into()).spawn(move || {
@@ -424,7 +438,7 @@ impl Reader {
         limit: Duration,
     ) -> io::Result<(Connection, FrameBuffer)> {
         let deadline = Instant::now() + limit;
-        let mut connection = self.shared.transport.connect(host, address, limit)?;
+        let mut connection = self.shared.transport.connect(host, address, limit.min(CONNECT_LIMIT))?;
         let sent = Instant::now();
         let request = {
             let mut state = self.shared.state.lock();
@@ -548,6 +562,9 @@ impl Reader {
 
     fn disconnected(&self, cause: Option<io::Error>) {
         let cause = cause.map(Arc::new);
+        if cause.is_some() {
+            self.shared.last_error.lock().clone_from(&cause);
+        }
         self.shared.state.lock().closer = None;
         self.shared.input(|machine, actions| machine.disconnected(cause.as_ref(), actions));
     }

@@ -186,3 +186,6 @@ pub(crate) fn submit_one(session: &Arc<dyn Session>, request: Request) -> Pendin
     let ticket = tickets.first().copied().unwrap_or(Ticket(0));
     Pending { session: session.clone(), ticket, reply }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ pub(crate) trait ReadHalf: Send {
 
 /// The half of whoever submits requests.
 pub(crate) trait WriteHalf: Send {
-    /// Writes what the peer takes until then, and says how much that was.
+    /// Writes what the peer takes until then, and says how much that was. Tries once even if the time is up.
     fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize>;
 }
 
@@ -105,24 +105,22 @@ struct TcpWriter {
 impl WriteHalf for TcpWriter {
     fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
         let mut written = 0;
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let patience = left.max(Duration::from_millis(1));
+        loop {
+            let patience = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
             if is_far_off(self.timeout, patience) {
                 self.stream.set_write_timeout(Some(patience))?;
                 self.timeout = patience;
             }
-            match (&*self.stream).write(rest) {
+            match (&*self.stream).write(bytes.get(written..).unwrap_or_default()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => written += count,
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(error),
             }
+            if written >= bytes.len() || Instant::now() >= until {
+                return Ok(written);
+            }
         }
-        Ok(written)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{TestingError, TestingServer, install::Installation};
+use super::{TestingError, TestingServer, TlsServerConfig, install::Installation};
 
 /// Configures a [`TestingServer`]. What is set twice takes the later value.
 #[derive(Debug, Clone)]
@@ -19,6 +19,7 @@ pub struct TestingServerBuilder {
     max_client_connections: u32,
     force_sync: bool,
     data_directory: Option<PathBuf>,
+    tls: Option<TlsServerConfig>,
     properties: Vec<(String, String)>,
     system_properties: Vec<(String, String)>,
     jvm_options: Vec<String>,
@@ -33,6 +34,7 @@ impl Default for TestingServerBuilder {
             max_client_connections: 0,
             force_sync: false,
             data_directory: None,
+            tls: None,
             properties: Vec::new(),
             system_properties: Vec::new(),
             jvm_options: Vec::new(),
@@ -77,10 +79,17 @@ impl TestingServerBuilder {
         self
     }
 
-    /// Where the server keeps its data. It is made if missing, and never removed. Defaults to a temporary directory that
-    /// goes with the server.
+    /// Where the server keeps its data. It is made if missing, and never removed. Defaults to a temporary directory
+    /// that goes with the server.
     pub fn data_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_directory = Some(path.into());
+        self
+    }
+
+    /// Opens a second port, for clients that speak TLS: see
+    /// [`secure_connect_string`](TestingServer::secure_connect_string). Defaults to none.
+    pub fn secure_client_port(mut self, tls: TlsServerConfig) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -105,10 +114,14 @@ impl TestingServerBuilder {
     /// Starts the server and waits until it serves.
     ///
     /// # Errors
-    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 30 s: then with the end of its
-    /// log.
+    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 60 s: then with the end of
+    /// its log.
     pub fn start(self) -> Result<TestingServer, TestingError> {
         TestingServer::start_with(self)
+    }
+
+    pub(super) fn is_secure(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Where the data goes, given the server's own directory.
@@ -117,7 +130,7 @@ impl TestingServerBuilder {
     }
 
     /// The configuration file's text. The server keeps the last value of a key.
-    pub(super) fn configuration(&self, data_directory: &Path, port: u16) -> String {
+    pub(super) fn configuration(&self, data_directory: &Path, port: u16, secure_port: Option<u16>) -> String {
         let tick = self.tick_time;
         let longest = Duration::from_secs(60).max(tick * 20);
         let lines = [
@@ -137,6 +150,9 @@ impl TestingServerBuilder {
             ("preAllocSize", "4096".into()),
         ];
         let defaults = lines.iter().map(|(key, value)| (*key, value.as_str()));
+        let secure =
+            self.tls.iter().flat_map(|tls| tls.properties(secure_port.unwrap_or_default())).collect::<Vec<_>>();
+        let defaults = defaults.chain(secure.iter().map(|(key, value)| (*key, value.as_str())));
         let given = self.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let mut text = String::new();
         for (key, value) in defaults.chain(given) {
@@ -191,16 +207,16 @@ mod tests {
     #[test]
     fn session_timeouts_follow_the_tick_unless_set() {
         let builder = TestingServer::builder().tick_time(Duration::from_secs(4));
-        let text = builder.configuration(Path::new("/data"), 1);
+        let text = builder.configuration(Path::new("/data"), 1, None);
         assert_eq!(value_of(&text, "minSessionTimeout"), Some("4000"));
         assert_eq!(value_of(&text, "maxSessionTimeout"), Some("80000"));
-        let text = builder.max_session_timeout(Duration::from_secs(5)).configuration(Path::new("/data"), 1);
+        let text = builder.max_session_timeout(Duration::from_secs(5)).configuration(Path::new("/data"), 1, None);
         assert_eq!(value_of(&text, "maxSessionTimeout"), Some("5000"));
     }
 
     #[test]
     fn a_property_overrides_the_default_line() {
-        let text = TestingServer::builder().property("syncLimit", "10").configuration(Path::new("/data"), 1);
+        let text = TestingServer::builder().property("syncLimit", "10").configuration(Path::new("/data"), 1, None);
         assert_eq!(value_of(&text, "syncLimit"), Some("10"));
     }
 }

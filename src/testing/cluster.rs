@@ -8,7 +8,7 @@ use std::{
 use super::{Direction, FaultProxy, TestingError, TestingServer, TestingServerBuilder, port::ReservedPort};
 
 /// How long the servers may take to elect a leader and serve. They take about 1 s; this is for machines under load.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -33,7 +33,8 @@ impl TestingClusterBuilder {
         self.configure(|server| server.property("initLimit", ticks.to_string()))
     }
 
-    /// How many ticks a follower may be out of touch with the leader before either gives up on the other. Defaults to 5.
+    /// How many ticks a follower may be out of touch with the leader before either gives up on the other. Defaults to
+    /// 5.
     pub fn sync_limit(self, ticks: u32) -> Self {
         self.configure(|server| server.property("syncLimit", ticks.to_string()))
     }

@@ -24,6 +24,7 @@ mod port;
 mod process;
 mod proxy;
 mod server;
+mod tls;
 
 pub use builder::TestingServerBuilder;
 pub use cluster::{TestingCluster, TestingClusterBuilder};
@@ -31,3 +32,4 @@ pub use error::TestingError;
 pub use expiry::expire_session;
 pub use proxy::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, op};
 pub use server::TestingServer;
+pub use tls::TlsServerConfig;

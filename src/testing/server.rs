@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::SocketAddrV4,
+    net::{SocketAddrV4, TcpStream},
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -18,13 +18,23 @@ use super::{
 };
 
 /// How long a server may take until it serves. It takes about 0.3 s; this is for machines under load.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a server may take to end when asked to.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a server may take to answer a four letter word.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The question whether a server serves.
+const SRVR: &str = "srvr";
+
+/// Short, because a question asked while the server starts may stay without an answer.
+const SRVR_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How soon the question is asked again, from the shortest to the longest: an answer takes the server's time, and where
+/// that is scarce, frequent questions would keep it from starting.
+const SRVR_INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 const LOG_TAIL_LINES: usize = 40;
 
@@ -45,6 +55,7 @@ const LOG_TAIL_LINES: usize = 40;
 #[derive(Debug)]
 pub struct TestingServer {
     port: ReservedPort,
+    secure_port: Option<ReservedPort>,
     builder: TestingServerBuilder,
     installation: Installation,
     // Above the directory, so that the server is gone before its files are.
@@ -80,10 +91,13 @@ impl TestingServer {
             .prefix("zookeeper-")
             .tempdir()
             .map_err(TestingError::io("no temporary directory for the server"))?;
-        let server = TestingServer { port, builder, installation, process: Mutex::new(None), directory };
+        let secure_port =
+            builder.is_secure().then(ReservedPort::new).transpose().map_err(TestingError::io("no free port"))?;
+        let server = TestingServer { port, secure_port, builder, installation, process: Mutex::new(None), directory };
         let data = server.data_directory();
         fs::create_dir_all(&data).map_err(TestingError::io(format!("cannot make {}", data.display())))?;
-        let text = server.builder.configuration(&data, server.port());
+        let secure_port = server.secure_port.as_ref().map(ReservedPort::number);
+        let text = server.builder.configuration(&data, server.port(), secure_port);
         fs::write(server.configuration_file(), text).map_err(TestingError::io("cannot write the configuration"))?;
         Ok(server)
     }
@@ -98,6 +112,12 @@ impl TestingServer {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// What clients connect to that speak TLS, `127.0.0.1:port`; `None` unless the server has such a port.
+    #[must_use]
+    pub fn secure_connect_string(&self) -> Option<String> {
+        self.secure_port.as_ref().map(|port| port.address().to_string())
     }
 
     /// Ends the server with SIGTERM, or SIGKILL if that is not enough; its data stays. If it does not run, does nothing.
@@ -184,7 +204,7 @@ impl TestingServer {
     /// Asks the server one of its four letter words, for instance `mntr`, `cons` or `wchp`. All are allowed.
     ///
     /// # Errors
-    /// If the server is not running or does not answer within 5 s.
+    /// If the server is not running or does not answer within 10 s.
     pub fn four_letter_word(&self, word: &str) -> io::Result<String> {
         self.ask(word, ANSWER_TIMEOUT)
     }
@@ -244,27 +264,31 @@ impl TestingServer {
 
     /// Waits until the server serves clients.
     pub(super) fn await_serving(&self, deadline: Instant) -> Result<(), TestingError> {
-        while !self.is_serving() {
+        let (mut interval, longest) = SRVR_INTERVALS;
+        loop {
+            let answer = self.ask(SRVR, SRVR_TIMEOUT);
+            if answer.as_ref().is_ok_and(|answer| four_letter_word::is_serving(answer)) && self.is_secure_port_open() {
+                return Ok(());
+            }
             if !self.is_running() {
                 return Err(self.start_failed("the process ended"));
             }
             if Instant::now() >= deadline {
-                return Err(self.start_failed("it did not serve in time"));
+                return Err(self.start_failed(&format!("it did not serve in time, the last answer was {answer:?}")));
             }
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(interval);
+            interval = (interval * 3 / 2).min(longest);
         }
-        Ok(())
     }
 
-    fn is_serving(&self) -> bool {
-        // Short, because a question asked while the server starts may stay without an answer.
-        let answer = self.ask("srvr", Duration::from_millis(500));
-        answer.is_ok_and(|answer| four_letter_word::is_serving(&answer))
+    /// The secure port, if there is one, opens after the other.
+    fn is_secure_port_open(&self) -> bool {
+        self.secure_port.as_ref().is_none_or(|port| TcpStream::connect(port.address()).is_ok())
     }
 
     fn start_failed(&self, reason: &str) -> TestingError {
         let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
+        let lines: Vec<&str> = log.lines().filter(|line| !line.contains("Processing srvr command")).collect();
         let tail = lines.get(lines.len().saturating_sub(LOG_TAIL_LINES)..).unwrap_or_default();
         TestingError::StartFailed { reason: reason.into(), log_tail: tail.join("\n") }
     }

@@ -74,7 +74,7 @@ fn a_listener_may_use_the_client_and_close_it() {
     client.add_connection_state_listener(move |client, _| {
         let children = client.get_children().for_path("/");
         client.close();
-        drop(tell.send(children.map(drop)));
+        let _ = tell.send(children.map(drop));
     });
     client.start().unwrap();
     let result = told.recv_timeout(PATIENCE).unwrap();

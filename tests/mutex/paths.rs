@@ -39,7 +39,7 @@ fn a_child_with_a_sequence_number_is_a_contender_whatever_its_name() {
     let foreign = create.for_path("/locks/m/somebody-").unwrap();
     let mutex = mutex(&client);
     assert!(!mutex.acquire_timeout(Duration::from_millis(20)).unwrap());
-    assert_eq!(queue(&client, "/locks/m"), [foreign.clone()]);
+    assert_eq!(queue(&client, "/locks/m"), [foreign.as_str()]);
     client.delete().for_path(&foreign).unwrap();
     assert!(mutex.acquire_timeout(Duration::from_secs(10)).unwrap());
     mutex.release().unwrap();

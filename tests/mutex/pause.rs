@@ -60,7 +60,7 @@ fn round(
     let node = await_queue(first, path, 2)[1].clone();
     // Half of the rounds are paused before the release, half just after it was sent.
     thread::scope(|scope| {
-        if delay.as_micros() % 100 == 0 {
+        if delay.as_micros().is_multiple_of(100) {
             child.pause();
             before.release().unwrap();
         } else {

@@ -95,7 +95,7 @@ fn a_queued_writer_waits_for_the_reader_1000_times() {
             let writing = mine.write_lock().lock().unwrap();
             go.send(()).unwrap();
             eventually("the other writer waits", || watchers(&one, writing.path()).contains(&two.session_id()));
-            let reading = mine.read_lock().lock().unwrap();
+            let reading = mine.read_lock().lock_timeout(LONG).unwrap().expect("granted in front of the other writer");
             writing.release().unwrap();
             // It has seen the writer go, looked again, and waits for the reader now.
             eventually("the other writer waits for the reader", || {

@@ -9,7 +9,7 @@ use crate::{
     raw::{OK, RawClient},
 };
 
-const SESSION: Duration = Duration::from_secs(30);
+const SESSION: Duration = Duration::from_secs(60);
 const ELECTION: Duration = Duration::from_secs(30);
 
 fn connect(cluster: &TestingCluster, index: usize) -> RawClient {

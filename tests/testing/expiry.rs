@@ -10,7 +10,7 @@ use curator_locks::testing::{FaultProxy, TestingError, TestingServer, expire_ses
 
 use crate::raw::{NO_NODE, OK, RawClient};
 
-const SESSION: Duration = Duration::from_secs(30);
+const SESSION: Duration = Duration::from_secs(60);
 
 #[test]
 fn an_expired_session_has_lost_its_znodes_and_cannot_be_taken_up() {

@@ -15,7 +15,7 @@ use crate::{
     raw::{CREATE, NO_NODE, OK, PING, RawClient, create_body},
 };
 
-const SESSION: Duration = Duration::from_secs(30);
+const SESSION: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(10);
 
@@ -135,15 +135,15 @@ fn a_delay_is_added_in_each_direction_but_takes_no_throughput() {
     let (_server, proxy, mut client) = stage();
     proxy.delay(Duration::from_millis(100));
     let begin = Instant::now();
-    for _ in 0..50 {
+    for _ in 0..300 {
         client.send(PING, &[]).unwrap();
     }
-    for _ in 0..50 {
+    for _ in 0..300 {
         assert_eq!(client.receive().unwrap().code, OK);
     }
     let took = begin.elapsed();
-    println!("50 pipelined pings took {took:?}");
-    assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(5), "{took:?}");
+    println!("300 pipelined pings took {took:?}");
+    assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(20), "{took:?}");
     proxy.pass().unwrap();
     assert_eq!(client.ping().unwrap(), OK);
 }
@@ -193,7 +193,7 @@ fn a_client_that_left_a_black_hole_does_not_reach_the_server_afterwards() {
     let mut ghost = TcpStream::connect(proxy.connect_string()).unwrap();
     ghost.set_read_timeout(Some(SHORT)).unwrap();
     let (id, password) = (client.session_id.to_be_bytes(), client.password.clone());
-    let hello = [&[0; 12], &[0, 0, 0x75, 0x30][..], &id, &[0, 0, 0, 16], &password, &[0]].concat();
+    let hello = [&[0; 12], &60_000i32.to_be_bytes()[..], &id, &[0, 0, 0, 16], &password, &[0]].concat();
     ghost.write_all(&[&(hello.len() as i32).to_be_bytes()[..], &hello].concat()).unwrap();
     drop(ghost);
     eventually("the proxy has seen it come", || proxy.connections() == 2);
@@ -319,7 +319,7 @@ fn a_dropped_proxy_ends_its_connections_and_threads_in_every_state() {
         let _newcomer = TcpStream::connect(proxy.connect_string());
         let begin = Instant::now();
         drop(proxy);
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         assert!(clients.iter_mut().all(|client| {
             client.stream.set_read_timeout(Some(LONG)).unwrap();
             client.stream.read_to_end(&mut Vec::new()).is_ok()

@@ -17,7 +17,7 @@ use crate::{
     raw::{NO_NODE, OK, RawClient},
 };
 
-const SESSION: Duration = Duration::from_secs(10);
+const SESSION: Duration = Duration::from_secs(60);
 
 fn process_exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
@@ -194,11 +194,10 @@ fn a_given_data_directory_stays_and_serves_the_next_server() {
 
 #[test]
 fn a_server_that_does_not_start_shows_the_end_of_its_log() {
-    let begin = Instant::now();
     let error = TestingServer::builder().property("tickTime", "soon").start().unwrap_err();
     assert!(matches!(error, TestingError::StartFailed { .. }), "{error}");
+    assert!(error.to_string().contains("the process ended"), "{error}");
     assert!(error.to_string().contains("For input string: \"soon\""), "{error}");
-    assert!(begin.elapsed() < Duration::from_secs(20));
     let error = TestingServer::builder().jvm_option("-XX:+NoSuchOption").start().unwrap_err();
     assert!(error.to_string().contains("NoSuchOption"), "{error}");
 }

@@ -73,7 +73,12 @@ impl<'a> Attempt<'a> {
 
     /// `None`: the time was up first.
     pub(crate) fn run(mut self) -> Result<Option<Arc<HeldNode>>> {
-        let result = self.contend();
+        let begin = Instant::now();
+        let result = match self.contend() {
+            // As in the queue: a reply that comes too late is no error, what it left is seen to in the background.
+            Err(error) if error.is_retryable() && self.patience.is_over() && !self.lock.is_silent(begin) => Ok(None),
+            result => result,
+        };
         if self.made_directory && !matches!(result, Ok(Some(_))) {
             self.lock.client().core.clean_up(Job::never_used(self.lock.directory().clone()));
         }
@@ -124,10 +129,11 @@ impl<'a> Attempt<'a> {
                 }
                 Err(error) => self.outlast(&call, &mut retries, error)?,
             };
-            match self.patience.stop.is_over() {
-                Some(WaitEnd::Cancelled) => return Err(call.cancelled()),
-                Some(WaitEnd::Deadline) if !self.patience.only_try => return Ok(None),
-                _ => {}
+            if self.patience.is_over() {
+                return Ok(None);
+            }
+            if self.patience.stop.is_over() == Some(WaitEnd::Cancelled) {
+                return Err(call.cancelled());
             }
         }
     }

@@ -177,7 +177,8 @@ impl InjectedFault {
         InjectedFault { relay, rule }
     }
 
-    /// How often the fault was done. A fault of a reply counts when the reply has come: the server has done the request.
+    /// How often the fault was done. A fault of a reply counts when the reply has come: the server has done the
+    /// request.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.rule.hits()

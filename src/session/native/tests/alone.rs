@@ -48,9 +48,9 @@ fn two_hundred_sessions_leave_no_thread_and_no_file() {
     if !is_alone("two_hundred_sessions_leave_no_thread_and_no_file") {
         return;
     }
-    let fake = Fake::new();
     let (threads_before, files_before) = (threads(), files());
     for number in 0..200 {
+        let fake = Fake::new();
         let (client, peer) = Client::connected(&fake);
         match number % 4 {
             0 => client.session.abandon(),
@@ -77,9 +77,9 @@ fn a_writer_that_is_stuck_leaves_no_thread_and_no_file() {
     if !is_alone("a_writer_that_is_stuck_leaves_no_thread_and_no_file") {
         return;
     }
-    let fake = Fake::new();
     let (threads_before, files_before) = (threads(), files());
     for _ in 0..3 {
+        let fake = Fake::new();
         let (client, peer) = Client::connected(&fake);
         let large = sync(&"x".repeat(1024 * 1024));
         let replies: Vec<_> = (0..20).map(|_| client.submit(large.clone()).1).collect();

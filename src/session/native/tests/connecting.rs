@@ -96,6 +96,25 @@ fn the_next_server_is_tried_when_one_says_nothing() {
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
 }
 
+/// Notes how long an attempt may take, and fails.
+struct Nowhere(Sender<Duration>);
+
+impl Transport for Nowhere {
+    fn connect(&self, _host: &str, _address: std::net::SocketAddr, limit: Duration) -> io::Result<Connection> {
+        // The test may be over.
+        let _ = self.0.send(limit);
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+#[test]
+fn attempts_to_connect_stay_short_however_many_failed() {
+    let (sender, limits) = unbounded();
+    let _session = NativeSession::open(server::config(), Arc::new(Nowhere(sender)), Arc::new(|_| {})).unwrap();
+    let seconds: Vec<u64> = (0..4).map(|_| limits.recv_timeout(LONG).unwrap().as_secs()).collect();
+    assert_eq!(seconds, [1, 2, 3, 3]);
+}
+
 #[test]
 fn new_servers_are_used_from_the_next_connection_on() {
     let (old, new) = (Fake::new(), Fake::new());

@@ -1,0 +1,93 @@
+//! The ephemeral znodes of a session whose handle lives on: with the session they would not go by themselves.
+
+use std::collections::BTreeSet;
+
+use ::zookeeper::{ZkError, ZkResult, ZooKeeper};
+
+use crate::proto::{Request, Response};
+
+/// What a session has created, or may have.
+#[derive(Debug, Default)]
+pub(super) struct Leftovers {
+    nodes: BTreeSet<String>,
+    /// Full paths of creates whose outcome is unknown, without the sequence number.
+    doubts: BTreeSet<String>,
+}
+
+impl Leftovers {
+    /// Notes what a request has made or removed.
+    pub(super) fn executed(&mut self, request: &Request, result: &ZkResult<Response>) {
+        match (request, result) {
+            (Request::Create { mode, .. }, Ok(Response::Created { path, .. })) if mode.is_ephemeral() => {
+                self.nodes.insert(path.clone());
+            }
+            (Request::Create { path, mode, .. }, Err(ZkError::ConnectionLoss)) if mode.is_ephemeral() => {
+                self.doubts.insert(path.clone());
+            }
+            (Request::Delete { path, .. }, Ok(_) | Err(ZkError::NoNode)) => {
+                self.nodes.remove(path);
+                // A path with its number: only one create can have been meant.
+                let doubt = self.doubts.range(..=path.clone()).next_back().filter(|doubt| path.starts_with(*doubt));
+                if let Some(doubt) = doubt.cloned() {
+                    self.doubts.remove(&doubt);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn add(&mut self, path: String) {
+        self.nodes.insert(path);
+    }
+
+    /// Deletes everything that belongs to one of these sessions. Can be called again after an error.
+    pub(super) fn delete(&mut self, handle: &ZooKeeper, owners: &[i64]) -> ZkResult<()> {
+        while let Some(doubt) = self.doubts.first().cloned() {
+            let (parent, name) = doubt.rsplit_once('/').unwrap_or(("", &doubt));
+            let children = match handle.get_children(if parent.is_empty() { "/" } else { parent }, false) {
+                Err(ZkError::NoNode) => Vec::new(),
+                children => children?,
+            };
+            let found = children.iter().filter(|child| child.starts_with(name));
+            self.nodes.extend(found.map(|child| format!("{parent}/{child}")));
+            self.doubts.remove(&doubt);
+        }
+        while let Some(path) = self.nodes.first().cloned() {
+            let is_ours = handle.exists(&path, false)?.is_some_and(|stat| owners.contains(&stat.ephemeral_owner));
+            match if is_ours { handle.delete(&path, None) } else { Ok(()) } {
+                Err(ZkError::ConnectionLoss) => return Err(ZkError::ConnectionLoss),
+                Err(error) => log::warn!("cannot delete {path}: {error}"),
+                Ok(()) => {}
+            }
+            self.nodes.remove(&path);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::CreateMode;
+
+    fn create(path: &str) -> Request {
+        let mode = CreateMode::EphemeralSequential;
+        Request::Create { path: path.into(), data: Vec::new(), acl: Vec::new(), mode, with_stat: true }
+    }
+
+    #[test]
+    fn what_was_created_is_left_until_it_is_deleted() {
+        let mut leftovers = Leftovers::default();
+        let created = Ok(Response::Created { path: "/a/x-0000000001".into(), stat: None });
+        leftovers.executed(&create("/a/x-"), &created);
+        leftovers.executed(&create("/a/y-"), &Err(ZkError::ConnectionLoss));
+        leftovers.executed(&create("/a/z-"), &Err(ZkError::NoAuth));
+        assert_eq!((leftovers.nodes.len(), leftovers.doubts.len()), (1, 1));
+        let delete = |path: &str| Request::Delete { path: path.into(), version: -1 };
+        leftovers.executed(&delete("/a/x-0000000001"), &Err(ZkError::ConnectionLoss));
+        assert_eq!(leftovers.nodes.len(), 1);
+        leftovers.executed(&delete("/a/x-0000000001"), &Err(ZkError::NoNode));
+        leftovers.executed(&delete("/a/y-0000000002"), &Ok(Response::Done));
+        assert_eq!((leftovers.nodes.len(), leftovers.doubts.len()), (0, 0));
+    }
+}

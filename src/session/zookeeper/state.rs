@@ -1,0 +1,391 @@
+//! The state of a session over a handle: what is queued, watched and told.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::super::{
+    OnReply, Reply, SessionError, SessionEvent, Submission, Ticket, WatchEvent, Watcher,
+    liveness::Liveness,
+    machine::{Action, Actions},
+};
+use crate::proto::{ErrorCode, EventType, Request, Response};
+
+/// What a watch was set on, to tell after a reconnect what has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// A znode whose data was last changed by this transaction.
+    Node { mzxid: i64 },
+    /// No znode.
+    Absent,
+    /// Children.
+    Children,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The request is queued or with the handle; an event that was faster than the reply waits here.
+    Requested { early: Option<EventType> },
+    /// In place.
+    Armed(Seen),
+}
+
+/// Which request leaves the watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Exists,
+    Data,
+    Children,
+}
+
+pub(super) struct Watched {
+    path: String,
+    kind: Kind,
+    stage: Stage,
+    watcher: Watcher,
+}
+
+/// A watch to be set again.
+pub(super) struct Rearm {
+    pub(super) ticket: u64,
+    pub(super) path: String,
+    pub(super) seen: Seen,
+}
+
+pub(super) struct Queued {
+    pub(super) ticket: u64,
+    pub(super) request: Request,
+    pub(super) on_reply: OnReply,
+}
+
+/// How a connection was proved.
+pub(super) struct Proof {
+    /// Counts the handle's connections: the proof holds for this one.
+    pub(super) epoch: u64,
+    /// The session that owns the probe.
+    pub(super) owner: i64,
+    /// When the last question was sent.
+    pub(super) sent: Instant,
+    /// Not after the handshake was sent, where that is known.
+    pub(super) handshake: Option<Instant>,
+    /// What has changed while there was no connection.
+    pub(super) changes: Vec<(u64, EventType)>,
+}
+
+pub(super) struct State {
+    pub(super) alive: bool,
+    /// What requests are told once it is not alive.
+    pub(super) end: SessionError,
+    pub(super) id: i64,
+    pub(super) up: bool,
+    /// The handle's connection over which it is up.
+    pub(super) up_epoch: u64,
+    pub(super) connections: u64,
+    pub(super) next_ticket: u64,
+    pub(super) queue: VecDeque<Queued>,
+    /// What the handle works on. Taken away when the watchdog loses patience.
+    pub(super) current: Option<(u64, OnReply)>,
+    pub(super) next_attempt: Instant,
+    pub(super) heartbeat_due: bool,
+    pub(super) liveness: Liveness,
+    pub(super) watches: BTreeMap<u64, Watched>,
+    /// Session events and what all watchers are told: the watchdog alone hands them out, so that they stay in order.
+    pub(super) outbox: Actions<OnReply, Watcher>,
+    pub(super) last_error: Option<Arc<io::Error>>,
+}
+
+impl State {
+    pub(super) fn new(timeout: Duration) -> State {
+        let now = Instant::now();
+        State {
+            alive: true,
+            end: SessionError::Expired,
+            id: 0,
+            up: false,
+            up_epoch: 0,
+            connections: 0,
+            next_ticket: 1,
+            queue: VecDeque::new(),
+            current: None,
+            next_attempt: now,
+            heartbeat_due: false,
+            liveness: Liveness::new(timeout, now),
+            watches: BTreeMap::new(),
+            outbox: Vec::new(),
+            last_error: None,
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.alive && self.up
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        self.is_up().then(|| self.liveness.next_timer())
+    }
+
+    pub(super) fn submit(&mut self, submission: Submission, actions: &mut Actions<OnReply, Watcher>) -> Ticket {
+        let Submission { request, watcher, on_reply } = submission;
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        if !self.alive {
+            actions.push(Action::Complete(on_reply, Err(self.end.clone())));
+            actions.extend(watcher.map(Action::DropWatcher));
+            return Ticket(ticket);
+        }
+        if let (true, Some(watcher)) = (request.leaves_watch(), watcher) {
+            let kind = match request {
+                Request::GetChildren { .. } => Kind::Children,
+                Request::Exists { .. } => Kind::Exists,
+                _ => Kind::Data,
+            };
+            let stage = Stage::Requested { early: None };
+            self.watches.insert(ticket, Watched { path: request.path().to_owned(), kind, stage, watcher });
+        }
+        self.queue.push_back(Queued { ticket, request, on_reply });
+        Ticket(ticket)
+    }
+
+    pub(super) fn to_rearm(&self) -> Vec<Rearm> {
+        let armed = self.watches.iter().filter_map(|(ticket, watched)| match watched.stage {
+            Stage::Armed(seen) => Some(Rearm { ticket: *ticket, path: watched.path.clone(), seen }),
+            Stage::Requested { .. } => None,
+        });
+        armed.collect()
+    }
+
+    pub(super) fn connected(&mut self, proof: Proof, timeout: Duration) {
+        let now = Instant::now();
+        self.id = proof.owner;
+        self.up = true;
+        self.up_epoch = proof.epoch;
+        self.connections += 1;
+        self.heartbeat_due = false;
+        self.liveness.connected(timeout, proof.handshake, now);
+        self.liveness.heartbeat_answered(proof.sent, now);
+        if self.connections > 1 {
+            self.notify_all(&WatchEvent::Reconnected { connection: self.connections });
+        }
+        for (ticket, event) in proof.changes {
+            let mut changes = Vec::new();
+            self.fired(ticket, event, &mut changes);
+            self.outbox.append(&mut changes);
+        }
+        let event = SessionEvent::Connected { connection: self.connections, read_only: false };
+        self.outbox.push(Action::Raise(event));
+    }
+
+    pub(super) fn disconnected(&mut self, cause: Arc<io::Error>, actions: &mut Actions<OnReply, Watcher>) {
+        if !self.is_up() {
+            return;
+        }
+        self.up = false;
+        self.next_attempt = Instant::now();
+        self.liveness.disconnected();
+        if let Some((ticket, on_reply)) = self.current.take() {
+            actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
+            actions.push(Action::Complete(on_reply, Err(SessionError::ConnectionLoss(Some(cause.clone())))));
+        }
+        self.last_error = Some(cause);
+        self.notify_all(&WatchEvent::Disconnected);
+        self.outbox.push(Action::Raise(SessionEvent::Disconnected));
+    }
+
+    fn notify_all(&mut self, event: &WatchEvent) {
+        let watchers = self.watches.values().map(|watched| watched.watcher.clone());
+        self.outbox.extend(watchers.map(|watcher| Action::Notify(watcher, event.clone())));
+    }
+
+    pub(super) fn book_watch(
+        &mut self,
+        ticket: u64,
+        reply: &Reply,
+        on_reply: OnReply,
+        actions: &mut Actions<OnReply, Watcher>,
+    ) {
+        actions.push(Action::Complete(on_reply, reply.clone()));
+        let Some(watched) = self.watches.get_mut(&ticket) else { return };
+        let Stage::Requested { early } = watched.stage else { return };
+        match seen(reply, watched.kind) {
+            Some(seen) => watched.stage = Stage::Armed(seen),
+            None => {
+                actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
+                return;
+            }
+        }
+        if let Some(event) = early {
+            self.fired(ticket, event, actions);
+        }
+    }
+
+    pub(super) fn fired(&mut self, ticket: u64, event: EventType, actions: &mut Actions<OnReply, Watcher>) {
+        let Some(watched) = self.watches.get_mut(&ticket) else { return };
+        if let Stage::Requested { early } = &mut watched.stage {
+            early.get_or_insert(event);
+            return;
+        }
+        if let Some(watched) = self.watches.remove(&ticket) {
+            let event = WatchEvent::Node { event, connection: self.connections };
+            actions.push(Action::Notify(watched.watcher, event));
+        }
+    }
+
+    pub(super) fn end(
+        &mut self,
+        error: SessionError,
+        event: Option<SessionEvent>,
+    ) -> (Actions<OnReply, Watcher>, Actions<OnReply, Watcher>) {
+        if !self.alive {
+            return (Vec::new(), Vec::new());
+        }
+        self.alive = false;
+        self.end = error.clone();
+        // Watchers are told of the end alone, and of events that nobody waits for any more nobody is.
+        let dropped = std::mem::take(&mut self.outbox);
+        let watchers = std::mem::take(&mut self.watches);
+        let mut actions: Actions<OnReply, Watcher> =
+            watchers.into_values().map(|watched| Action::Notify(watched.watcher, WatchEvent::Ended)).collect();
+        let current = self.current.take().map(|(_, on_reply)| on_reply);
+        let waiting = current.into_iter().chain(self.queue.drain(..).map(|queued| queued.on_reply));
+        actions.extend(waiting.map(|on_reply| Action::Complete(on_reply, Err(error.clone()))));
+        self.outbox.extend(event.map(Action::Raise));
+        (actions, dropped)
+    }
+}
+
+/// What a reply says about the watch it leaves; `None` if it leaves none.
+fn seen(reply: &Reply, kind: Kind) -> Option<Seen> {
+    match (reply, kind) {
+        (Ok(_), Kind::Children) => Some(Seen::Children),
+        (Ok(Response::Stat(stat) | Response::Data { stat, .. }), _) => Some(Seen::Node { mzxid: stat.mzxid }),
+        // `exists` alone leaves a watch on a znode that is not there.
+        (Err(SessionError::Server(ErrorCode::NoNode)), Kind::Exists) => Some(Seen::Absent),
+        _ => None,
+    }
+}
+
+/// What has happened to a watched znode, by what is there now.
+pub(super) fn change(seen: Seen, now: &Reply) -> Option<EventType> {
+    match (seen, now) {
+        (Seen::Node { mzxid }, Ok(Response::Data { stat, .. } | Response::Stat(stat))) => {
+            (stat.mzxid != mzxid).then_some(EventType::NodeDataChanged)
+        }
+        (Seen::Absent, Ok(_)) => Some(EventType::NodeCreated),
+        // A list is cheaper to read again than to compare.
+        (Seen::Children, Ok(_)) => Some(EventType::NodeChildrenChanged),
+        (Seen::Node { .. } | Seen::Children, Err(SessionError::Server(ErrorCode::NoNode))) => {
+            Some(EventType::NodeDeleted)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::proto::Stat;
+
+    const T: Duration = Duration::from_secs(6);
+
+    fn data(mzxid: i64) -> Reply {
+        Ok(Response::Data { data: Vec::new(), stat: Stat { mzxid, ..Stat::default() } })
+    }
+
+    fn no_node() -> Reply {
+        Err(SessionError::Server(ErrorCode::NoNode))
+    }
+
+    /// A state that is up, with one watch requested.
+    fn watching(request: Request) -> (State, u64) {
+        let mut state = State::new(T);
+        let now = Instant::now();
+        state.connected(Proof { epoch: 0, owner: 7, sent: now, handshake: Some(now), changes: Vec::new() }, T);
+        let watcher: Watcher = Arc::new(|_| {});
+        let submission = Submission { request, watcher: Some(watcher), on_reply: Box::new(|_| {}) };
+        let ticket = state.submit(submission, &mut Vec::new());
+        (state, ticket.0)
+    }
+
+    fn get_data() -> Request {
+        Request::GetData { path: "/a".into(), watch: true }
+    }
+
+    fn notified(actions: Actions<OnReply, Watcher>) -> Vec<WatchEvent> {
+        let events = actions.into_iter().filter_map(|action| match action {
+            Action::Notify(_, event) => Some(event),
+            _ => None,
+        });
+        events.collect()
+    }
+
+    #[test]
+    fn what_has_changed_is_told_by_what_is_there() {
+        let node = Seen::Node { mzxid: 5 };
+        assert_eq!(change(node, &data(5)), None);
+        assert_eq!(change(node, &data(6)), Some(EventType::NodeDataChanged));
+        assert_eq!(change(node, &no_node()), Some(EventType::NodeDeleted));
+        assert_eq!(change(Seen::Absent, &no_node()), None);
+        assert_eq!(change(Seen::Absent, &data(6)), Some(EventType::NodeCreated));
+        assert_eq!(change(Seen::Children, &no_node()), Some(EventType::NodeDeleted));
+    }
+
+    #[test]
+    fn an_event_that_is_faster_than_the_reply_comes_after_it() {
+        let (mut state, ticket) = watching(get_data());
+        let mut actions = Vec::new();
+        state.fired(ticket, EventType::NodeDeleted, &mut actions);
+        assert!(actions.is_empty());
+        state.book_watch(ticket, &data(1), Box::new(|_| {}), &mut actions);
+        assert!(matches!(actions.first(), Some(Action::Complete(..))));
+        assert_eq!(notified(actions), [WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 }]);
+        assert!(state.watches.is_empty());
+    }
+
+    #[test]
+    fn a_znode_that_is_missing_is_watched_by_exists_alone() {
+        for (request, watched) in [(get_data(), 0), (Request::Exists { path: "/a".into(), watch: true }, 1)] {
+            let (mut state, ticket) = watching(request);
+            state.book_watch(ticket, &no_node(), Box::new(|_| {}), &mut Vec::new());
+            assert_eq!(state.to_rearm().len(), watched);
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_connection_ends_the_request_under_way_and_no_other() {
+        let (mut state, _) = watching(get_data());
+        let ended = Arc::new(AtomicUsize::new(0));
+        let counter = ended.clone();
+        let on_reply: OnReply = Box::new(move |reply| {
+            assert!(matches!(reply, Err(SessionError::ConnectionLoss(Some(_)))));
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        state.current = Some((99, on_reply));
+        let mut actions = Vec::new();
+        state.disconnected(Arc::new(io::ErrorKind::TimedOut.into()), &mut actions);
+        for action in actions {
+            if let Action::Complete(on_reply, reply) = action {
+                on_reply(reply);
+            }
+        }
+        assert_eq!((ended.load(Ordering::SeqCst), state.queue.len()), (1, 1));
+        // A second report of the same end says nothing new.
+        state.outbox.clear();
+        state.disconnected(Arc::new(io::ErrorKind::TimedOut.into()), &mut Vec::new());
+        assert!(state.outbox.is_empty());
+    }
+
+    #[test]
+    fn nothing_but_the_end_is_told_once_the_session_is_left() {
+        let (mut state, _) = watching(get_data());
+        let (actions, _) = state.end(SessionError::Closed, None);
+        assert!(matches!(actions.last(), Some(Action::Complete(_, Err(SessionError::Closed)))));
+        assert_eq!(notified(actions), [WatchEvent::Ended]);
+        assert!(state.outbox.is_empty() && state.queue.is_empty());
+    }
+}

@@ -1,0 +1,251 @@
+//! The thread that calls the package, which may not return for as long as the network is gone.
+
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ::zookeeper::{Acl as ZkAcl, CreateMode as ZkMode, Subscription, WatchedEvent, ZkError, ZkResult, ZooKeeper};
+use crossbeam_channel::Sender;
+
+use super::{
+    super::{SessionError, SessionEvent},
+    Source,
+    execute::{OnEvent, event_of, execute, session_error},
+    leftovers::Leftovers,
+    shared::{Shared, Task},
+    state::{Proof, Rearm, Seen, change},
+};
+use crate::proto::{EventType, Request, Response};
+
+/// A handle of the package and what this session has put into it.
+struct Handle {
+    zookeeper: Arc<ZooKeeper>,
+    subscription: Subscription,
+}
+
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    source: Source,
+    handle: Option<Handle>,
+    /// An ephemeral znode that tells which session the handle has.
+    probe: String,
+    has_probe: bool,
+    leftovers: Leftovers,
+    /// Every session that the handle was seen to have.
+    owners: Vec<i64>,
+    /// Dropped with the thread, whichever way it ends.
+    _alive: Sender<()>,
+}
+
+impl Worker {
+    pub(super) fn new(shared: Arc<Shared>, source: Source, probe_directory: &str, alive: Sender<()>) -> Worker {
+        Worker {
+            shared,
+            source,
+            handle: None,
+            probe: format!("{probe_directory}/_curator_locks_{}", uuid::Uuid::new_v4()),
+            has_probe: false,
+            leftovers: Leftovers::default(),
+            owners: Vec::new(),
+            _alive: alive,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        loop {
+            match self.shared.next_task() {
+                Task::Connect => {
+                    if let Err(error) = self.connect() {
+                        self.shared.not_connected(error);
+                    }
+                }
+                Task::Heartbeat(epoch) => self.heartbeat(epoch),
+                Task::Request(ticket, request, epoch) => self.request(ticket, &request, epoch),
+                Task::Leave => break,
+            }
+        }
+        self.leave();
+    }
+
+    fn zookeeper(&mut self) -> io::Result<Arc<ZooKeeper>> {
+        if let Some(handle) = &self.handle {
+            return Ok(handle.zookeeper.clone());
+        }
+        let zookeeper = match &self.source {
+            Source::Given(zookeeper) => zookeeper.clone(),
+            Source::Made(make) => {
+                // The handle's first handshake goes unreported.
+                self.shared.set_handshake(Instant::now());
+                Arc::new(make().map_err(io::Error::other)?)
+            }
+        };
+        let shared = Arc::downgrade(&self.shared);
+        let subscription = zookeeper.add_listener(move |state| {
+            if let Some(shared) = shared.upgrade() {
+                shared.handle_reports(state);
+            }
+        });
+        self.handle = Some(Handle { zookeeper: zookeeper.clone(), subscription });
+        Ok(zookeeper)
+    }
+
+    /// Takes the session up over the connection that the handle has now, if it is still the same session.
+    fn connect(&mut self) -> io::Result<()> {
+        let zookeeper = self.zookeeper()?;
+        let (epoch, handshake) = (self.shared.epoch(), self.shared.handshake());
+        for (scheme, auth) in &self.shared.config.authorizations {
+            match zookeeper.add_auth(scheme, auth.clone()) {
+                Err(ZkError::AuthFailed) => {
+                    let error = SessionError::AuthFailed(scheme.clone());
+                    self.shared.ended_with(error, SessionEvent::AuthFailed(scheme.clone()));
+                    return Ok(());
+                }
+                result => result.map_err(io::Error::other)?,
+            }
+        }
+        let (owner, sent) = self.prove(&zookeeper).map_err(io::Error::other)?;
+        let id = self.shared.id();
+        if id != 0 && owner != id {
+            self.replaced(owner);
+            return Ok(());
+        }
+        let changes = self.rearm(&zookeeper).map_err(io::Error::other)?;
+        self.shared.connected(Proof { epoch, owner, sent, handshake, changes });
+        Ok(())
+    }
+
+    /// Writes to the probe, which goes through the leader, and tells to whom it belongs. Also stands in for `sync`:
+    /// when the server has carried out this write, it has carried out everything before it.
+    fn prove(&mut self, zookeeper: &ZooKeeper) -> ZkResult<(i64, Instant)> {
+        loop {
+            if !self.has_probe {
+                match zookeeper.create(&self.probe, Vec::new(), ZkAcl::open_unsafe().clone(), ZkMode::Ephemeral) {
+                    // After a lost reply it is there already: nobody else knows its name.
+                    Ok(_) | Err(ZkError::NodeExists) => self.has_probe = true,
+                    Err(error) => return Err(error),
+                }
+            }
+            let sent = Instant::now();
+            match zookeeper.set_data(&self.probe, Vec::new(), None) {
+                Ok(stat) => {
+                    if !self.owners.contains(&stat.ephemeral_owner) {
+                        self.owners.push(stat.ephemeral_owner);
+                    }
+                    return Ok((stat.ephemeral_owner, sent));
+                }
+                // Its session has ended, or somebody deleted it: the next one tells.
+                Err(ZkError::NoNode) => self.has_probe = false,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn replaced(&self, owner: i64) {
+        log::debug!("the handle has replaced session {:#x} by {owner:#x}", self.shared.id());
+        self.shared.ended_with(SessionError::Expired, SessionEvent::Expired);
+    }
+
+    /// Sets every watch again, and finds out what has changed since it was set.
+    fn rearm(&self, zookeeper: &ZooKeeper) -> ZkResult<Vec<(u64, EventType)>> {
+        let mut changes = Vec::new();
+        for Rearm { ticket, path, seen } in self.shared.to_rearm() {
+            let request = match seen {
+                Seen::Node { .. } => Request::GetData { path, watch: true },
+                Seen::Absent => Request::Exists { path, watch: true },
+                Seen::Children => Request::GetChildren { path, watch: true, with_stat: false },
+            };
+            match execute(zookeeper, &request, Some(self.on_event(ticket))) {
+                Err(ZkError::ConnectionLoss) => return Err(ZkError::ConnectionLoss),
+                result => {
+                    let event = change(seen, &result.map_err(session_error));
+                    changes.extend(event.map(|event| (ticket, event)));
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    fn on_event(&self, ticket: u64) -> OnEvent {
+        let shared = Arc::downgrade(&self.shared);
+        Box::new(move |event: WatchedEvent| {
+            if let (Some(shared), Some(event)) = (shared.upgrade(), event_of(event.event_type)) {
+                shared.fired(ticket, event);
+            }
+        })
+    }
+
+    fn heartbeat(&mut self, epoch: u64) {
+        let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
+        match self.prove(&zookeeper) {
+            Ok((owner, _)) if owner != self.shared.id() => self.replaced(owner),
+            Ok((_, sent)) => self.shared.heartbeat_answered(epoch, sent),
+            Err(error) => self.shared.disconnected(None, io::Error::other(error)),
+        }
+    }
+
+    fn request(&mut self, ticket: u64, request: &Request, epoch: u64) {
+        let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
+        if self.shared.epoch() != epoch {
+            // Which session the handle has by now is not known yet.
+            self.shared.replied(ticket, epoch, Err(SessionError::ConnectionLoss(None)));
+            return;
+        }
+        let on_event = request.leaves_watch().then(|| self.on_event(ticket));
+        let result = match request {
+            Request::Sync { path } => {
+                self.prove(&zookeeper).map(|(owner, _)| (owner, Response::Synced { path: path.clone() }))
+            }
+            request => execute(&zookeeper, request, on_event).map(|response| (owner_of(request, &response), response)),
+        };
+        let owner = result.as_ref().map_or(0, |(owner, _)| *owner);
+        let result = result.map(|(_, response)| response);
+        self.leftovers.executed(request, &result);
+        let id = self.shared.id();
+        if owner != 0 && owner != id {
+            // Carried out in another session: what it made is deleted on leaving.
+            self.owners.push(owner);
+            self.replaced(owner);
+            return;
+        }
+        self.shared.replied(ticket, epoch, result.map_err(session_error));
+    }
+
+    /// Deletes what the session has left behind, as its handle lives on, and ends.
+    fn leave(mut self) {
+        if let Some(Handle { zookeeper, subscription }) = self.handle.take() {
+            if matches!(self.source, Source::Given(_)) {
+                self.clean_up(&zookeeper);
+            }
+            zookeeper.remove_listener(subscription);
+            // A handle of its own goes here, and with it the session at the server.
+        }
+        self.shared.stop();
+    }
+
+    fn clean_up(&mut self, zookeeper: &ZooKeeper) {
+        if self.has_probe {
+            self.leftovers.add(self.probe.clone());
+        }
+        // So long after the last answer the servers have ended the session themselves.
+        let give_up = Instant::now() + self.shared.config.session_timeout.max(Duration::from_secs(1)) * 2;
+        while let Err(error) = self.leftovers.delete(zookeeper, &self.owners) {
+            log::debug!("cannot clean up yet: {error}");
+            if Instant::now() >= give_up || self.shared.is_handle_closed() {
+                return;
+            }
+            self.shared.pause();
+        }
+    }
+}
+
+/// The session in which an ephemeral znode was created; 0 where that does not apply.
+fn owner_of(request: &Request, response: &Response) -> i64 {
+    match (request, response) {
+        (Request::Create { mode, .. }, Response::Created { stat: Some(stat), .. }) if mode.is_ephemeral() => {
+            stat.ephemeral_owner
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,42 @@
+//! A server's port for TLS.
+
+use std::path::PathBuf;
+
+/// The certificates of a server's port for TLS, for
+/// [`secure_client_port`](super::TestingServerBuilder::secure_client_port).
+///
+/// Files that end in `.pem`, `.jks` or `.p12`, without a password.
+#[derive(Debug, Clone)]
+pub struct TlsServerConfig {
+    key_store: PathBuf,
+    trust_store: PathBuf,
+    client_auth: bool,
+}
+
+impl TlsServerConfig {
+    /// `key_store` has the server's private key and certificate, `trust_store` those from which clients' certificates
+    /// must come.
+    #[must_use]
+    pub fn new(key_store: impl Into<PathBuf>, trust_store: impl Into<PathBuf>) -> TlsServerConfig {
+        TlsServerConfig { key_store: key_store.into(), trust_store: trust_store.into(), client_auth: false }
+    }
+
+    /// Whether a client must show a certificate. Defaults to no.
+    #[must_use]
+    pub fn client_auth(mut self, needed: bool) -> TlsServerConfig {
+        self.client_auth = needed;
+        self
+    }
+
+    /// The lines of the server's configuration file.
+    pub(super) fn properties(&self, port: u16) -> Vec<(&'static str, String)> {
+        vec![
+            ("secureClientPort", port.to_string()),
+            ("secureClientPortAddress", "127.0.0.1".into()),
+            ("serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory".into()),
+            ("ssl.keyStore.location", self.key_store.display().to_string()),
+            ("ssl.trustStore.location", self.trust_store.display().to_string()),
+            ("ssl.clientAuth", if self.client_auth { "need" } else { "none" }.into()),
+        ]
+    }
+}

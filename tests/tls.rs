@@ -1,0 +1,327 @@
+//! TLS against real servers.
+#![cfg(all(feature = "testing", feature = "tls"))]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "wire/certificates.rs"]
+mod certificates;
+#[path = "wire/relay.rs"]
+mod relay;
+
+use std::{
+    error::Error as _,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    ConnectionState, CuratorFramework, Error, InterProcessMutex, RetryNTimes, TlsConfig,
+    testing::{TestingServer, TlsServerConfig},
+};
+
+use certificates::Authority;
+use relay::Relay;
+
+/// A server with a port for TLS, and who issued its certificate, which names 127.0.0.1 only.
+struct Fixture {
+    server: TestingServer,
+    authority: Authority,
+}
+
+impl Fixture {
+    fn start(client_auth: bool) -> Fixture {
+        let authority = Authority::new("authority of the tests");
+        let issued = authority.issue("server", Some([127, 0, 0, 1].into()));
+        let tls = TlsServerConfig::new(authority.key_store(&issued), authority.trust_store()).client_auth(client_auth);
+        let server = TestingServer::builder().secure_client_port(tls).start().unwrap();
+        Fixture { server, authority }
+    }
+
+    /// The server that tests share as long as any of them runs.
+    fn shared() -> Arc<Fixture> {
+        static SHARED: Mutex<Weak<Fixture>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let fixture = Arc::new(Fixture::start(false));
+            *shared = Arc::downgrade(&fixture);
+            fixture
+        })
+    }
+
+    fn address(&self) -> String {
+        self.server.secure_connect_string().unwrap()
+    }
+
+    fn client(&self, namespace: &str) -> CuratorFramework {
+        connected(&self.address(), namespace, SESSION, self.authority.trusted())
+    }
+}
+
+const SESSION: Duration = Duration::from_secs(10);
+
+fn started(address: &str, namespace: &str, session: Duration, tls: Option<TlsConfig>) -> CuratorFramework {
+    let builder = CuratorFramework::builder()
+        .connect_string(address)
+        .session_timeout(session)
+        .connection_timeout(Duration::from_secs(2))
+        .retry_policy(RetryNTimes::new(1, Duration::from_millis(50)))
+        .namespace(namespace);
+    let client = match tls {
+        Some(tls) => builder.tls(tls).build().unwrap(),
+        None => builder.build().unwrap(),
+    };
+    client.start().unwrap();
+    client
+}
+
+fn connected(address: &str, namespace: &str, session: Duration, tls: TlsConfig) -> CuratorFramework {
+    let client = started(address, namespace, session, Some(tls));
+    assert!(client.block_until_connected(Some(Duration::from_secs(20))).unwrap(), "not connected");
+    client
+}
+
+/// What the source of a failing call says, once it says this.
+fn refused_with(client: &CuratorFramework, expected: &[&str]) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let error = client.check_exists().for_path("/").unwrap_err();
+        assert!(matches!(error, Error::ConnectionLoss { .. }), "{error:?}");
+        let source = error.source().map(ToString::to_string).unwrap_or_default();
+        if expected.iter().any(|expected| source.contains(expected)) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the source is {source:?}, not {expected:?}");
+    }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_lock_over_tls_excludes_one_over_plain_tcp() {
+    let fixture = Fixture::shared();
+    let secure = fixture.client("mixed");
+    let plain = started(&fixture.server.connect_string(), "mixed", SESSION, None);
+    let (one, other) =
+        (InterProcessMutex::new(&secure, "/lock").unwrap(), InterProcessMutex::new(&plain, "/lock").unwrap());
+    let held = one.lock().unwrap();
+    assert!(held.is_valid());
+    assert!(!other.acquire_timeout(Duration::from_millis(100)).unwrap());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| other.acquire().and_then(|()| other.release()));
+        eventually("the other waits", || one.participant_nodes().unwrap().len() == 2);
+        held.release().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_server_of_another_authority_is_refused_and_the_cause_is_told() {
+    let fixture = Fixture::shared();
+    let stranger = Authority::new("somebody else");
+    let client = started(&fixture.address(), "", SESSION, Some(stranger.trusted()));
+    refused_with(&client, &["UnknownIssuer"]);
+    assert!(!client.is_connected());
+    assert_eq!(client.session_id(), 0);
+}
+
+#[test]
+fn a_server_whose_certificate_names_another_host_is_refused_unless_that_check_is_off() {
+    let fixture = Fixture::shared();
+    let address = fixture.address().replace("127.0.0.1", "localhost");
+    let checking = started(&address, "", SESSION, Some(fixture.authority.trusted()));
+    refused_with(&checking, &["not valid for name", "NotValidForName"]);
+    let trusting = connected(&address, "", SESSION, fixture.authority.trusted().hostname_verification(false));
+    assert!(trusting.check_exists().for_path("/").unwrap().is_some());
+    let stranger = Authority::new("somebody else").trusted().hostname_verification(false);
+    refused_with(&started(&address, "", SESSION, Some(stranger)), &["UnknownIssuer"]);
+}
+
+#[test]
+fn a_server_that_wants_client_certificates_gets_one_or_refuses() {
+    let fixture = Fixture::start(true);
+    let own = fixture.authority.issue("client", None);
+    let with = fixture.authority.trusted().client_certificate_pem(own.certificate, own.key).unwrap();
+    let client = connected(&fixture.address(), "", SESSION, with);
+    let mutex = InterProcessMutex::new(&client, "/lock").unwrap();
+    mutex.lock().unwrap().release().unwrap();
+
+    let without = started(&fixture.address(), "", SESSION, Some(fixture.authority.trusted()));
+    // TLS 1.2: the server ends the handshake, with an alert or without.
+    let refusals = ["alert", "Alert", "handshake", "reset", "end of file", "Broken pipe"];
+    refused_with(&without, &refusals);
+
+    let strange = Authority::new("somebody else").issue("client", None);
+    let with_strange = fixture.authority.trusted().client_certificate_pem(strange.certificate, strange.key).unwrap();
+    refused_with(&started(&fixture.address(), "", SESSION, Some(with_strange)), &refusals);
+    assert_eq!(without.session_id(), 0);
+}
+
+#[test]
+fn a_client_without_tls_gets_no_session_from_a_secure_port_and_the_other_way_round() {
+    let fixture = Fixture::shared();
+    let plain = started(&fixture.address(), "", SESSION, None);
+    let secure = started(&fixture.server.connect_string(), "", SESSION, Some(fixture.authority.trusted()));
+    assert!(!plain.block_until_connected(Some(Duration::from_secs(2))).unwrap());
+    assert!(!secure.block_until_connected(Some(Duration::from_millis(100))).unwrap());
+}
+
+#[test]
+fn a_cut_connection_comes_back_over_tls_with_the_session_and_its_lock() {
+    let fixture = Fixture::shared();
+    let relay = Relay::to(&fixture.address());
+    let holder = connected(relay.address(), "cut", SESSION, fixture.authority.trusted());
+    let other = fixture.client("cut");
+    let held_by_other = InterProcessMutex::new(&other, "/waited-for").unwrap();
+    let waited_for = InterProcessMutex::new(&holder, "/waited-for").unwrap();
+    let held = InterProcessMutex::new(&holder, "/held").unwrap();
+    let guard = held.lock().unwrap();
+    let session = holder.session_id();
+    let first = held_by_other.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waited_for.acquire().and_then(|()| waited_for.release()));
+        eventually("the waiter waits", || held_by_other.participant_nodes().unwrap().len() == 2);
+        for round in 1..=8 {
+            relay.cut();
+            eventually("connected again", || relay.accepted() > round && holder.is_connected());
+        }
+        first.release().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    assert_eq!(holder.session_id(), session);
+    eventually("valid again", || guard.is_valid());
+    guard.release().unwrap();
+}
+
+#[test]
+fn threads_share_one_connection_and_data_of_any_size_arrives_whole() {
+    let fixture = Fixture::shared();
+    let client = fixture.client("parallel");
+    thread::scope(|scope| {
+        for thread in 0..8_usize {
+            let client = &client;
+            scope.spawn(move || {
+                let mutex = InterProcessMutex::new(client, "/lock").unwrap();
+                for round in 0..10_usize {
+                    // Around the size of a TLS record, and up to what the server takes.
+                    let size = [1, 16_383, 16_384, 16_385, 100_000, 900_000][(thread + round) % 6];
+                    let byte = u8::try_from(thread * 10 + round).unwrap();
+                    let held = mutex.lock().unwrap();
+                    let path = format!("/data-{thread}-{round}");
+                    client.create().creating_parents_if_needed().for_path_and_data(&path, vec![byte; size]).unwrap();
+                    assert!(client.get_data().for_path(&path).unwrap() == vec![byte; size], "{size} bytes");
+                    held.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(client.get_children().for_path("/lock").unwrap_or_default(), Vec::<String>::new());
+}
+
+#[test]
+fn an_event_comes_through_while_a_write_is_stuck() {
+    let fixture = Fixture::shared();
+    let relay = Relay::to(&fixture.address());
+    // A write may take a third of that.
+    let session = Duration::from_secs(45);
+    let client = connected(relay.address(), "stuck", session, fixture.authority.trusted());
+    let other = fixture.client("stuck");
+    let (waited_for, held) =
+        (InterProcessMutex::new(&client, "/lock").unwrap(), InterProcessMutex::new(&other, "/lock").unwrap());
+    client.create().creating_parents_if_needed().for_path("/data").unwrap();
+    let guard = held.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waited_for.lock_timeout(Duration::from_secs(30)).map(|held| held.is_some()));
+        eventually("the waiter has its watches", || {
+            held.participant_nodes().unwrap().len() == 2 && fixture.server.watch_count().unwrap() >= 2
+        });
+        relay.deafen(true);
+        // More than the buffers of both sockets hold.
+        let writers: Vec<_> =
+            (0..24).map(|_| scope.spawn(|| client.set_data().for_path_and_data("/data", vec![7; 900_000]))).collect();
+        let begin = Instant::now();
+        guard.release().unwrap();
+        eventually("the waiter was granted the lock", || waiter.is_finished() || !client.is_connected());
+        assert!(writers.iter().all(|writer| !writer.is_finished()), "nothing was stuck");
+        println!("granted after {:?} beside a stuck write", begin.elapsed());
+        assert!(client.is_connected());
+        relay.deafen(false);
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+        assert!(waiter.join().unwrap().unwrap());
+    });
+}
+
+#[test]
+fn a_black_hole_is_noticed_within_two_thirds_of_the_session_timeout() {
+    let fixture = Fixture::shared();
+    let relay = Relay::to(&fixture.address());
+    let session = Duration::from_secs(3);
+    let client = connected(relay.address(), "hole", session, fixture.authority.trusted());
+    client.create().creating_parents_if_needed().for_path("/data").unwrap();
+    relay.deafen(true);
+    relay.silence(true);
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| client.set_data().for_path_and_data("/data", vec![7; 900_000]).unwrap_err());
+        }
+        eventually("suspended", || client.connection_state() == Some(ConnectionState::Suspended));
+        let noticed = begin.elapsed();
+        println!("suspended after {noticed:?}");
+        assert!(noticed <= session * 2 / 3 + Duration::from_millis(500), "only after {noticed:?}");
+    });
+    relay.deafen(false);
+    relay.silence(false);
+    relay.cut();
+    assert!(client.block_until_connected(Some(Duration::from_secs(20))).unwrap());
+}
+
+#[test]
+fn the_debug_output_of_a_configuration_has_no_key_in_it() {
+    let authority = Authority::new("authority");
+    let own = authority.issue("client", None);
+    let secret: String = own.key.lines().nth(1).unwrap().into();
+    let tls = authority.trusted().client_certificate_pem(own.certificate, own.key).unwrap();
+    let text = format!("{tls:?}");
+    assert!(!text.contains(&secret) && text.contains("hostname_verification: true"), "{text}");
+}
+
+#[test]
+fn what_makes_no_configuration_is_told_before_anything_is_opened() {
+    let authority = Authority::new("authority");
+    let (one, other) = (authority.issue("one", None), authority.issue("other", None));
+    let build = |tls| {
+        CuratorFramework::builder()
+            .connect_string("127.0.0.1:1")
+            .retry_policy(RetryNTimes::new(0, Duration::ZERO))
+            .tls(tls)
+            .build()
+            .map(drop)
+    };
+    let argument_of = |error: Error| match error {
+        Error::InvalidArgument { name, .. } => name,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(argument_of(build(TlsConfig::new()).unwrap_err()), "tls");
+    let bad = TlsConfig::new().root_certificates_pem("no certificate").unwrap_err();
+    assert_eq!(argument_of(bad), "root_certificates_pem");
+    let bad = authority.trusted().client_certificate_pem(&one.certificate, "no key").unwrap_err();
+    assert_eq!(argument_of(bad), "client_certificate_pem");
+    let mismatch = authority.trusted().client_certificate_pem(one.certificate, other.key).unwrap();
+    assert_eq!(argument_of(build(mismatch).unwrap_err()), "client_certificate_pem");
+    assert!(matches!(TlsConfig::new().root_certificates_file("/no/such/file"), Err(Error::Io { .. })));
+    let doubled = CuratorFramework::builder()
+        .connect_string("127.0.0.1:1")
+        .retry_policy(RetryNTimes::new(0, Duration::ZERO))
+        .session_factory(curator_locks::session::NativeSessionFactory)
+        .tls(authority.trusted())
+        .build();
+    assert_eq!(argument_of(doubled.unwrap_err()), "tls");
+}
