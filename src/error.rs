@@ -162,6 +162,15 @@ pub enum Error {
     /// The peer broke the protocol; the connection was ended.
     #[error("protocol violation by the peer: {0}")]
     Protocol(String),
+    /// Several locks of one multi lock failed.
+    #[error("{} locks failed; the first is the cause, the others are: {}", others.len() + 1, list(others))]
+    Several {
+        /// The first error.
+        #[source]
+        first: Box<Error>,
+        /// The others, in the order in which they came.
+        others: Vec<Error>,
+    },
     /// The operating system refused something that is not a connection.
     #[error("{what}")]
     Io {
@@ -171,6 +180,10 @@ pub enum Error {
         #[source]
         source: Arc<io::Error>,
     },
+}
+
+fn list(errors: &[Error]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// What an error calls for. The one place that decides it.
@@ -212,6 +225,7 @@ impl Error {
             | Error::AuthFailed { .. }
             | Error::FrameTooLarge { .. }
             | Error::Protocol(_)
+            | Error::Several { .. }
             | Error::Io { .. } => Reaction::GiveUp,
         }
     }

@@ -87,11 +87,11 @@
 //!
 //! ## What the holder knows
 //!
-//! - [`LockGuard::fencing_token`]: a number that grows with every grant.
-//! - [`LockGuard::valid_until`]: up to here the servers cannot have given the lock to anybody else, unless somebody
+//! - [`Hold::fencing_token`]: a number that grows with every grant.
+//! - [`Hold::valid_until`]: up to here the servers cannot have given the lock to anybody else, unless somebody
 //!   deletes its znode. It moves on with the heartbeats, a third of the session timeout apart. It assumes clocks that run
 //!   at one rate and a session timeout of two ticks of the server or more; so it is a bound, and no proof.
-//! - [`LockGuard::state`], also as a [channel](LockGuard::state_changes) and a [callback](LockGuard::on_state_change):
+//! - [`Hold::state`], also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change):
 //!   [`Held`](HoldState::Held), [`InDoubt`](HoldState::InDoubt) once `valid_until` has passed, which can become `Held`
 //!   again, or [`Lost`](HoldState::Lost) with the reason. A lock held for more than 100 ms is watched, so that its
 //!   holder hears of an administrator who deletes it.
@@ -210,10 +210,12 @@ pub use framework::{
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingToken, InterProcessLock, InterProcessMutex, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, LockInternals,
-    LockInternalsDriver, LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable,
-    RevocationListener, Revoker, StandardLockInternalsDriver, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
+    AcquireOptions, Decision, FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
+    InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals, LockInternalsDriver,
+    LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable, RevocationListener,
+    Revoker, SemaphoreMutexGuard, SharedCount, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock,
+    WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

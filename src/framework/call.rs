@@ -25,6 +25,15 @@ pub(crate) struct Call<'a> {
     started: Instant,
 }
 
+/// How it goes on after a request failed while a znode has to be waited for.
+#[derive(Debug)]
+pub(crate) enum Outlasted {
+    /// There is a connection again, in the same session.
+    Connected,
+    SessionEnded,
+    TimeIsUp,
+}
+
 /// Why a request has no reply.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -42,10 +51,6 @@ impl fmt::Debug for Call<'_> {
 impl<'a> Call<'a> {
     pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Self {
         Call { core, operation, path, stop, started: Instant::now() }
-    }
-
-    pub(crate) fn stop(&self) -> Stop<'a> {
-        self.stop
     }
 
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
@@ -117,6 +122,40 @@ impl<'a> Call<'a> {
             Answer::Stopped { end: WaitEnd::Deadline, sent } => {
                 Err(Failure { error: self.connection_loss(), maybe_done: sent })
             }
+        }
+    }
+
+    /// A request of a waiter failed. While the session may live, its znodes keep their places, so it waits for the next
+    /// connection, until `waits_until`. `None`: no longer than the call itself, whose end is the error then.
+    pub(crate) fn outlast(
+        &self,
+        session: &Arc<dyn Session>,
+        waits_until: Option<Stop<'_>>,
+        error: Error,
+    ) -> Result<Outlasted> {
+        if matches!(error, Error::Cancelled { .. }) {
+            return Err(error);
+        }
+        if session.is_ended() {
+            return Ok(Outlasted::SessionEnded);
+        }
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        let stop = waits_until.unwrap_or(self.stop);
+        // A server may be connected and silent: without this look the loop would ask it again and again.
+        let end = match stop.is_over() {
+            Some(end) => end,
+            None => match self.core.connected_session(stop)? {
+                Ok(current) if Arc::ptr_eq(&current, session) => return Ok(Outlasted::Connected),
+                Ok(_) => return Ok(Outlasted::SessionEnded),
+                Err(end) => end,
+            },
+        };
+        match end {
+            WaitEnd::Cancelled => Err(self.cancelled()),
+            WaitEnd::Deadline if waits_until.is_none() => Err(error),
+            WaitEnd::Deadline => Ok(Outlasted::TimeIsUp),
         }
     }
 

@@ -43,7 +43,7 @@ pub enum CuratorFrameworkState {
 
 /// Names a registered listener, to remove it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ListenerId(u64);
+pub struct ListenerId(pub(crate) u64);
 
 /// `close` waits no longer, whatever was configured, so that the clock's range is enough.
 const LONGEST_CLOSE: Duration = Duration::from_secs(365 * 24 * 3600);

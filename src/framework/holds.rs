@@ -25,7 +25,6 @@ pub(crate) enum HoldKind {
     /// One thread, and nobody beside it; but it is another lock than those that queue in the same directory.
     Unfair,
     /// Nobody beside it; but any thread may release it, so a thread that waits for itself may be helped.
-    #[allow(dead_code, reason = "of the semaphore mutex")]
     AnyThread,
 }
 

@@ -2,6 +2,7 @@
 
 mod acl;
 mod background;
+mod batch;
 mod builder;
 mod call;
 mod cleanup;
@@ -32,7 +33,8 @@ pub use retry::{
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
-pub(crate) use call::{Call, Failure};
+pub(crate) use batch::Batch;
+pub(crate) use call::{Call, Failure, Outlasted};
 pub(crate) use cleanup::{Job, Mark};
 pub(crate) use followers::Follower;
 pub(crate) use held::HeldNode;

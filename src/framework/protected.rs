@@ -77,6 +77,13 @@ enum Claimed {
 }
 
 impl Claim {
+    /// For a create that is about to be sent.
+    pub(super) fn doubtful(creation: &Creation<'_>, session: &Arc<dyn Session>, prefix: &str) -> Claim {
+        let mut claim = Claim::new(creation.client, session, &creation.parent, prefix);
+        claim.is_ephemeral = creation.mode.is_ephemeral();
+        claim
+    }
+
     /// For an ephemeral znode whose create is about to be sent, with a name that nothing else begins with.
     pub(crate) fn new(
         client: &CuratorFramework,
@@ -86,6 +93,16 @@ impl Claim {
     ) -> Claim {
         let what = Claimed::Doubtful { parent: parent.clone(), prefix: prefix.to_owned() };
         Claim { core: client.core.clone(), session: session.clone(), what, is_ephemeral: true }
+    }
+
+    /// For a znode that exists.
+    pub(crate) fn node(
+        client: &CuratorFramework,
+        session: &Arc<dyn Session>,
+        path: ServerPath,
+        is_ephemeral: bool,
+    ) -> Claim {
+        Claim { core: client.core.clone(), session: session.clone(), is_ephemeral, what: Claimed::Node(path) }
     }
 
     /// It exists, here.
@@ -137,25 +154,35 @@ struct Progress {
     /// A create whose outcome is unknown, and the prefix it used.
     doubt: Option<Claim>,
     prefix: String,
-    made_parents: bool,
 }
 
 impl Creation<'_> {
     /// Creates the znode, retrying as the policy says.
     pub(crate) fn run(&self, call: &Call<'_>) -> Result<Created> {
         let mut progress = Progress::default();
-        let result = self.retry(call, &mut progress);
-        if result.is_err() && progress.made_parents {
+        self.retry(call, |session| self.attempt(call, session, &mut progress))
+    }
+
+    /// Retries as the policy says, and makes missing parents.
+    pub(super) fn retry<T>(&self, call: &Call<'_>, attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>) -> Result<T> {
+        let mut made_parents = false;
+        let result = self.retry_with_parents(call, attempt, &mut made_parents);
+        if result.is_err() && made_parents {
             self.client.core.clean_up(Job::never_used(self.parent.clone()));
         }
         result
     }
 
-    fn retry(&self, call: &Call<'_>, progress: &mut Progress) -> Result<Created> {
+    fn retry_with_parents<T>(
+        &self,
+        call: &Call<'_>,
+        mut attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>,
+        made_parents: &mut bool,
+    ) -> Result<T> {
         let mut retries = 0;
         let mut missing_parents = 0;
         loop {
-            let mut error = match call.session().and_then(|session| self.attempt(call, &session, progress)) {
+            let mut error = match call.session().and_then(|session| attempt(&session)) {
                 Ok(created) => return Ok(created),
                 Err(error) => error,
             };
@@ -167,7 +194,7 @@ impl Creation<'_> {
                 }
                 match call.session().and_then(|session| self.client.make_directory(call, &session, &self.parent)) {
                     Ok(made) => {
-                        progress.made_parents |= made;
+                        *made_parents |= made;
                         continue;
                     }
                     // One that was there a moment ago has been removed: the create finds out, and it is made anew.
@@ -202,29 +229,20 @@ impl Creation<'_> {
     }
 
     fn create(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
-        let path = self.parent.join(&format!("{}{}", progress.prefix, self.name));
-        let acl = match self.acl {
-            Some(acl) => acl.to_vec(),
-            None => self.client.leaf_acl(&path),
-        };
-        let (mode, data) = (self.mode, self.data.to_vec());
-        let create = Request::Create { path: path.into_string(), data, acl, mode, with_stat: true };
-        let mut requests = vec![(create, None)];
+        let mut requests = vec![(self.request(&progress.prefix), None)];
         if self.list {
             let path = self.parent.as_str().to_owned();
             requests.push((Request::GetChildren { path, watch: false, with_stat: false }, None));
         }
         let connection = session.connection();
-        let claim = Claim {
-            core: self.client.core.clone(),
-            session: session.clone(),
-            is_ephemeral: self.mode.is_ephemeral(),
-            what: Claimed::Doubtful { parent: self.parent.clone(), prefix: progress.prefix.clone() },
-        };
+        let mut claim = Claim::doubtful(self, session, &progress.prefix);
         let mut replies = submit(session, requests).into_iter().map(|(pending, _)| pending);
         let reply = replies.next().map(|pending| call.reply_or_failure(pending));
         let created = match reply {
-            Some(Ok(Response::Created { path, stat: Some(stat) })) => self.created(path, stat, claim),
+            Some(Ok(Response::Created { path, stat: Some(stat) })) => {
+                claim.created(&path);
+                Created { stat, claim, listing: None }
+            }
             Some(Ok(other)) => return Err(call.unexpected(&other)),
             Some(Err(Failure { error, maybe_done: true })) => {
                 progress.doubt = Some(claim);
@@ -244,10 +262,15 @@ impl Creation<'_> {
         Ok(Created { listing, ..created })
     }
 
-    fn created(&self, path: String, stat: Stat, claim: Claim) -> Created {
-        let mut claim = claim;
-        claim.what = Claimed::Node(ServerPath::from_server(path));
-        Created { stat, claim, listing: None }
+    /// The request for a znode with this protection prefix.
+    pub(super) fn request(&self, prefix: &str) -> Request {
+        let path = self.parent.join(&format!("{prefix}{}", self.name));
+        let acl = match self.acl {
+            Some(acl) => acl.to_vec(),
+            None => self.client.leaf_acl(&path),
+        };
+        let (mode, data) = (self.mode, self.data.to_vec());
+        Request::Create { path: path.into_string(), data, acl, mode, with_stat: true }
     }
 
     /// Looks for what an earlier attempt in the same session may have made. The sync makes sure that the server asked
@@ -271,9 +294,7 @@ impl Creation<'_> {
         let exists = Request::Exists { path: path.as_str().to_owned(), watch: false };
         match call.ask(session, exists) {
             Ok(Response::Stat(stat)) if !self.mode.is_ephemeral() || stat.ephemeral_owner == session.id() => {
-                let (core, session) = (self.client.core.clone(), session.clone());
-                let is_ephemeral = self.mode.is_ephemeral();
-                let claim = Claim { core, session, is_ephemeral, what: Claimed::Node(path) };
+                let claim = Claim::node(self.client, session, path, self.mode.is_ephemeral());
                 Ok(Some(Created { stat, claim, listing: Some(Listing { children, connection }) }))
             }
             Ok(_) => Ok(None),

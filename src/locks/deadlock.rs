@@ -51,6 +51,13 @@ impl LockInternals {
         }
     }
 
+    /// For a lock that any thread may release: a thread that waits for itself is worth a warning, and may be helped.
+    pub(crate) fn warn_of_itself(&self) {
+        if let Some((_, hold)) = self.obstacle() {
+            log::warn!("{}: waits until another thread releases it", self.would_deadlock(&hold));
+        }
+    }
+
     /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
     fn obstacle(&self) -> Option<(Outlook, ThreadHold)> {
         let mut holds = self.client().core.holds.of_current_thread(self.directory());

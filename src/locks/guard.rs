@@ -1,17 +1,15 @@
 //! A held lock as a value.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Instant};
+use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc};
 
-use crossbeam_channel::Receiver;
-
-use super::{FencingToken, internals::LockInternals, owners::Owners};
-use crate::{HoldState, Result, framework::HeldNode};
+use super::{Hold, internals::LockInternals, owners::Owners};
+use crate::{Result, framework::HeldNode};
 
 /// A held lock that belongs to a thread: dropping it releases the lock.
 ///
-/// What the holder knows: the [fencing token](LockGuard::fencing_token), up to when the lock cannot have been given to
-/// anybody else ([`valid_until`](LockGuard::valid_until)), and whether it was lost ([`state`](LockGuard::state), also as
-/// a [channel](LockGuard::state_changes) and a [callback](LockGuard::on_state_change)).
+/// What the holder knows is in [`Hold`], to which the guard dereferences: the [fencing token](Hold::fencing_token), up
+/// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was lost
+/// ([`state`](Hold::state), also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change)).
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -50,8 +48,7 @@ use crate::{HoldState, Result, framework::HeldNode};
 pub struct LockGuard<'a> {
     lock: &'a LockInternals,
     owners: &'a Owners,
-    held: Arc<HeldNode>,
-    path: String,
+    hold: Hold,
     is_open: bool,
     /// The lock belongs to the thread that acquired it.
     not_send: PhantomData<*const ()>,
@@ -60,58 +57,7 @@ pub struct LockGuard<'a> {
 impl<'a> LockGuard<'a> {
     pub(crate) fn new(lock: &'a LockInternals, owners: &'a Owners, held: Arc<HeldNode>) -> LockGuard<'a> {
         let path = lock.client_path(&held);
-        LockGuard { lock, owners, held, path, is_open: true, not_send: PhantomData }
-    }
-
-    /// A number that grows with every grant of this lock, over all processes.
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.held.token())
-    }
-
-    /// Up to here the servers cannot have given the lock to anybody else, unless somebody deletes its znode.
-    ///
-    /// It moves on with every heartbeat, a third of the session timeout apart. Once the lock is lost, it lies in the
-    /// past. It rests on assumptions (clocks that run at one rate, a session timeout of at least two of the server's
-    /// ticks), so it is a bound and no proof: the proof is the [fencing token](LockGuard::fencing_token).
-    #[must_use]
-    pub fn valid_until(&self) -> Instant {
-        self.held.valid_until()
-    }
-
-    /// Whether the lock is held for certain right now.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.state() == HoldState::Held
-    }
-
-    /// Whether the lock is gone for certain.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        matches!(self.state(), HoldState::Lost(_))
-    }
-
-    /// What is known about the lock right now.
-    #[must_use]
-    pub fn state(&self) -> HoldState {
-        self.held.state(Instant::now())
-    }
-
-    /// Every change of the state from now on, in order. For `select!`.
-    #[must_use]
-    pub fn state_changes(&self) -> Receiver<HoldState> {
-        self.held.channel()
-    }
-
-    /// Calls the listener on every change of the state from now on, in order, on the client's dispatch thread.
-    pub fn on_state_change(&self, listener: impl Fn(HoldState) + Send + Sync + 'static) {
-        self.held.listen(Arc::new(listener));
-    }
-
-    /// The path of the lock's own znode.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
+        LockGuard { lock, owners, hold: Hold::new(held, path), is_open: true, not_send: PhantomData }
     }
 
     /// Releases the lock and reports how that went. Blocks for one round trip; while the connection is gone, as the
@@ -122,7 +68,15 @@ impl<'a> LockGuard<'a> {
     /// if the server did not confirm: the background goes on until the znode is gone.
     pub fn release(mut self) -> Result<()> {
         self.is_open = false;
-        self.owners.release(self.lock, Some(&self.held))
+        self.owners.release(self.lock, Some(self.hold.node()))
+    }
+}
+
+impl Deref for LockGuard<'_> {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
     }
 }
 
@@ -131,7 +85,7 @@ impl Drop for LockGuard<'_> {
         if !self.is_open {
             return;
         }
-        if let Some(held) = self.owners.leave(self.lock, &self.held) {
+        if let Some(held) = self.owners.leave(self.lock, self.hold.node()) {
             self.lock.release_in_background(&held);
         }
     }
@@ -139,6 +93,6 @@ impl Drop for LockGuard<'_> {
 
 impl fmt::Debug for LockGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard").field("path", &self.path).field("state", &self.state()).finish_non_exhaustive()
+        f.debug_tuple("LockGuard").field(&self.hold).finish()
     }
 }

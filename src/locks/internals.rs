@@ -57,6 +57,11 @@ impl<'a> Patience<'a> {
         Stop { deadline, cancel: self.stop.cancel }
     }
 
+    /// How long to wait for a connection; `None` for a mere try, which ends with its requests.
+    pub(super) fn waits_until(&self) -> Option<Stop<'a>> {
+        (!self.only_try).then_some(self.stop)
+    }
+
     /// Whether the time to wait is up. A mere try has none: it ends with its requests.
     pub(crate) fn is_over(&self) -> bool {
         !self.only_try && self.stop.is_over() == Some(WaitEnd::Deadline)
@@ -149,6 +154,19 @@ impl LockInternals {
         drop(current);
         // The caller's listener: not under the lock.
         drop(forgotten);
+    }
+
+    /// For a recipe whose queue is in a directory below its path. Messages name the recipe's path.
+    pub(crate) fn below(
+        client: &CuratorFramework,
+        base_path: &str,
+        name: &str,
+        driver: Arc<dyn LockInternalsDriver>,
+        max_leases: usize,
+    ) -> Result<LockInternals> {
+        let mut lock = LockInternals::new(client, base_path, driver, max_leases)?;
+        lock.directory = lock.directory.join(name);
+        Ok(lock)
     }
 
     pub(crate) fn base_path(&self) -> &str {
@@ -299,7 +317,7 @@ impl LockInternals {
         Error::Server { code: ErrorCode::NoNode, operation: "acquire", path: self.base_path.clone() }
     }
 
-    fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
+    pub(super) fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
         Creation {
             client: &self.client,
             unique: protection,
@@ -336,7 +354,7 @@ impl LockInternals {
         self.directory.join(name)
     }
 
-    fn check_number(&self, name: &str) -> Result<()> {
+    pub(super) fn check_number(&self, name: &str) -> Result<()> {
         match sequence_for(name, self.driver.lock_name()) {
             Some(number) if is_exhausted(number) => {
                 Err(Error::SequenceExhausted { path: self.base_path.clone(), number })
@@ -348,14 +366,25 @@ impl LockInternals {
     /// Takes a znode out of the queue that did not get the lock: at once if the server answers in time, else in the
     /// background.
     pub(crate) fn withdraw(&self, claim: Claim) {
-        let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { return };
-        let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+        self.withdraw_all(vec![claim]);
+    }
+
+    /// [`withdraw`](Self::withdraw) for several, back to back.
+    pub(super) fn withdraw_all(&self, claims: Vec<Claim>) {
         let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
-        match call.reply(submit_one(claim.session(), request)) {
-            Ok(_) => claim.keep(),
-            Err(error) if error.is_no_node() => claim.keep(),
+        let mut pending = Vec::with_capacity(claims.len());
+        for claim in claims {
             // Dropping the claim hands the znode to the background.
-            Err(error) => log::debug!("{}: to be deleted in the background: {error}", self.base_path),
+            let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { continue };
+            let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+            pending.push((submit_one(claim.session(), request), claim));
+        }
+        for (pending, claim) in pending {
+            match call.reply(pending) {
+                Ok(_) => claim.keep(),
+                Err(error) if error.is_no_node() => claim.keep(),
+                Err(error) => log::debug!("{}: to be deleted in the background: {error}", self.base_path),
+            }
         }
     }
 
@@ -464,6 +493,19 @@ impl LockInternals {
             Err(_) => core.clean_up(job),
         });
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
+    }
+
+    /// Sends for the end of a znode with a unique name, without waiting: what the server does not confirm is left to the
+    /// background.
+    pub(super) fn delete_in_background(&self, session: &Arc<dyn Session>, path: ServerPath) {
+        let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
+        let (core, owner) = (self.client.core.clone(), session.clone());
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
+            Err(SessionError::Server(ErrorCode::NoNode)) => {}
+            Err(_) => core.clean_up(Job::delete(path, Some(&owner))),
+        });
+        session.submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
     pub(crate) fn lost(&self, reason: LostReason) -> Error {

@@ -34,6 +34,11 @@ pub trait InterProcessLock: Send + Sync {
 
     /// Whether any thread of this process holds the lock through this object.
     fn is_acquired_in_this_process(&self) -> bool;
+
+    /// The lock's path, for messages. Defaults to none.
+    fn path(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Holds a lock as long as it lives. Java: `Locker`.

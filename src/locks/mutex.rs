@@ -29,8 +29,8 @@ use crate::{
 ///
 /// # When the connection goes
 /// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
-/// ([`LockGuard::state`]). When the session is lost, the holder is told, and a waiter queues again in the session that
-/// follows.
+/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
+/// session that follows.
 ///
 /// ```
 /// use std::time::Duration;
@@ -326,6 +326,10 @@ impl InterProcessLock for InterProcessMutex {
 
     fn is_acquired_in_this_process(&self) -> bool {
         InterProcessMutex::is_acquired_in_this_process(self)
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(self.internals.base_path())
     }
 }
 

@@ -41,7 +41,8 @@ const NAME: &str = "lock";
 ///
 /// # When the connection goes
 /// While it is suspended a waiter goes on waiting, and a holder is told when the lock is in doubt
-/// ([`LockGuard::state`]). When the session is lost, the holder is told, and a waiter contends in the session that follows.
+/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter contends in the
+/// session that follows.
 ///
 /// A release whose reply was lost first reads whose the znode is, as the name may be another holder's by then. It cannot
 /// tell in one case: an administrator deletes the holder's znode, another contender creates its own, and the holder
@@ -203,6 +204,10 @@ impl InterProcessLock for InterProcessUnfairMutex {
 
     fn is_acquired_in_this_process(&self) -> bool {
         InterProcessUnfairMutex::is_acquired_in_this_process(self)
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(self.internals.base_path())
     }
 }
 

@@ -14,8 +14,8 @@ use super::{
     internals::{LockInternals, Patience},
 };
 use crate::{
-    Error, Result,
-    framework::{Call, Claim, Created, HeldNode, Listing, RevocableNode},
+    CuratorFramework, Error, Result,
+    framework::{Call, Claim, Created, HeldNode, Listing, Outlasted, RevocableNode},
     proto::{EventType, Request, Response, Stat},
     session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
@@ -253,33 +253,13 @@ impl<'a> Queued<'a> {
         }
     }
 
-    /// A request failed. While the session may live, its znode keeps its place, so the waiter waits for the next
-    /// connection: `None` when it is there.
+    /// A request failed: `None` when there is a connection again.
     fn outlast(&self, error: Error) -> Result<Option<Turn>> {
-        if matches!(error, Error::Cancelled { .. }) {
-            return Err(error);
-        }
-        if self.session.is_ended() {
-            return Ok(Some(Turn::SessionEnded));
-        }
-        if !error.is_retryable() {
-            return Err(error);
-        }
-        // A server that is connected and silent: without this look the loop would ask it again and again.
-        let stop = if self.patience.only_try { self.call.stop() } else { self.patience.stop };
-        match stop.is_over() {
-            Some(WaitEnd::Cancelled) => return Err(self.call.cancelled()),
-            Some(WaitEnd::Deadline) if self.patience.only_try => return Err(error),
-            Some(WaitEnd::Deadline) => return Ok(Some(Turn::TimeIsUp)),
-            None => {}
-        }
-        match self.lock.client().core.connected_session(stop)? {
-            Ok(session) if Arc::ptr_eq(&session, &self.session) => Ok(None),
-            Ok(_) => Ok(Some(Turn::SessionEnded)),
-            Err(WaitEnd::Deadline) if self.patience.only_try => Err(error),
-            Err(WaitEnd::Deadline) => Ok(Some(Turn::TimeIsUp)),
-            Err(WaitEnd::Cancelled) => Err(self.call.cancelled()),
-        }
+        Ok(match self.call.outlast(&self.session, self.patience.waits_until(), error)? {
+            Outlasted::Connected => None,
+            Outlasted::SessionEnded => Some(Turn::SessionEnded),
+            Outlasted::TimeIsUp => Some(Turn::TimeIsUp),
+        })
     }
 
     /// Sets the watches, on the predecessor and once on the own znode, in one write. `None`: they are in place.
@@ -350,10 +330,9 @@ impl<'a> Queued<'a> {
         let wakes = wakes.clone();
         loop {
             let recheck = match self.lock.strategy().interval() {
-                None => self.lock.client().core.config.recheck_interval.map(spread),
-                interval => interval,
+                None => next_recheck(self.lock.client()),
+                Some(interval) => Instant::now().checked_add(interval),
             };
-            let recheck = recheck.and_then(|wait| Instant::now().checked_add(wait));
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
             let next = match bound.recv(&wakes) {
@@ -415,9 +394,8 @@ impl<'a> Queued<'a> {
 
     /// The turn has come: makes sure that the znode is still there and its session alive. `None`: look again.
     fn grant(&mut self, connection: u64) -> Result<Option<Turn>> {
-        let (mut seen_over, mut asked) = (connection, None);
-        if !self.is_certain(seen_over) {
-            asked = Some(Instant::now());
+        let mut seen_over = connection;
+        if !is_certain(&self.session, seen_over) {
             match self.verify()? {
                 Verified::Over(connection) => seen_over = connection,
                 Verified::Unclear => return Ok(None),
@@ -448,18 +426,19 @@ impl<'a> Queued<'a> {
                 return Ok(Some(Turn::NodeGone));
             }
         }
-        // Once more at the very end: everything above may have been interrupted, for instance by a pause of the process
-        // longer than the session.
-        if !self.is_certain(seen_over) && !asked.is_some_and(|asked| self.is_recent(asked)) {
-            core.held.remove(&held);
-            return Ok(None);
+        // Once more, as late as can be: the process may have been paused since the first look.
+        if !held.is_certain() {
+            let verified = self.verify();
+            if !matches!(verified, Ok(Verified::Over(_))) {
+                core.held.remove(&held);
+            }
+            match verified? {
+                Verified::Over(_) => {}
+                Verified::Unclear => return Ok(None),
+                Verified::End(turn) => return Ok(Some(turn)),
+            }
         }
         Ok(Some(Turn::Granted(held)))
-    }
-
-    /// Whether an answer to a question that was asked then still counts. An old one proves nothing.
-    fn is_recent(&self, asked: Instant) -> bool {
-        asked.elapsed() < self.session.timeout() / 2
     }
 
     /// Whether a thread of this process held the lock with that znode. Then all that was in front of it is gone, and
@@ -482,14 +461,6 @@ impl<'a> Queued<'a> {
         })
     }
 
-    /// Whether the grant needs no question: the queue was read over this very connection, and the servers cannot have
-    /// expired the session yet. A process may be paused for long between the event and this line.
-    fn is_certain(&self, connection: u64) -> bool {
-        connection != 0
-            && self.session.connection() == connection
-            && self.session.valid_until().is_some_and(|at| Instant::now() < at)
-    }
-
     /// Asks whether the own znode exists and belongs to this session.
     fn verify(&self) -> Result<Verified> {
         let (asked, connection) = (Instant::now(), self.session.connection());
@@ -500,8 +471,8 @@ impl<'a> Queued<'a> {
             }
             // Asked while there was no connection yet: over which one the answer came is unknown.
             Ok(Response::Stat(_)) if connection == 0 => Ok(Verified::Unclear),
-            // The process may have been paused since.
-            Ok(Response::Stat(_)) if !self.is_recent(asked) => Ok(Verified::Unclear),
+            // An old answer proves nothing: the process may have been paused since.
+            Ok(Response::Stat(_)) if asked.elapsed() >= self.session.timeout() / 2 => Ok(Verified::Unclear),
             Ok(Response::Stat(_)) => Ok(Verified::Over(connection)),
             Ok(other) => Err(self.call.unexpected(&other)),
             Err(error) if error.is_no_node() => Ok(Verified::End(Turn::NodeGone)),
@@ -512,6 +483,12 @@ impl<'a> Queued<'a> {
     fn is_owner(&self, stat: &Stat) -> bool {
         !self.lock.driver().create_mode().is_ephemeral() || stat.ephemeral_owner == self.session.id()
     }
+}
+
+/// Whether a grant needs no question: the names were read over this very connection, and the servers cannot have expired
+/// the session yet. A process may be paused for long between the event and this line.
+pub(super) fn is_certain(session: &Arc<dyn Session>, connection: u64) -> bool {
+    connection != 0 && session.connection() == connection && session.valid_until().is_some_and(|at| Instant::now() < at)
 }
 
 /// Whether a held znode is in the list.
@@ -554,6 +531,11 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
             }
         }
     })
+}
+
+/// When a waiter looks again although nothing has happened.
+pub(super) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
+    Instant::now().checked_add(spread(client.core.config.recheck_interval?))
 }
 
 /// A quarter more or less, so that waiters do not all look at once.

@@ -126,6 +126,10 @@ macro_rules! lock_methods {
             fn is_acquired_in_this_process(&self) -> bool {
                 self.mutex.is_acquired_in_this_process()
             }
+
+            fn path(&self) -> Option<&str> {
+                Some(self.mutex.internals().base_path())
+            }
         }
 
         impl std::fmt::Debug for $lock {

@@ -335,27 +335,34 @@ impl Contender {
         let of_node = Arc::downgrade(&held);
         held.listen(Arc::new(move |state| {
             if let (HoldState::Lost(_), Some(this), Some(held)) = (state, this.upgrade(), of_node.upgrade()) {
-                this.lost(&held);
+                // On the dispatch thread already, which takes nothing new when the client is being closed.
+                if let Some(listener) = this.lost(&held) {
+                    listener.lock_released();
+                }
             }
         }));
         // What was told before there was anybody to listen.
-        if held.lost().is_some() {
-            self.lost(&held);
+        if held.lost().is_some()
+            && let Some(listener) = self.lost(&held)
+        {
+            self.lock.client().core.dispatcher.run(move || listener.lock_released());
         }
     }
 
-    fn lost(self: &Arc<Self>, held: &Arc<HeldNode>) {
-        {
+    /// The owner lost the lock. Hands out whom to tell, once.
+    fn lost(self: &Arc<Self>, held: &Arc<HeldNode>) -> Option<Arc<dyn LockListener>> {
+        let listener = {
             let mut state = self.state.lock();
             if !matches!(&state.stage, Stage::Owner(owned) if Arc::ptr_eq(owned, held)) {
-                return;
+                return None;
             }
             state.enter(Stage::Absent);
-            self.tell(&state, LockListener::lock_released);
-        }
+            state.listener.clone()
+        };
         self.lock.client().core.held.remove(held);
         let this = self.clone();
         self.lock.client().core.run_in_background(move || this.go_on());
+        listener
     }
 }
 

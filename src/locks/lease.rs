@@ -1,0 +1,102 @@
+//! One lease of a semaphore.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+use super::{Hold, internals::LockInternals};
+use crate::{
+    Result,
+    framework::{HeldNode, Job},
+};
+
+/// One of a semaphore's leases: dropping it gives it back. Java: `Lease`.
+///
+/// It belongs to no thread: any may give it back. What its holder knows is in [`Hold`], to which it dereferences.
+///
+/// While the connection is suspended the lease is [in doubt](crate::HoldState::InDoubt); it is
+/// [lost](crate::HoldState::Lost) when the session is.
+///
+/// ```no_run
+/// # use curator_locks::InterProcessSemaphoreV2;
+/// # fn example(semaphore: &InterProcessSemaphoreV2) -> curator_locks::Result<()> {
+/// let lease = semaphore.acquire()?;
+/// println!("{} until at least {:?}", lease.node_name(), lease.valid_until());
+/// lease.close()
+/// # }
+/// ```
+#[must_use = "the lease is given back at once if it is not kept"]
+pub struct Lease {
+    leases: Arc<LockInternals>,
+    hold: Hold,
+    is_open: bool,
+}
+
+impl Lease {
+    pub(super) fn new(leases: &Arc<LockInternals>, held: Arc<HeldNode>) -> Lease {
+        let path = leases.client_path(&held);
+        Lease { leases: leases.clone(), hold: Hold::new(held, path), is_open: true }
+    }
+
+    /// The name of the lease's znode in the directory `leases`.
+    #[must_use]
+    pub fn node_name(&self) -> &str {
+        self.hold.node().path().name()
+    }
+
+    /// What the lease's znode carries, read from the server: one round trip.
+    ///
+    /// # Errors
+    /// [`Error::Server`](crate::Error::Server) with `NoNode` if the lease was lost, and what every operation can end with.
+    pub fn data(&self) -> Result<Vec<u8>> {
+        self.leases.client().get_data().for_path(self.hold.path())
+    }
+
+    /// Gives the lease back and reports how that went. Blocks for one round trip; while the connection is gone, as the
+    /// retry policy says, at most the session timeout.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`](crate::Error::LockLost) if it was lost before; [`Error::ConnectionLoss`](crate::Error::ConnectionLoss)
+    /// if the server did not confirm: the background goes on until the znode is gone.
+    pub fn close(self) -> Result<()> {
+        let core = self.leases.client().core.clone();
+        let (result, job) = self.end();
+        if let Some(job) = job {
+            core.clean_up(job);
+        }
+        result
+    }
+
+    /// The calling thread has acquired it, for a lock that has one lease.
+    pub(super) fn register(&self) {
+        self.leases.register(self.hold.node());
+    }
+
+    /// Gives the lease back; what is left for the background is handed out.
+    pub(super) fn end(mut self) -> (Result<()>, Option<Job>) {
+        self.is_open = false;
+        self.leases.unregister(self.hold.node());
+        self.leases.release(self.hold.node())
+    }
+}
+
+impl Deref for Lease {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.leases.unregister(self.hold.node());
+            self.leases.release_in_background(self.hold.node());
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lease").field(&self.hold).finish()
+    }
+}

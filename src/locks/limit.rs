@@ -1,0 +1,30 @@
+//! How many leases a semaphore has.
+
+use std::sync::Arc;
+
+use super::shared_count::{SharedCount, Subscription};
+
+/// The number of leases: fixed, or shared with others and changing.
+#[derive(Debug)]
+pub(super) enum Limit {
+    Fixed(usize),
+    Shared(SharedCount),
+}
+
+impl Limit {
+    pub(super) fn current(&self) -> usize {
+        match self {
+            Limit::Fixed(limit) => *limit,
+            // Fewer than none is none.
+            Limit::Shared(count) => usize::try_from(count.count()).unwrap_or(0),
+        }
+    }
+
+    /// Calls `wake` on every change until the subscription is dropped; it must not block.
+    pub(super) fn subscribe(&self, wake: Arc<dyn Fn() + Send + Sync>) -> Option<Subscription> {
+        match self {
+            Limit::Fixed(_) => None,
+            Limit::Shared(count) => Some(count.subscribe(wake)),
+        }
+    }
+}

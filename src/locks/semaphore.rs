@@ -1,0 +1,377 @@
+//! The counting semaphore.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    AcquireOptions, Lease, SharedCount, StandardLockInternalsDriver,
+    driver::sorted_contenders,
+    internals::{LockInternals, Patience},
+    lease_wait::{Counted, LeaseWait, Place},
+    limit::Limit,
+};
+use crate::{
+    CuratorFramework, Error, ErrorCode, Result,
+    framework::{Batch, Call, HeldNode, HoldKind, Listing},
+    proto::Response,
+    session::{Stop, submit},
+};
+
+/// The directory of the queue, below the semaphore's path.
+const LOCKS: &str = "locks";
+/// The directory of the leases, below the semaphore's path.
+const LEASES: &str = "leases";
+
+/// A semaphore that processes share: up to so many leases at a time, first come, first served. Java:
+/// `InterProcessSemaphoreV2`.
+///
+/// Each lease is a znode in `<path>/leases`. Who finds too few leases queues in `<path>/locks`, and the first of that
+/// queue waits until enough leases were given back. Curator clients in any language share both directories.
+///
+/// The number of leases is a convention among those that use the path: the same everywhere, or a [`SharedCount`], which
+/// can change while threads wait. Lowering it revokes nothing.
+///
+/// Uncontended, acquire and give-back are one round trip each, four requests in total.
+///
+/// # Several leases at once
+/// [`acquire_many`](Self::acquire_many) is all or nothing, and keeps its place in the queue until it has all. So clients
+/// of this crate cannot block each other. Curator's `acquire(n)` takes one lease after the other and lets others in
+/// between: against that one, a deadlock is unavoidable.
+///
+/// # When the connection goes
+/// While it is suspended a waiter keeps its place, and a holder is told when a lease is in doubt
+/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
+/// session that follows.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2};
+/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// let semaphore = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
+/// let lease = semaphore.acquire()?;
+/// if let Some(more) = semaphore.acquire_many_timeout(2, Duration::from_secs(5))? {
+///     semaphore.return_all(more)?;
+/// }
+/// lease.close()
+/// # }
+/// ```
+pub struct InterProcessSemaphoreV2 {
+    locks: LockInternals,
+    leases: Arc<LockInternals>,
+    limit: Limit,
+    data: Mutex<Vec<u8>>,
+    /// The last acquire found others in its way, so the next one queues at once instead of trying first.
+    is_contended: AtomicBool,
+}
+
+/// One acquire.
+struct Request<'a> {
+    count: usize,
+    patience: Patience<'a>,
+    io: Stop<'a>,
+    data: Vec<u8>,
+}
+
+impl InterProcessSemaphoreV2 {
+    /// The names below the semaphore's path. Java: `LOCK_SCHEMA`.
+    pub const LOCK_SCHEMA: [&'static str; 2] = [LOCKS, LEASES];
+
+    /// A semaphore with a fixed number of leases. Does no I/O.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    pub fn new(client: &CuratorFramework, path: &str, max_leases: usize) -> Result<InterProcessSemaphoreV2> {
+        InterProcessSemaphoreV2::with_limit(client, path, Limit::Fixed(max_leases))
+    }
+
+    /// A semaphore with as many leases as a shared count says, which the caller has [started](SharedCount::start). A
+    /// change wakes those who wait; a negative count means none. Does no I/O.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::new`].
+    pub fn with_shared_count(
+        client: &CuratorFramework,
+        path: &str,
+        count: &SharedCount,
+    ) -> Result<InterProcessSemaphoreV2> {
+        InterProcessSemaphoreV2::with_limit(client, path, Limit::Shared(count.clone()))
+    }
+
+    fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
+        let queue = Arc::new(StandardLockInternalsDriver::new());
+        let locks = LockInternals::below(client, path, LOCKS, queue, 1)?;
+        let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
+        let mut leases = LockInternals::below(client, path, LEASES, counter, usize::MAX)?;
+        leases.set_kind(HoldKind::AnyThread);
+        let leases = Arc::new(leases);
+        let data = Mutex::new(client.core.config.default_data.clone());
+        Ok(InterProcessSemaphoreV2 { locks, leases, limit, data, is_contended: AtomicBool::new(false) })
+    }
+
+    /// What the znodes of leases acquired from now on carry, for others to read. Defaults to the client's default data.
+    pub fn set_node_data(&self, data: impl Into<Vec<u8>>) {
+        *self.data.lock() = data.into();
+    }
+
+    /// Acquires one lease, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::acquire_with`].
+    pub fn acquire(&self) -> Result<Lease> {
+        self.acquire_many(1)?.pop().ok_or_else(no_end)
+    }
+
+    /// Acquires so many leases at once, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::acquire_with`].
+    pub fn acquire_many(&self, count: usize) -> Result<Vec<Lease>> {
+        self.acquire_with(count, &AcquireOptions::new())?.ok_or_else(no_end)
+    }
+
+    /// Acquires one lease unless the time is up first. Zero means not to wait for others: if there is none, that costs
+    /// two reads and no write.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::acquire_with`].
+    pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Lease>> {
+        Ok(self.acquire_many_timeout(1, timeout)?.and_then(|mut leases| leases.pop()))
+    }
+
+    /// Acquires so many leases at once unless the time is up first: then none.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::acquire_with`].
+    pub fn acquire_many_timeout(&self, count: usize, timeout: Duration) -> Result<Option<Vec<Lease>>> {
+        self.acquire_with(count, &AcquireOptions::new().timeout(timeout))
+    }
+
+    /// Acquires so many leases at once, with a timeout, a cancel token, both or neither. `None`: the time was up first,
+    /// and nothing is left behind. One deadline bounds everything.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases;
+    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
+    /// [`Error::Cancelled`], and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
+    pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
+        self.check_count(count)?;
+        self.client().core.check_open()?;
+        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
+        let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
+        let io = patience.io(self.client().core.config.connection_timeout);
+        // A statement of its own: the lock must not be held any longer.
+        let data = self.data.lock().clone();
+        let begin = Instant::now();
+        let held = match self.enter(&Request { count, patience, io, data }) {
+            Err(error) if error.is_retryable() && patience.is_over() && !self.locks.is_silent(begin) => {
+                log::debug!("{}: the time was up before a reply came: {error}", self.path());
+                None
+            }
+            result => result?,
+        };
+        Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
+    }
+
+    /// Gives a lease back, as [`Lease::close`] does.
+    ///
+    /// # Errors
+    /// As [`Lease::close`].
+    pub fn return_lease(&self, lease: Lease) -> Result<()> {
+        lease.close()
+    }
+
+    /// Gives leases back, all of them even if one fails.
+    ///
+    /// # Errors
+    /// The first of all errors, as [`Lease::close`]; the others are logged.
+    pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
+        let mut result = Ok(());
+        for lease in leases {
+            let closed = lease.close();
+            if let (Err(error), true) = (&closed, result.is_err()) {
+                log::warn!("{}: giving back one more lease: {error}", self.path());
+            }
+            result = result.and(closed);
+        }
+        result
+    }
+
+    /// The names of the znodes in `leases`, in the order in which they came: those that hold a lease and the one that
+    /// waits for it. Empty if there is no such directory.
+    ///
+    /// # Errors
+    /// As every operation on a znode.
+    pub fn participant_nodes(&self) -> Result<Vec<String>> {
+        match self.client().get_children().for_path(&format!("{}/{LEASES}", self.path())) {
+            Err(error) if error.is_no_node() => Ok(Vec::new()),
+            result => Ok(sorted_contenders(&result?).into_iter().map(str::to_owned).collect()),
+        }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        self.locks.base_path()
+    }
+
+    pub(super) fn client(&self) -> &CuratorFramework {
+        self.locks.client()
+    }
+
+    pub(super) fn leases(&self) -> &LockInternals {
+        &self.leases
+    }
+
+    fn check_count(&self, count: usize) -> Result<()> {
+        let rule = match &self.limit {
+            _ if count == 0 => "at least one lease".to_owned(),
+            Limit::Fixed(limit) if count > *limit => format!("the semaphore {} has {limit} leases", self.path()),
+            Limit::Fixed(_) | Limit::Shared(_) => return Ok(()),
+        };
+        Err(Error::InvalidArgument { name: "count", value: count.to_string(), rule })
+    }
+
+    fn enter(&self, request: &Request<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        if request.patience.only_try {
+            return if self.is_busy(request)? { Ok(None) } else { self.try_take(request) };
+        }
+        if !self.is_contended.load(Ordering::Relaxed) {
+            if let Some(held) = self.try_take(request)? {
+                return Ok(Some(held));
+            }
+            self.is_contended.store(true, Ordering::Relaxed);
+        }
+        self.queue(request)
+    }
+
+    /// Whether one that came now would have to wait: two reads, no write.
+    fn is_busy(&self, request: &Request<'_>) -> Result<bool> {
+        let call = self.call(request.io);
+        let [queued, leased] = call.retry(|session| {
+            let reads = [&self.locks, &*self.leases].map(|directory| (directory.list_request(false), None));
+            let mut counts = [0; 2];
+            for (count, (pending, _)) in counts.iter_mut().zip(submit(session, reads.into())) {
+                *count = contenders(call.reply(pending))?;
+            }
+            Ok(counts)
+        })?;
+        Ok(queued > 0 || leased.saturating_add(request.count) > self.limit.current())
+    }
+
+    /// Creates the lease znodes first and looks then. If nobody queues and there are enough leases, that was all.
+    ///
+    /// This never lets in too many: the znodes are among the first, as many as there are leases, and stay so. It
+    /// overtakes nobody: whoever had queued before the look is seen. Of two who do it at a time, at most the later one
+    /// has to go.
+    fn try_take(&self, request: &Request<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        let call = self.call(request.io);
+        let reads = [self.leases.list_request(false), self.locks.list_request(false)];
+        let Batch { nodes, reads, connection } =
+            self.leases.creation(&request.data).run_many(&call, request.count, &reads)?;
+        let wait = LeaseWait::new(&self.leases, &self.limit, &call, request.patience, nodes)?;
+        let mut reads = reads.into_iter();
+        let leased = reads.next();
+        let nobody_queues = reads.next().is_some_and(|reply| contenders(reply).is_ok_and(|count| count == 0));
+        let counted = match leased {
+            Some(Ok(Response::Children { names, .. })) if nobody_queues => wait.take_now(&names, connection)?,
+            _ => None,
+        };
+        if let Some(Counted::Granted(held)) = counted {
+            wait.keep();
+            return Ok(Some(held));
+        }
+        wait.withdraw();
+        Ok(None)
+    }
+
+    /// Queues, and waits at the head of the queue until all leases are counted.
+    fn queue(&self, request: &Request<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        let mut retries = 0;
+        let mut place: Option<Place<'_>> = None;
+        loop {
+            let standing = match place.take().filter(|place| !place.is_lost()) {
+                Some(place) => place,
+                None => match self.locks.attempt_lock(&self.client().core.config.default_data, request.patience)? {
+                    Some(held) => Place::new(&self.locks, held),
+                    None => return Ok(None),
+                },
+            };
+            let call = self.call(request.io);
+            let reads = [self.leases.list_request(false)];
+            let batch = self.leases.creation(&request.data).run_many(&call, request.count, &reads)?;
+            let nodes = batch.nodes;
+            let mut wait = LeaseWait::new(&self.leases, &self.limit, &call, request.patience, nodes)?;
+            let listing = match batch.reads.into_iter().next() {
+                Some(Ok(Response::Children { names, .. })) => {
+                    Some(Listing { children: names, connection: batch.connection })
+                }
+                _ => None,
+            };
+            match wait.wait(&standing, listing) {
+                Ok(Counted::Granted(held)) => {
+                    self.is_contended.store(wait.has_waited(), Ordering::Relaxed);
+                    wait.keep();
+                    return Ok(Some(held));
+                }
+                Ok(Counted::TimeIsUp) => {
+                    wait.leave(standing);
+                    return Ok(None);
+                }
+                Ok(Counted::SessionEnded) => self.client().core.check_open()?,
+                Ok(Counted::PlaceLost) => {
+                    wait.withdraw();
+                    self.allow_again(&call, &mut retries)?;
+                }
+                Ok(Counted::NodeGone) => {
+                    wait.withdraw();
+                    self.allow_again(&call, &mut retries)?;
+                    place = Some(standing);
+                }
+                Err(error) => {
+                    wait.leave(standing);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn allow_again(&self, call: &Call<'_>, retries: &mut u32) -> Result<()> {
+        let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.path().to_owned());
+        call.allow_again(retries, Error::Server { code, operation, path })
+    }
+
+    fn call<'a>(&'a self, io: Stop<'a>) -> Call<'a> {
+        self.client().call("acquire", self.path(), io)
+    }
+}
+
+impl fmt::Debug for InterProcessSemaphoreV2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InterProcessSemaphoreV2")
+            .field("path", &self.path())
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How many contenders a directory has; none if there is no such directory.
+fn contenders(reply: Result<Response>) -> Result<usize> {
+    match reply {
+        Ok(Response::Children { names, .. }) => Ok(sorted_contenders(&names).len()),
+        Err(error) if error.is_no_node() => Ok(0),
+        Err(error) => Err(error),
+        Ok(other) => Err(Error::Protocol(format!("a list of children was answered with {}", other.kind_name()))),
+    }
+}
+
+/// Without a timeout there is no other way out.
+fn no_end() -> Error {
+    Error::Timeout { what: "acquire".into(), after: Duration::MAX }
+}

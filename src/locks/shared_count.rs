@@ -1,0 +1,439 @@
+//! A number that processes share.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+
+use crate::{
+    CreateMode, CuratorFramework, Error, ErrorCode, ListenerId, Result,
+    framework::{CuratorFrameworkState, ServerPath},
+    proto::{EventType, Request, Response, Stat},
+    session::{Reply, Session, SessionError, Stop, Submission, Ticket, Watch, WatchEvent, Watcher, submit},
+};
+
+/// The version of a value that was not read yet.
+const UNREAD: i32 = -1;
+
+/// A value and the version of the znode that holds it. Java: `VersionedValue`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VersionedValue<T> {
+    version: i32,
+    value: T,
+}
+
+impl<T> VersionedValue<T> {
+    /// Grows with every write; -1 before the first read.
+    #[must_use]
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+}
+
+/// A number that processes share and can watch. Java: `SharedCount`.
+///
+/// It is a persistent znode with four bytes, the most significant first, as in Curator. Clones are handles of the same
+/// count.
+///
+/// Reading it costs nothing: the last known value is kept, and a watch keeps it up to date. While the connection is
+/// suspended the value may be old; after a reconnect, and in a new session, it is read again.
+///
+/// ```no_run
+/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, SharedCount};
+/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// let count = SharedCount::new(client, "/downloads-limit", 3)?;
+/// count.start()?;
+/// let semaphore = InterProcessSemaphoreV2::with_shared_count(client, "/downloads", &count)?;
+///
+/// count.set_count(4)?; // wakes those who wait, in all processes
+/// # drop(semaphore);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SharedCount {
+    shared: Arc<Shared>,
+}
+
+type Listener = Arc<dyn Fn(i32) + Send + Sync>;
+type Wake = Arc<dyn Fn() + Send + Sync>;
+
+struct Shared {
+    client: CuratorFramework,
+    path: String,
+    node: ServerPath,
+    seed: i32,
+    state: Mutex<State>,
+    listeners: Mutex<Vec<(ListenerId, Listener)>>,
+    /// Called at once, on whatever thread learns of a change; they must not block.
+    wakes: Mutex<Vec<(u64, Wake)>>,
+    next_id: AtomicU64,
+}
+
+struct State {
+    life: CuratorFrameworkState,
+    known: VersionedValue<i32>,
+    /// When the known value was written, in the session in which it was read: what was written earlier is old news.
+    mzxid: i64,
+    session_id: i64,
+    watch: Option<Watch>,
+    on_connection: Option<ListenerId>,
+}
+
+impl SharedCount {
+    /// A count in the znode `path`, which begins with `seed` if there is none. Does no I/O.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] for a path that is no path.
+    pub fn new(client: &CuratorFramework, path: &str, seed: i32) -> Result<SharedCount> {
+        let node = client.prefix.to_server(path)?;
+        let state = State {
+            life: CuratorFrameworkState::Latent,
+            known: VersionedValue { version: UNREAD, value: seed },
+            mzxid: 0,
+            session_id: 0,
+            watch: None,
+            on_connection: None,
+        };
+        let shared = Shared {
+            client: client.clone(),
+            path: path.to_owned(),
+            node,
+            seed,
+            state: Mutex::new(state),
+            listeners: Mutex::new(Vec::new()),
+            wakes: Mutex::new(Vec::new()),
+            next_id: AtomicU64::new(1),
+        };
+        Ok(SharedCount { shared: Arc::new(shared) })
+    }
+
+    /// Reads the value, makes the znode with the seed if it is missing, and watches it from here on. Blocks for one
+    /// round trip, or as long as the retry policy says.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyStarted`]; [`Error::InvalidPath`] if the znode does not hold four bytes; and what every operation
+    /// can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    pub fn start(&self) -> Result<()> {
+        let shared = &self.shared;
+        {
+            let mut state = shared.state.lock();
+            if state.life != CuratorFrameworkState::Latent {
+                return Err(Error::AlreadyStarted);
+            }
+            state.life = CuratorFrameworkState::Started;
+        }
+        let weak = Arc::downgrade(shared);
+        // A new session has no watch, and whatever was written meanwhile was missed.
+        let id = shared.client.add_connection_state_listener(move |_, state| {
+            if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
+                shared.refresh();
+            }
+        });
+        shared.state.lock().on_connection = Some(id);
+        let result = shared.read_or_create();
+        if result.is_err() {
+            shared.close();
+            shared.state.lock().life = CuratorFrameworkState::Latent;
+        }
+        result
+    }
+
+    /// The last known value; the seed before the start. Java: `getCount`.
+    #[must_use]
+    pub fn count(&self) -> i32 {
+        self.shared.state.lock().known.value
+    }
+
+    /// The last known value and its version. Java: `getVersionedValue`.
+    #[must_use]
+    pub fn versioned_value(&self) -> VersionedValue<i32> {
+        self.shared.state.lock().known
+    }
+
+    /// Writes the value, whatever it is now. One round trip.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with `NoNode` if somebody deleted the znode, or `NoAuth`; and what every operation can end with:
+    /// [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    pub fn set_count(&self, count: i32) -> Result<()> {
+        let shared = &self.shared;
+        let call = shared.client.call("set_count", &shared.path, Stop::default());
+        call.retry(|session| match call.ask(session, shared.write(count, -1))? {
+            Response::Stat(stat) => {
+                shared.accept(session, &stat, count);
+                Ok(())
+            }
+            other => Err(call.unexpected(&other)),
+        })
+    }
+
+    /// Writes the value unless somebody wrote one since `previous`: then `false`, and the known value is read again.
+    /// Java: `trySetCount`.
+    ///
+    /// If the reply is lost, the value is read: the next version with the value to write counts as written.
+    ///
+    /// # Errors
+    /// As [`SharedCount::set_count`].
+    pub fn try_set_count(&self, previous: VersionedValue<i32>, count: i32) -> Result<bool> {
+        let shared = &self.shared;
+        if shared.state.lock().known != previous {
+            return Ok(false);
+        }
+        let call = shared.client.call("try_set_count", &shared.path, Stop::default());
+        let mut is_doubtful = false;
+        call.retry(|session| match call.ask(session, shared.write(count, previous.version)) {
+            Ok(Response::Stat(stat)) => {
+                shared.accept(session, &stat, count);
+                Ok(true)
+            }
+            Ok(other) => Err(call.unexpected(&other)),
+            Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
+                shared.read()?;
+                let written = VersionedValue { version: previous.version.wrapping_add(1), value: count };
+                Ok(is_doubtful && shared.state.lock().known == written)
+            }
+            Err(error) => {
+                is_doubtful |= error.is_retryable();
+                Err(error)
+            }
+        })
+    }
+
+    /// Calls the listener with the value whenever it changes, in order, on the client's dispatch thread and under no
+    /// lock. A change that is quickly followed by another may be skipped. Java: `addListener`.
+    pub fn add_listener(&self, listener: impl Fn(i32) + Send + Sync + 'static) -> ListenerId {
+        let id = ListenerId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
+        self.shared.listeners.lock().push((id, Arc::new(listener)));
+        id
+    }
+
+    /// Removes a listener; it may still be told what was under way.
+    pub fn remove_listener(&self, id: ListenerId) {
+        self.shared.listeners.lock().retain(|(other, _)| *other != id);
+    }
+
+    /// Stops watching; the last known value stays readable and becomes old. The same happens when the last handle is
+    /// dropped.
+    pub fn close(&self) {
+        self.shared.listeners.lock().clear();
+        self.shared.close();
+    }
+
+    /// Calls `wake` on every change until the subscription is dropped. It must not block.
+    pub(super) fn subscribe(&self, wake: Wake) -> Subscription {
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        self.shared.wakes.lock().push((id, wake));
+        Subscription { shared: self.shared.clone(), id }
+    }
+}
+
+/// Ends when it is dropped.
+pub(super) struct Subscription {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.shared.wakes.lock().retain(|(id, _)| *id != self.id);
+    }
+}
+
+impl Shared {
+    fn write(&self, count: i32, version: i32) -> Request {
+        Request::SetData { path: self.node.as_str().to_owned(), data: count.to_be_bytes().to_vec(), version }
+    }
+
+    fn read_or_create(self: &Arc<Self>) -> Result<()> {
+        loop {
+            match self.read() {
+                Err(error) if error.is_no_node() => {}
+                result => return result,
+            }
+            let create = self.client.create().with_mode(CreateMode::Persistent).creating_parents_if_needed();
+            match create.for_path_and_data(&self.path, self.seed.to_be_bytes()) {
+                Err(error) if !error.is_node_exists() => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads the value and watches it, and waits for that.
+    fn read(self: &Arc<Self>) -> Result<()> {
+        let call = self.client.call("get_count", &self.path, Stop::default());
+        call.retry(|session| {
+            let sent = submit(session, vec![(self.get_data(), Some(self.watcher()))]).into_iter().next();
+            let (pending, watch) = sent.ok_or_else(|| call.connection_loss())?;
+            match call.reply(pending)? {
+                Response::Data { data, stat } => {
+                    let value = count_of(&data).ok_or_else(|| self.not_a_count(&data))?;
+                    self.watched_by(watch);
+                    self.accept(session, &stat, value);
+                    Ok(())
+                }
+                other => Err(call.unexpected(&other)),
+            }
+        })
+    }
+
+    /// Reads the value and watches it, without waiting for that. If it fails because the connection goes, the next
+    /// connection brings another call.
+    fn refresh(self: &Arc<Self>) {
+        let Some(session) = self.client.core.current_session() else { return };
+        let (weak, asked) = (Arc::downgrade(self), session.clone());
+        self.send(&session, self.get_data(), move |reply| {
+            let Some(shared) = weak.upgrade() else { return };
+            match reply {
+                Ok(Response::Data { data, stat }) => match count_of(&data) {
+                    Some(value) => shared.accept(&asked, &stat, value),
+                    None => log::error!("{}", shared.not_a_count(&data)),
+                },
+                Err(SessionError::Server(ErrorCode::NoNode)) => shared.await_creation(),
+                _ => {}
+            }
+        });
+    }
+
+    /// Somebody deleted the znode: the value stays as it is until there is a new one.
+    fn await_creation(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        // Not from the reader thread, which a full socket could block.
+        self.client.core.dispatcher.run(move || {
+            let Some(shared) = weak.upgrade() else { return };
+            let Some(session) = shared.client.core.current_session() else { return };
+            let exists = Request::Exists { path: shared.node.as_str().to_owned(), watch: true };
+            let weak = weak.clone();
+            shared.send(&session, exists, move |reply| {
+                // It came in between.
+                if let (Ok(_), Some(shared)) = (reply, weak.upgrade()) {
+                    shared.refresh_soon();
+                }
+            });
+        });
+    }
+
+    fn refresh_soon(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        self.client.core.dispatcher.run(move || {
+            if let Some(shared) = weak.upgrade() {
+                shared.refresh();
+            }
+        });
+    }
+
+    /// Sends a request that leaves a watch, which takes the place of the one before.
+    fn send(
+        self: &Arc<Self>,
+        session: &Arc<dyn Session>,
+        request: Request,
+        on_reply: impl FnOnce(Reply) + Send + 'static,
+    ) {
+        if self.state.lock().life != CuratorFrameworkState::Started {
+            return;
+        }
+        let submission = Submission { request, watcher: Some(self.watcher()), on_reply: Box::new(on_reply) };
+        let ticket = session.submit(vec![submission]).first().copied().unwrap_or(Ticket(0));
+        self.watched_by(Some(Watch::new(session.clone(), ticket)));
+    }
+
+    fn get_data(&self) -> Request {
+        Request::GetData { path: self.node.as_str().to_owned(), watch: true }
+    }
+
+    fn watcher(self: &Arc<Self>) -> Watcher {
+        let weak: Weak<Shared> = Arc::downgrade(self);
+        Arc::new(move |event: &WatchEvent| match (event, weak.upgrade()) {
+            (WatchEvent::Node { event: EventType::NodeDeleted, .. }, Some(shared)) => shared.await_creation(),
+            (WatchEvent::Node { .. }, Some(shared)) => shared.refresh_soon(),
+            // The connection's own listener sees to the rest.
+            _ => {}
+        })
+    }
+
+    fn watched_by(&self, watch: Option<Watch>) {
+        let mut state = self.state.lock();
+        let old = if state.life == CuratorFrameworkState::Started {
+            std::mem::replace(&mut state.watch, watch)
+        } else {
+            watch
+        };
+        drop(state);
+        // Outside of the lock, because it may have to tell the server.
+        drop(old);
+    }
+
+    /// Takes note of a value that is or was at the server, unless a later one is known, and tells of a change.
+    fn accept(self: &Arc<Self>, session: &Arc<dyn Session>, stat: &Stat, value: i32) {
+        {
+            let mut state = self.state.lock();
+            let same_session = state.session_id == session.id();
+            if same_session && stat.mzxid < state.mzxid {
+                return;
+            }
+            let known = VersionedValue { version: stat.version, value };
+            let is_news = known != state.known && (state.known.version != UNREAD || known.value != state.known.value);
+            (state.known, state.mzxid, state.session_id) = (known, stat.mzxid, session.id());
+            if !is_news {
+                return;
+            }
+        }
+        let wakes: Vec<_> = self.wakes.lock().iter().map(|(_, wake)| wake.clone()).collect();
+        wakes.iter().for_each(|wake| wake());
+        let weak = Arc::downgrade(self);
+        self.client.core.dispatcher.run(move || {
+            let Some(shared) = weak.upgrade() else { return };
+            let listeners: Vec<Listener> =
+                shared.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
+            listeners.iter().for_each(|listener| listener(value));
+        });
+    }
+
+    fn not_a_count(&self, data: &[u8]) -> Error {
+        let rule = format!("a shared count has 4 bytes, this znode has {}", data.len());
+        Error::InvalidPath { path: self.path.clone(), rule }
+    }
+
+    fn close(&self) {
+        let (watch, on_connection) = {
+            let mut state = self.state.lock();
+            state.life = CuratorFrameworkState::Stopped;
+            (state.watch.take(), state.on_connection.take())
+        };
+        // Outside of the lock, because it may have to tell the server.
+        drop(watch);
+        if let Some(id) = on_connection {
+            self.client.remove_connection_state_listener(id);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for SharedCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedCount")
+            .field("path", &self.shared.path)
+            .field("count", &self.count())
+            .finish_non_exhaustive()
+    }
+}
+
+fn count_of(data: &[u8]) -> Option<i32> {
+    data.try_into().ok().map(i32::from_be_bytes)
+}

@@ -1,0 +1,336 @@
+//! `InterProcessMultiLock`, over locks that do as told and over a real server.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "semaphore/support.rs"]
+mod support;
+
+use std::{
+    env,
+    fs::{self, File},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    Error, ErrorCode, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessSemaphoreMutex,
+    LostReason, Result,
+};
+use support::{LONG, children, client, client_of, eventually, server};
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// A lock that writes down what is asked of it.
+struct Stub {
+    name: &'static str,
+    log: Log,
+    acquire: Result<bool>,
+    release: Result<()>,
+    takes: Duration,
+}
+
+impl Stub {
+    fn new(name: &'static str, log: &Log) -> Stub {
+        Stub { name, log: log.clone(), acquire: Ok(true), release: Ok(()), takes: Duration::ZERO }
+    }
+
+    fn note(&self, what: &str) {
+        self.log.lock().unwrap().push(format!("{what} {}", self.name));
+    }
+}
+
+impl InterProcessLock for Stub {
+    fn acquire(&self) -> Result<()> {
+        self.note("acquire");
+        self.acquire.clone().map(drop)
+    }
+
+    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.note("acquire");
+        thread::sleep(self.takes.min(timeout));
+        Ok(self.acquire.clone()? && self.takes <= timeout)
+    }
+
+    fn release(&self) -> Result<()> {
+        self.note("release");
+        self.release.clone()
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        true
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(self.name)
+    }
+}
+
+fn multi(locks: Vec<Stub>) -> InterProcessMultiLock {
+    InterProcessMultiLock::from_locks(locks.into_iter().map(|lock| Arc::new(lock) as Arc<dyn InterProcessLock>))
+        .unwrap()
+}
+
+fn refused(path: &str) -> Error {
+    Error::Server { code: ErrorCode::NoAuth, operation: "create", path: path.into() }
+}
+
+fn lost(path: &str) -> Error {
+    Error::LockLost { path: path.into(), reason: LostReason::NodeDeleted }
+}
+
+#[test]
+fn locks_are_acquired_in_the_order_given_and_released_in_reverse() {
+    let log = Log::default();
+    let lock = multi(vec![Stub::new("b", &log), Stub::new("a", &log)]);
+    lock.acquire().unwrap();
+    lock.release().unwrap();
+    assert_eq!(*log.lock().unwrap(), ["acquire b", "acquire a", "release a", "release b"]);
+}
+
+#[test]
+fn an_error_stops_and_releases_what_was_taken_in_reverse() {
+    let log = Log::default();
+    let failing = Stub { acquire: Err(refused("/c")), ..Stub::new("c", &log) };
+    let lock = multi(vec![Stub::new("a", &log), Stub::new("b", &log), failing, Stub::new("d", &log)]);
+    for is_timed in [false, true] {
+        let result = if is_timed { lock.acquire_timeout(LONG) } else { lock.acquire().map(|()| true) };
+        assert!(matches!(result, Err(Error::Server { code: ErrorCode::NoAuth, path, .. }) if path == "/c"));
+        let calls = std::mem::take(&mut *log.lock().unwrap());
+        assert_eq!(calls, ["acquire a", "acquire b", "acquire c", "release b", "release a"]);
+    }
+}
+
+#[test]
+fn the_error_of_the_lock_survives_a_failing_clean_up() {
+    let log = Log::default();
+    let taken = Stub { release: Err(lost("/a")), ..Stub::new("a", &log) };
+    let failing = Stub { acquire: Err(refused("/b")), ..Stub::new("b", &log) };
+    assert!(matches!(multi(vec![taken, failing]).acquire(), Err(Error::Server { path, .. }) if path == "/b"));
+}
+
+#[test]
+fn a_lock_that_is_not_got_in_time_stops_and_releases_what_was_taken() {
+    let log = Log::default();
+    let busy = Stub { acquire: Ok(false), ..Stub::new("b", &log) };
+    let lock = multi(vec![Stub::new("a", &log), busy, Stub::new("c", &log)]);
+    assert!(!lock.acquire_timeout(LONG).unwrap());
+    assert_eq!(*log.lock().unwrap(), ["acquire a", "acquire b", "release a"]);
+}
+
+#[test]
+fn one_deadline_bounds_all_locks() {
+    let log = Log::default();
+    let slow = |name| Stub { takes: Duration::from_millis(80), ..Stub::new(name, &log) };
+    let begin = Instant::now();
+    assert!(!multi(vec![slow("a"), slow("b"), slow("c")]).acquire_timeout(Duration::from_millis(200)).unwrap());
+    assert!(begin.elapsed() < Duration::from_millis(240) * 4, "a sanity bound on a loaded machine");
+    let calls = ["acquire a", "acquire b", "acquire c", "release b", "release a"];
+    assert_eq!(*log.lock().unwrap(), calls, "c had the rest of the time only");
+}
+
+#[test]
+fn a_panic_releases_what_was_taken() {
+    struct Panics;
+    impl InterProcessLock for Panics {
+        fn acquire(&self) -> Result<()> {
+            panic!("on purpose")
+        }
+        fn acquire_timeout(&self, _: Duration) -> Result<bool> {
+            panic!("on purpose")
+        }
+        fn release(&self) -> Result<()> {
+            Ok(())
+        }
+        fn is_acquired_in_this_process(&self) -> bool {
+            false
+        }
+    }
+    let log = Log::default();
+    let locks: [Arc<dyn InterProcessLock>; 2] = [Arc::new(Stub::new("a", &log)), Arc::new(Panics)];
+    let lock = InterProcessMultiLock::from_locks(locks).unwrap();
+    assert!(thread::scope(|scope| scope.spawn(|| lock.acquire()).join()).is_err());
+    assert_eq!(*log.lock().unwrap(), ["acquire a", "release a"]);
+}
+
+#[test]
+fn all_are_released_even_if_one_fails() {
+    let log = Log::default();
+    let failing = Stub { release: Err(lost("/b")), ..Stub::new("b", &log) };
+    let lock = multi(vec![Stub::new("a", &log), failing, Stub::new("c", &log)]);
+    assert!(matches!(lock.release(), Err(Error::LockLost { path, .. }) if path == "/b"));
+    assert_eq!(*log.lock().unwrap(), ["release c", "release b", "release a"]);
+}
+
+#[test]
+fn no_error_of_a_release_is_lost() {
+    let log = Log::default();
+    let failing = |name, path| Stub { release: Err(lost(path)), ..Stub::new(name, &log) };
+    let lock = multi(vec![failing("a", "/a"), Stub::new("b", &log), failing("c", "/c")]);
+    match lock.release() {
+        Err(error @ Error::Several { .. }) => {
+            let text = error.to_string();
+            assert!(text.contains("2 locks") && text.contains("/a"), "{text}");
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.contains("/c"), "{cause}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_owner_of_none_is_told_so() {
+    let client = client("owner");
+    let lock = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
+    assert!(matches!(lock.release(), Err(Error::NotOwner { path, .. }) if path == "/b"));
+    lock.acquire().unwrap();
+    let other = thread::scope(|scope| scope.spawn(|| lock.release()).join().unwrap());
+    assert!(matches!(other, Err(Error::NotOwner { .. })));
+    assert!(lock.is_acquired_in_this_process());
+    lock.release().unwrap();
+    assert!(!lock.is_acquired_in_this_process());
+}
+
+#[test]
+fn paths_are_acquired_in_sorted_order_and_a_path_given_twice_is_refused() {
+    let (client, other) = (client("sorted"), client("sorted"));
+    let blocker = InterProcessMutex::new(&other, "/b").unwrap();
+    blocker.acquire().unwrap();
+    let lock = InterProcessMultiLock::new(&client, ["/c", "/b", "/a"]).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            lock.acquire().unwrap();
+            lock.release().unwrap();
+        });
+        eventually("it waits for b", || children(&other, "/b").len() == 2);
+        assert_eq!(children(&other, "/a").len(), 1);
+        assert_eq!(children(&other, "/c").len(), 0);
+        blocker.release().unwrap();
+        waiter.join().unwrap();
+    });
+    match InterProcessMultiLock::new(&client, ["/b", "/a", "/b"]) {
+        Err(Error::InvalidArgument { value, .. }) => assert_eq!(value, "/b"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(InterProcessMultiLock::new(&client, ["/a", "b"]), Err(Error::InvalidPath { .. })));
+    assert!(matches!(InterProcessMultiLock::new::<&str>(&client, []), Err(Error::InvalidArgument { .. })));
+}
+
+#[test]
+fn an_acquire_that_times_out_holds_none_and_leaves_none() {
+    let (client, other) = (client("timeout"), client("timeout"));
+    let blocker = InterProcessSemaphoreMutex::new(&other, "/b").unwrap();
+    blocker.acquire().unwrap();
+    let locks: [Arc<dyn InterProcessLock>; 3] = [
+        Arc::new(InterProcessMutex::new(&client, "/a").unwrap()),
+        Arc::new(InterProcessSemaphoreMutex::new(&client, "/b").unwrap()),
+        Arc::new(InterProcessMutex::new(&client, "/c").unwrap()),
+    ];
+    let lock = InterProcessMultiLock::from_locks(locks).unwrap();
+    for timeout in [Duration::ZERO, Duration::from_millis(200)] {
+        assert!(!lock.acquire_timeout(timeout).unwrap());
+        assert!(!lock.is_acquired_in_this_process());
+        for (path, left) in [("/a", 0), ("/b/leases", 1), ("/b/locks", 0), ("/c", 0)] {
+            assert_eq!(children(&client, path).len(), left, "{path}");
+        }
+    }
+    blocker.release().unwrap();
+    assert!(lock.acquire_timeout(LONG).unwrap());
+    lock.release().unwrap();
+}
+
+const PROCESSES: usize = 4;
+const THREADS: usize = 4;
+const ROUNDS: usize = 2000 / (PROCESSES * THREADS);
+const PATHS: usize = 12;
+const SET: usize = 5;
+
+/// Set in the processes that this test starts: server, directory and number.
+const WORKER: &str = "MULTI_LOCK_WORKER";
+
+#[test]
+fn overlapping_sets_in_any_order_never_deadlock_over_processes() {
+    if let Ok(order) = env::var(WORKER) {
+        return work(&order);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let spawn = |number: usize| {
+        let order = format!("{}|{}|{number}", server().connect_string(), directory.path().display());
+        Command::new(env::current_exe().unwrap())
+            .args(["--exact", "overlapping_sets_in_any_order_never_deadlock_over_processes", "--nocapture"])
+            .env(WORKER, order)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut workers = Workers((0..PROCESSES).map(spawn).collect());
+    let deadline = Instant::now() + 3 * LONG;
+    for worker in &mut workers.0 {
+        let status = loop {
+            if let Some(status) = worker.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "a deadlock, or a very slow machine");
+            thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{status}");
+    }
+    let client = client("overlap");
+    for k in 0..PATHS {
+        assert_eq!(children(&client, &format!("/lock-{k}")), [""; 0]);
+    }
+    let rounds = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(rounds, PROCESSES * THREADS * ROUNDS, "one file for each round, and none of a lock that is held");
+}
+
+/// Ended when the test fails.
+struct Workers(Vec<Child>);
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for worker in &mut self.0 {
+            // It may have ended.
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+    }
+}
+
+fn work(order: &str) {
+    let [connect_string, directory, number] = order.split('|').collect::<Vec<_>>()[..] else { panic!("{order}") };
+    let number: usize = number.parse().unwrap();
+    let client = client_of(connect_string, "overlap", Duration::from_secs(60));
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let client = &client;
+            let worker = number * THREADS + thread;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(worker as u64);
+                for round in 0..ROUNDS {
+                    let mut numbers: Vec<usize> = (0..PATHS).collect();
+                    random.shuffle(&mut numbers);
+                    numbers.truncate(SET);
+                    let paths = numbers.iter().map(|k| format!("/lock-{k}"));
+                    let lock = InterProcessMultiLock::new(client, paths).unwrap();
+                    lock.acquire().unwrap();
+                    hold(Path::new(directory), &numbers);
+                    lock.release().unwrap();
+                    File::create_new(Path::new(directory).join(format!("done-{worker}-{round}"))).unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Takes a file for each lock, which nobody else may have.
+fn hold(directory: &Path, numbers: &[usize]) {
+    let files: Vec<_> = numbers.iter().map(|k| directory.join(format!("held-{k}"))).collect();
+    for file in &files {
+        File::create_new(file).unwrap_or_else(|error| panic!("two holders of {}: {error}", file.display()));
+    }
+    thread::yield_now();
+    for file in &files {
+        fs::remove_file(file).unwrap();
+    }
+}

@@ -1,0 +1,203 @@
+//! Servers that go away.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use curator_locks::{
+    ConnectionState, CuratorFramework, EnsembleProvider, Error, ExponentialBackoffRetry, HoldState,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, RetryForever, testing::TestingServer,
+};
+
+use crate::support::{LONG, children, client_of, eventually};
+
+const SESSION: Duration = Duration::from_secs(2);
+
+#[test]
+fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_session() {
+    let server = TestingServer::start().unwrap();
+    let clients: Vec<CuratorFramework> =
+        (0..10).map(|_| client_of(&server.connect_string(), "lost", SESSION)).collect();
+    let held = AtomicUsize::new(0);
+    let cycles: Vec<AtomicUsize> = (0..10).map(|_| AtomicUsize::new(0)).collect();
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for (client, cycles) in clients.iter().zip(&cycles) {
+            let (held, ends) = (&held, &ends);
+            scope.spawn(move || {
+                let semaphore = InterProcessSemaphoreV2::new(client, "/s", 2).unwrap();
+                while !ends.load(Ordering::SeqCst) {
+                    // While the server is away, calls fail when the retry policy is exhausted.
+                    let Ok(Some(lease)) = semaphore.acquire_timeout(LONG) else { continue };
+                    if lease.is_valid() {
+                        let now = held.fetch_add(1, Ordering::SeqCst);
+                        let valid = lease.is_valid();
+                        held.fetch_sub(1, Ordering::SeqCst);
+                        assert!(now < 2 || !valid, "{now} others hold a lease");
+                    }
+                    // It may have been lost.
+                    let _ = lease.close();
+                    cycles.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        eventually("all have acquired", || cycles.iter().all(|cycles| cycles.load(Ordering::SeqCst) > 0));
+        server.kill().unwrap();
+        eventually("all sessions are lost", || {
+            clients.iter().all(|client| client.connection_state() == Some(ConnectionState::Lost))
+        });
+        server.restart().unwrap();
+        let before: Vec<usize> = cycles.iter().map(|cycles| cycles.load(Ordering::SeqCst)).collect();
+        eventually("all acquire again", || {
+            cycles.iter().zip(&before).all(|(cycles, before)| cycles.load(Ordering::SeqCst) > before + 1)
+        });
+        ends.store(true, Ordering::SeqCst);
+    });
+    eventually("nothing is left", || {
+        children(&clients[0], "/s/leases").is_empty() && children(&clients[0], "/s/locks").is_empty()
+    });
+}
+
+#[test]
+fn a_waiter_that_lost_its_session_gets_a_lease_of_its_new_session() {
+    let server = TestingServer::start().unwrap();
+    let holder = client_of(&server.connect_string(), "dead", Duration::from_secs(60));
+    let waiter = client_of(&server.connect_string(), "dead", SESSION);
+    let lease = InterProcessSemaphoreV2::new(&holder, "/s", 1).unwrap().acquire().unwrap();
+    let old_session = waiter.session_id();
+    let semaphore = InterProcessSemaphoreV2::new(&waiter, "/s", 1).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
+        // Not just a first try.
+        eventually("it waits", || {
+            children(&holder, "/s/locks").len() == 1 && children(&holder, "/s/leases").len() == 2
+        });
+        server.stop().unwrap();
+        eventually("the session is lost", || waiter.connection_state() == Some(ConnectionState::Lost));
+        // The server still knows the old session, and its znodes (CURATOR-604).
+        server.restart().unwrap();
+        lease.close().unwrap();
+        let lease = waiting.join().unwrap();
+        let stat = holder.check_exists().for_path(lease.path()).unwrap().unwrap();
+        assert_ne!(waiter.session_id(), old_session);
+        assert_eq!(stat.ephemeral_owner, waiter.session_id());
+        eventually("only this lease is left", || children(&holder, "/s/leases") == [lease.node_name()]);
+        assert_eq!(lease.state(), HoldState::Held);
+        lease.close().unwrap();
+    });
+}
+
+#[test]
+fn a_waiter_keeps_its_place_while_the_server_is_restarted() {
+    let server = TestingServer::start().unwrap();
+    let client = client_of(&server.connect_string(), "restart", Duration::from_secs(60));
+    let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
+    let lease = semaphore.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
+        // Not just a first try.
+        eventually("it waits", || {
+            children(&client, "/s/locks").len() == 1 && children(&client, "/s/leases").len() == 2
+        });
+        let mut before = children(&client, "/s/leases");
+        server.restart().unwrap();
+        eventually("there is a connection", || client.is_connected());
+        lease.close().unwrap();
+        let lease = waiting.join().unwrap();
+        before.retain(|name| name == lease.node_name());
+        assert_eq!(before, [lease.node_name()], "the same znode");
+        lease.close().unwrap();
+    });
+}
+
+#[test]
+fn a_release_without_the_server_is_finished_when_it_is_back() {
+    let server = TestingServer::start().unwrap();
+    let client = CuratorFramework::builder()
+        .connect_string(server.connect_string())
+        .namespace("release")
+        .session_timeout(Duration::from_secs(30))
+        .connection_timeout(Duration::from_millis(300))
+        .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(10), 1))
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
+    mutex.acquire().unwrap();
+    server.stop().unwrap();
+    assert!(matches!(mutex.release(), Err(Error::ConnectionLoss { path, .. }) if path == "/m"));
+    assert!(mutex.is_acquired_in_this_process(), "the server has not confirmed it");
+    server.restart().unwrap();
+    mutex.release().unwrap();
+    assert!(!mutex.is_acquired_in_this_process());
+    assert!(children(&client, "/m/leases").is_empty());
+    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
+    assert!(mutex.acquire_timeout(LONG).unwrap());
+    mutex.release().unwrap();
+}
+
+/// Java's test does this with ensembles of three.
+#[test]
+fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_servers() {
+    struct Current(Arc<Mutex<String>>);
+    impl EnsembleProvider for Current {
+        fn connection_string(&self) -> String {
+            self.0.lock().unwrap().clone()
+        }
+    }
+
+    let old = TestingServer::start().unwrap();
+    let servers = Arc::new(Mutex::new(old.connect_string()));
+    let holders = AtomicUsize::new(0);
+    let grants = AtomicUsize::new(0);
+    let ends = AtomicBool::new(false);
+    let clients: Vec<CuratorFramework> = (0..10)
+        .map(|_| {
+            let client = CuratorFramework::builder()
+                .ensemble_provider(Current(servers.clone()))
+                .namespace("provider")
+                .session_timeout(SESSION)
+                .connection_timeout(Duration::from_millis(500))
+                .retry_policy(RetryForever::new(Duration::from_millis(100)))
+                .build()
+                .unwrap();
+            client.start().unwrap();
+            client
+        })
+        .collect();
+    thread::scope(|scope| {
+        for client in &clients {
+            let (holders, grants, ends) = (&holders, &grants, &ends);
+            scope.spawn(move || {
+                let semaphore = InterProcessSemaphoreV2::new(client, "/s", 1).unwrap();
+                while !ends.load(Ordering::SeqCst) {
+                    let Ok(Some(lease)) = semaphore.acquire_timeout(SESSION) else { continue };
+                    holders.fetch_add(1, Ordering::SeqCst);
+                    grants.fetch_add(1, Ordering::SeqCst);
+                    while !ends.load(Ordering::SeqCst) && lease.is_valid() {
+                        assert!(holders.load(Ordering::SeqCst) <= 1);
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                    let _ = lease.close();
+                }
+            });
+        }
+        eventually("one holds", || holders.load(Ordering::SeqCst) == 1);
+        old.kill().unwrap();
+        eventually("none holds", || holders.load(Ordering::SeqCst) == 0);
+        let before = grants.load(Ordering::SeqCst);
+        let new = TestingServer::start().unwrap();
+        *servers.lock().unwrap() = new.connect_string();
+        eventually("one holds again", || grants.load(Ordering::SeqCst) > before && holders.load(Ordering::SeqCst) == 1);
+        ends.store(true, Ordering::SeqCst);
+        // The server must outlive the threads' last calls.
+        eventually("none holds in the end", || holders.load(Ordering::SeqCst) == 0);
+        clients.iter().for_each(CuratorFramework::close);
+    });
+}

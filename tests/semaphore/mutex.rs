@@ -1,0 +1,141 @@
+//! `InterProcessSemaphoreMutex`.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use curator_locks::{Error, InterProcessLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Locker};
+
+use crate::support::{LONG, children, client, eventually};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+#[test]
+fn it_is_not_reentrant_and_a_timed_failure_keeps_what_is_held() {
+    let client = client("m_reentrant");
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
+    mutex.acquire().unwrap();
+    assert!(!mutex.acquire_timeout(SHORT).unwrap());
+    assert!(!mutex.acquire_timeout(Duration::ZERO).unwrap());
+    assert!(mutex.is_acquired_in_this_process());
+    mutex.release().unwrap();
+    assert!(!mutex.is_acquired_in_this_process());
+    assert!(mutex.acquire_timeout(Duration::ZERO).unwrap());
+    mutex.release().unwrap();
+}
+
+#[test]
+fn any_thread_may_release_and_a_second_release_is_refused() {
+    let client = client("m_threads");
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
+    assert!(matches!(mutex.release(), Err(Error::NotOwner { path, .. }) if path == "/m"));
+    mutex.acquire().unwrap();
+    thread::scope(|scope| scope.spawn(|| mutex.release().unwrap()).join().unwrap());
+    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
+    // It waits for itself until another thread releases it.
+    mutex.acquire().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("it waits", || children(&client, "/m/leases").len() == 2);
+            mutex.release().unwrap();
+        });
+        mutex.acquire().unwrap();
+    });
+    mutex.release().unwrap();
+}
+
+#[test]
+fn exactly_one_of_two_clients_holds_it_and_hands_it_over() {
+    let clients = [client("m_two"), client("m_two")];
+    let holders = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for client in &clients {
+            let holders = &holders;
+            scope.spawn(move || {
+                let mutex = InterProcessSemaphoreMutex::new(client, "/m").unwrap();
+                for _ in 0..50 {
+                    mutex.acquire().unwrap();
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                    thread::yield_now();
+                    assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1);
+                    mutex.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(children(&clients[0], "/m/leases"), [""; 0]);
+    eventually("the queue is empty", || children(&clients[0], "/m/locks").is_empty());
+}
+
+#[test]
+fn releasing_threads_never_lose_the_lease_that_another_thread_has_just_got() {
+    let client = client("m_376");
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    assert!(mutex.acquire_timeout(LONG).unwrap());
+                    // Another thread acquires while this one waits for the reply (CURATOR-376).
+                    mutex.release().unwrap();
+                }
+            });
+        }
+    });
+    assert!(!mutex.is_acquired_in_this_process());
+    assert_eq!(children(&client, "/m/leases"), [""; 0]);
+}
+
+#[test]
+fn a_guard_may_go_to_another_thread_and_is_released_once() {
+    let client = client("m_guard");
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap().with_lock_data(b"who".to_vec());
+    let guard = mutex.lock().unwrap();
+    assert_eq!(client.get_data().for_path(guard.path()).unwrap(), b"who");
+    assert!(mutex.is_acquired_in_this_process());
+    assert!(mutex.try_lock().unwrap().is_none());
+    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })), "the guard holds it");
+    assert!(guard.is_valid());
+    let token = guard.fencing_token();
+    thread::scope(|scope| scope.spawn(move || guard.release().unwrap()).join().unwrap());
+    assert!(!mutex.is_acquired_in_this_process());
+    let guard = mutex.lock_timeout(SHORT).unwrap().unwrap();
+    assert!(guard.fencing_token() > token);
+    drop(guard);
+    eventually("the dropped guard is released", || children(&client, "/m/leases").is_empty());
+}
+
+#[test]
+fn a_locker_releases_it_on_drop_after_a_panic_too() {
+    let client = client("m_locker");
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
+    let panicked = thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                let _locker = Locker::new(&mutex).unwrap();
+                assert!(!mutex.is_acquired_in_this_process(), "on purpose");
+            })
+            .join()
+    });
+    assert!(panicked.is_err());
+    let lock: &dyn InterProcessLock = &mutex;
+    assert!(!lock.is_acquired_in_this_process());
+    assert!(lock.acquire_timeout(LONG).unwrap());
+    lock.release().unwrap();
+}
+
+#[test]
+fn it_shares_the_path_with_a_semaphore_of_one_lease() {
+    let client = client("m_semaphore");
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
+    let semaphore = InterProcessSemaphoreV2::new(&client, "/m", 1).unwrap();
+    let lease = semaphore.acquire().unwrap();
+    assert!(!mutex.acquire_timeout(SHORT).unwrap());
+    assert_eq!(mutex.participant_nodes().unwrap(), [lease.node_name()]);
+    lease.close().unwrap();
+    assert!(mutex.acquire_timeout(LONG).unwrap());
+    assert!(semaphore.acquire_timeout(SHORT).unwrap().is_none());
+    mutex.release().unwrap();
+}

@@ -1,0 +1,114 @@
+//! `SharedCount`.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use curator_locks::{Error, SharedCount, testing::TestingServer};
+
+use crate::support::{client, client_of, eventually};
+
+#[test]
+fn it_is_four_bytes_the_most_significant_first_in_a_persistent_znode() {
+    let client = client("c_wire");
+    let count = SharedCount::new(&client, "/a/count", 0x0102_0304).unwrap();
+    assert_eq!((count.count(), count.versioned_value().version()), (0x0102_0304, -1), "before the start");
+    count.start().unwrap();
+    assert_eq!(client.get_data().for_path("/a/count").unwrap(), [1, 2, 3, 4]);
+    assert_eq!(client.check_exists().for_path("/a/count").unwrap().unwrap().ephemeral_owner, 0);
+    count.set_count(-2).unwrap();
+    assert_eq!(client.get_data().for_path("/a/count").unwrap(), [0xff, 0xff, 0xff, 0xfe]);
+    assert_eq!((count.count(), count.versioned_value().version()), (-2, 1));
+    assert!(matches!(count.start(), Err(Error::AlreadyStarted)));
+}
+
+#[test]
+fn the_seed_counts_only_where_there_is_no_znode_at_the_start() {
+    let client = client("c_seed");
+    let first = SharedCount::new(&client, "/count", 3).unwrap();
+    first.start().unwrap();
+    let second = SharedCount::new(&client, "/count", 4).unwrap();
+    second.start().unwrap();
+    assert_eq!(second.count(), 3);
+    second.close();
+    client.delete().for_path("/count").unwrap();
+    let third = SharedCount::new(&client, "/count", 5).unwrap();
+    third.start().unwrap();
+    assert_eq!(third.count(), 5);
+    eventually("the first one sees the new znode", || first.count() == 5);
+}
+
+#[test]
+fn a_versioned_write_succeeds_only_over_the_version_it_has_seen() {
+    let (client1, client2) = (client("c_version"), client("c_version"));
+    let (one, two) = (SharedCount::new(&client1, "/c", 1).unwrap(), SharedCount::new(&client2, "/c", 1).unwrap());
+    one.start().unwrap();
+    two.start().unwrap();
+    let seen = one.versioned_value();
+    two.set_count(2).unwrap();
+    assert!(!one.try_set_count(seen, 10).unwrap());
+    eventually("the other's value is known", || one.count() == 2);
+    assert!(one.try_set_count(one.versioned_value(), 10).unwrap());
+    eventually("the change is known to the other", || two.count() == 10);
+    assert_eq!(one.versioned_value(), two.versioned_value());
+}
+
+#[test]
+fn listeners_hear_of_changes_in_order_until_they_are_removed() {
+    let (client1, client2) = (client("c_listen"), client("c_listen"));
+    let (one, two) = (SharedCount::new(&client1, "/c", 0).unwrap(), SharedCount::new(&client2, "/c", 0).unwrap());
+    one.start().unwrap();
+    two.start().unwrap();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = heard.clone();
+    let id = one.add_listener(move |count| sink.lock().unwrap().push(count));
+    for count in 1..=5 {
+        two.set_count(count).unwrap();
+        eventually("it is heard", || heard.lock().unwrap().last() == Some(&count));
+    }
+    assert_eq!(*heard.lock().unwrap(), [1, 2, 3, 4, 5]);
+    one.remove_listener(id);
+    two.set_count(6).unwrap();
+    eventually("it is known", || one.count() == 6);
+    one.close();
+    two.set_count(7).unwrap();
+    assert_eq!(two.count(), 7);
+    assert_eq!(one.count(), 6, "closed");
+    assert_eq!(heard.lock().unwrap().len(), 5);
+}
+
+#[test]
+fn it_follows_changes_over_a_restart_of_the_server_and_a_lost_session() {
+    let server = TestingServer::start().unwrap();
+    let client = client_of(&server.connect_string(), "c_restart", Duration::from_secs(2));
+    let other = client_of(&server.connect_string(), "c_restart", Duration::from_secs(60));
+    let (one, two) = (SharedCount::new(&client, "/c", 1).unwrap(), SharedCount::new(&other, "/c", 1).unwrap());
+    one.start().unwrap();
+    two.start().unwrap();
+
+    server.restart().unwrap();
+    two.set_count(2).unwrap();
+    eventually("known in the same session", || one.count() == 2);
+
+    let session = client.session_id();
+    server.stop().unwrap();
+    eventually("the session is given up", || client.connection_state() == Some(curator_locks::ConnectionState::Lost));
+    server.restart().unwrap();
+    two.set_count(3).unwrap();
+    eventually("known in the next session", || one.count() == 3);
+    assert_ne!(client.session_id(), session);
+    two.set_count(4).unwrap();
+    eventually("watched in the next session", || one.count() == 4);
+}
+
+#[test]
+fn what_is_no_count_is_refused_at_the_start() {
+    let client = client("c_bytes");
+    client.create().creating_parents_if_needed().for_path_and_data("/c", b"12345".to_vec()).unwrap();
+    let count = SharedCount::new(&client, "/c", 1).unwrap();
+    assert!(matches!(count.start(), Err(Error::InvalidPath { path, .. }) if path == "/c"));
+    client.set_data().for_path_and_data("/c", 9_i32.to_be_bytes().to_vec()).unwrap();
+    count.start().unwrap();
+    assert_eq!(count.count(), 9);
+}
