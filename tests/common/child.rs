@@ -73,7 +73,7 @@ impl ChildProcess {
     pub fn await_stop(&self) {
         let tasks = format!("/proc/{}/task", self.child.id());
         super::wait_until("every thread is stopped", || {
-            let mut tasks = std::fs::read_dir(&tasks).unwrap().filter_map(|task| task.ok());
+            let mut tasks = std::fs::read_dir(&tasks).unwrap().filter_map(Result::ok);
             tasks.all(|task| {
                 let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
                 // A thread that has ended meanwhile has none.
