@@ -69,6 +69,19 @@ impl ChildProcess {
         kill(self.pid(), Signal::SIGSTOP).unwrap();
     }
 
+    /// Waits until every thread of the process has stopped: one that runs on another processor stops a little later.
+    pub fn await_stop(&self) {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        super::wait_until("every thread is stopped", || {
+            let mut tasks = std::fs::read_dir(&tasks).unwrap().filter_map(|task| task.ok());
+            tasks.all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                // A thread that has ended meanwhile has none.
+                stat.is_empty() || stat.contains(") T ")
+            })
+        });
+    }
+
     pub fn resume(&self) {
         kill(self.pid(), Signal::SIGCONT).unwrap();
     }

@@ -73,9 +73,10 @@ fn round(
             before.release().unwrap();
         }
     });
-    let paused_at = shared_clock();
+    child.await_stop();
     wait_until("the child's session is gone", || !queue(first, path).contains(&node));
     after.acquire().unwrap();
+    let resumed_at = shared_clock();
     child.resume();
     // What it says now is what it had before the pause; else it queues again.
     let mut early = None;
@@ -85,7 +86,7 @@ fn round(
     });
     if let Some(said) = early {
         let (at, granted, _) = parse(&said);
-        assert!(at <= paused_at, "granted after its session was gone: {said}");
+        assert!(at <= resumed_at, "granted {} ns after it was resumed: {said}", at - resumed_at);
         assert_eq!(granted, node);
         after.release().unwrap();
         child.tell("release");
