@@ -371,7 +371,7 @@ impl LockInternals {
 
     /// [`withdraw`](Self::withdraw) for several, back to back.
     pub(super) fn withdraw_all(&self, claims: Vec<Claim>) {
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + GRACE));
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
         let mut pending = Vec::with_capacity(claims.len());
         for claim in claims {
             // Dropping the claim hands the znode to the background.
