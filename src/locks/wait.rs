@@ -426,6 +426,18 @@ impl<'a> Queued<'a> {
                 return Ok(Some(Turn::NodeGone));
             }
         }
+        // Once more, as late as can be: the process may have been paused since the first look.
+        if !held.is_certain() {
+            let verified = self.verify();
+            if !matches!(verified, Ok(Verified::Over(_))) {
+                core.held.remove(&held);
+            }
+            match verified? {
+                Verified::Over(_) => {}
+                Verified::Unclear => return Ok(None),
+                Verified::End(turn) => return Ok(Some(turn)),
+            }
+        }
         Ok(Some(Turn::Granted(held)))
     }
 

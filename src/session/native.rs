@@ -42,6 +42,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// have expired it, or all of them are down, and will expire it one session timeout after they are back.
 const LEAVE_WITHIN: u32 = 10;
 
+/// How long the thread of a session that nobody waits for goes on, to close it at the server.
+const LEAVE_TIME: Duration = Duration::from_secs(1);
+
 /// Opens sessions of this crate's own making.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NativeSessionFactory;
@@ -153,7 +156,7 @@ impl Drop for NativeSession {
         // Nobody can use the session any more: the thread closes it if a server is at hand. One that was abandoned is
         // on its way already, and takes the time that needs.
         if !self.is_ended() {
-            self.shared.leave(SessionError::Closed, Some(Instant::now() + Duration::from_secs(1)));
+            self.shared.leave(SessionError::Closed, Some(Instant::now() + LEAVE_TIME));
         }
     }
 }
@@ -231,9 +234,12 @@ impl Session for NativeSession {
     }
 
     fn close(&self, deadline: Instant) {
-        self.shared.leave(SessionError::Closed, Some(deadline));
+        // Who does not wait wants the session closed all the same, and not to expire with its znodes in the way of others.
+        let until = deadline.max(Instant::now() + LEAVE_TIME);
+        self.shared.leave(SessionError::Closed, Some(until));
         // Nothing is ever sent on it: the channel ends when the reader thread does.
-        if self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout) {
+        let timed_out = self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
+        if timed_out && Instant::now() >= until {
             // The reader thread finds that there is no time left.
             self.shared.state.lock().hang_up();
         }

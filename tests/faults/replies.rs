@@ -1,6 +1,6 @@
 //! The server has done it, and nobody hears of it; or has not, and nobody knows.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use curator_locks::{
     ConnectionState::{Reconnected, Suspended},
@@ -91,7 +91,7 @@ fn a_create_whose_caller_gave_up_leaves_nothing() {
         scene.proxy.delay(100 * MS);
         let result = mutex.acquire_timeout(150 * MS);
         assert!(matches!(result, Err(Error::ConnectionLoss { .. })), "{result:?}");
-        scene.proxy.delay(0 * MS);
+        scene.proxy.delay(Duration::ZERO);
         wait_until("the client is connected", || scene.client.is_connected());
         wait_for_nodes(&scene.observer, 0);
     }
