@@ -114,7 +114,7 @@ impl TestingServerBuilder {
     /// Starts the server and waits until it serves.
     ///
     /// # Errors
-    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 60 s: then with the end of
+    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 120 s: then with the end of
     /// its log.
     pub fn start(self) -> Result<TestingServer, TestingError> {
         TestingServer::start_with(self)

@@ -120,9 +120,9 @@ struct Link {
 /// use curator_locks::testing::TestingCluster;
 ///
 /// let cluster = TestingCluster::start(3)?;
-/// let leader = cluster.wait_for_leader(Duration::from_secs(10))?;
+/// let leader = cluster.wait_for_leader(Duration::from_secs(60))?;
 /// cluster.servers()[leader].kill()?;
-/// assert_ne!(cluster.wait_for_leader(Duration::from_secs(30))?, leader);
+/// assert_ne!(cluster.wait_for_leader(Duration::from_secs(60))?, leader);
 /// # Ok::<(), curator_locks::testing::TestingError>(())
 /// ```
 #[derive(Debug)]

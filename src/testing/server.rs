@@ -18,7 +18,7 @@ use super::{
 };
 
 /// How long a server may take until it serves. It takes about 0.3 s; this is for machines under load.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a server may take to end when asked to.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);

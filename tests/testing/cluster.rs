@@ -10,7 +10,7 @@ use crate::{
 };
 
 const SESSION: Duration = Duration::from_secs(60);
-const ELECTION: Duration = Duration::from_secs(30);
+const ELECTION: Duration = Duration::from_secs(60);
 
 fn connect(cluster: &TestingCluster, index: usize) -> RawClient {
     RawClient::connect(&cluster.servers()[index].connect_string(), SESSION).unwrap()

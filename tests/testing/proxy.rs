@@ -17,7 +17,7 @@ use crate::{
 
 const SESSION: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 /// A server, a proxy before it, and a client behind the proxy.
 fn stage() -> (TestingServer, FaultProxy, RawClient) {
@@ -319,7 +319,7 @@ fn a_dropped_proxy_ends_its_connections_and_threads_in_every_state() {
         let _newcomer = TcpStream::connect(proxy.connect_string());
         let begin = Instant::now();
         drop(proxy);
-        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
         assert!(clients.iter_mut().all(|client| {
             client.stream.set_read_timeout(Some(LONG)).unwrap();
             client.stream.read_to_end(&mut Vec::new()).is_ok()

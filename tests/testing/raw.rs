@@ -40,7 +40,7 @@ impl RawClient {
     pub(crate) fn resume(address: &str, timeout: Duration, id: i64, password: &[u8]) -> io::Result<RawClient> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let mut hello = Vec::new();
         hello.extend(0i32.to_be_bytes());
         hello.extend(0i64.to_be_bytes());

@@ -191,13 +191,15 @@ fn leaving_takes_no_longer_than_the_earliest_limit() {
 
 #[test]
 fn a_session_that_leaves_sends_no_heartbeat_and_its_timer_does_not_stand_still() {
-    let mut rig = Rig::connected();
-    rig.leave(SessionError::Closed, None);
-    rig.written();
-    rig.timer_at(rig.now + T / 2);
-    assert!(!rig.machine.has_output());
-    assert!(rig.machine.next_timer() > rig.now);
-    assert!(!rig.timer_at(rig.now + T / 6));
+    for limit in [None, Some(10 * T)] {
+        let mut rig = Rig::connected();
+        rig.leave(SessionError::Closed, limit.map(|limit| rig.now + limit));
+        rig.written();
+        rig.timer_at(rig.now + T / 2);
+        assert!(!rig.machine.has_output());
+        assert!(rig.machine.next_timer() > rig.now);
+        assert!(!rig.timer_at(rig.now + T / 6));
+    }
 }
 
 #[test]
