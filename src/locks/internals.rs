@@ -388,6 +388,20 @@ impl LockInternals {
         }
     }
 
+    /// Asks whether a lock whose certainty has run out is still held: the znode exists, belongs to its session, and the
+    /// answer is no older than half of the session timeout.
+    pub(crate) fn confirms(&self, held: &HeldNode) -> bool {
+        let asked = Instant::now();
+        let half = held.session().timeout() / 2;
+        let stop = asked.checked_add(half).map_or_else(Stop::default, Stop::at);
+        let call = self.client.call("acquire", &self.base_path, stop);
+        let request = Request::Exists { path: held.path().as_str().to_owned(), watch: false };
+        match call.ask(held.session(), request) {
+            Ok(Response::Stat(stat)) => held.is_ours(&stat) && held.lost().is_none() && asked.elapsed() < half,
+            _ => false,
+        }
+    }
+
     /// Gives a lock back. An error that [is retryable](Error::is_retryable) leaves the znode to the background; the job
     /// is handed out then.
     pub(crate) fn release(&self, held: &HeldNode) -> (Result<()>, Option<Job>) {

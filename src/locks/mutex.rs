@@ -300,14 +300,22 @@ impl InterProcessMutex {
         let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let stop = Stop { deadline, cancel: options.cancel.as_ref() };
         let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
-        let held = match self.writers.as_ref().and_then(|writers| writers.current()) {
-            Some(writer) => self.internals.downgrade(&self.data, patience, &writer)?,
-            None => self.internals.attempt_lock_by_thread(&self.data, patience)?,
-        };
-        if let Some(held) = &held {
+        loop {
+            let held = match self.writers.as_ref().and_then(|writers| writers.current()) {
+                Some(writer) => self.internals.downgrade(&self.data, patience, &writer)?,
+                None => self.internals.attempt_lock_by_thread(&self.data, patience)?,
+            };
+            let Some(held) = held else { return Ok(None) };
             self.owners.entered(&self.internals, held.clone());
+            // The last thing before the return: the process may have been paused since the grant, for longer than its
+            // session.
+            if held.is_certain() || self.internals.confirms(&held) {
+                return Ok(Some(held));
+            }
+            if let Some(held) = self.owners.leave(&self.internals, &held) {
+                self.internals.release_in_background(&held);
+            }
         }
-        Ok(held)
     }
 }
 
