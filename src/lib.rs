@@ -43,9 +43,13 @@
 //! | | |
 //! |---|---|
 //! | the client | [`CuratorFramework`], its [`Builder`] and [`RetryPolicy`]; operations on znodes in [`framework::operations`] |
-//! | locks | [`InterProcessMutex`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
-//! | what a holder has | [`LockGuard`], [`FencingToken`], [`HoldState`] |
-//! | how to wait | [`AcquireOptions`], [`CancelToken`] |
+//! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
+//! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
+//! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
+//! | an election | [`WriteLock`] with [`LockListener`] |
+//! | what a holder has | [`LockGuard`], [`Lease`], [`Hold`], [`FencingToken`], [`HoldState`] |
+//! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
+//! | asking for a lock back | [`Revoker`], [`Revocable`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
 //! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
 //!
@@ -178,7 +182,7 @@
 //! | | |
 //! |---|---|
 //! | the caller | [`InvalidPath`](Error::InvalidPath), [`InvalidArgument`](Error::InvalidArgument), [`NotStarted`](Error::NotStarted), [`AlreadyStarted`](Error::AlreadyStarted), [`NotOwner`](Error::NotOwner) |
-//! | the caller's wish | [`Cancelled`](Error::Cancelled), [`Timeout`](Error::Timeout), [`ClientClosed`](Error::ClientClosed) |
+//! | the caller's wish | [`Cancelled`](Error::Cancelled), [`WouldDeadlock`](Error::WouldDeadlock), [`Timeout`](Error::Timeout), [`ClientClosed`](Error::ClientClosed) |
 //! | the lock | [`LockLost`](Error::LockLost), [`SequenceExhausted`](Error::SequenceExhausted) |
 //! | the connection | [`ConnectionLoss`](Error::ConnectionLoss), [`SessionExpired`](Error::SessionExpired): the retry policy is exhausted, and whether the operation took effect may be unknown |
 //! | the server's answer | [`Server`](Error::Server) with its code, [`AuthFailed`](Error::AuthFailed), [`FrameTooLarge`](Error::FrameTooLarge), [`Protocol`](Error::Protocol) |
