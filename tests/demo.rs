@@ -69,3 +69,24 @@ fn the_demo_fails_without_a_lock() {
     assert!(last_line(&output).starts_with("demo: FAILED: "), "{output:?}");
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn the_sale_runs_under_every_lock() {
+    let server = TestingServer::start().unwrap();
+    for lock in [
+        "mutex",
+        "mutex-watch-parent",
+        "mutex-poll",
+        "semaphore-mutex",
+        "semaphore",
+        "read-write",
+        "multi",
+        "unfair",
+        "write-lock",
+    ] {
+        let output = demo(Some(&server.connect_string()), &["--lock", lock]);
+        let last = last_line(&output);
+        assert!(last.starts_with("demo: ok: 20 of 20 sold, 0 oversold"), "{lock}: {output:?}");
+        assert!(output.status.success(), "{lock}");
+    }
+}
