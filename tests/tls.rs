@@ -76,7 +76,8 @@ fn started(address: &str, namespace: &str, session: Duration, tls: Option<TlsCon
 
 fn connected(address: &str, namespace: &str, session: Duration, tls: TlsConfig) -> CuratorFramework {
     let client = started(address, namespace, session, Some(tls));
-    assert!(client.block_until_connected(Some(Duration::from_secs(20))).unwrap(), "not connected");
+    let is_connected = client.block_until_connected(Some(Duration::from_secs(20))).unwrap();
+    assert!(is_connected, "not connected: {:?}", client.check_exists().for_path("/"));
     client
 }
 

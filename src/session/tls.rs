@@ -192,7 +192,7 @@ impl WriteHalf for TlsWriter {
     /// A chunk counts as written when all of it is sent. One that was not is encrypted already: whoever calls again
     /// begins with the same bytes.
     fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
-        let mut written = 0;
+        let (mut written, mut has_tried) = (0, false);
         loop {
             let rest = self.encrypted.get(self.sent..).unwrap_or_default();
             self.sent += self.tcp.write(rest, until)?;
@@ -201,7 +201,8 @@ impl WriteHalf for TlsWriter {
             }
             written += std::mem::take(&mut self.chunk);
             let next = bytes.get(written..).and_then(|rest| rest.chunks(CHUNK).next());
-            match next.filter(|_| Instant::now() < until) {
+            // Once in any case, as late as it may be.
+            match next.filter(|_| !std::mem::replace(&mut has_tried, true) || Instant::now() < until) {
                 Some(chunk) => self.encrypt(chunk)?,
                 None => return Ok(written),
             }

@@ -105,6 +105,9 @@ struct TcpWriter {
 impl WriteHalf for TcpWriter {
     fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
         let mut written = 0;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
         loop {
             let patience = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
             if is_far_off(self.timeout, patience) {
