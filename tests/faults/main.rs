@@ -3,6 +3,7 @@
 
 mod black_hole;
 mod cuts;
+mod ensemble;
 mod expiry;
 mod leaving;
 mod replies;

@@ -1,0 +1,189 @@
+//! Three servers: leaders that die or pause, rolling restarts, lost quorums, a follower cut off.
+
+use std::time::{Duration, Instant};
+
+use curator_locks::{
+    CuratorFramework, HoldState,
+    testing::{TestingCluster, TestingServer},
+};
+
+use super::support::*;
+
+const TICK: Duration = Duration::from_millis(500);
+const SYNC_LIMIT: u32 = 4;
+const SESSION: Duration = Duration::from_secs(8);
+
+fn cluster() -> TestingCluster {
+    let cluster = TestingCluster::builder(3).tick_time(TICK).sync_limit(SYNC_LIMIT).severable(true).start().unwrap();
+    cluster.wait_for_leader(LONG).unwrap();
+    cluster
+}
+
+fn client(connect_string: &str) -> CuratorFramework {
+    let client = CuratorFramework::builder()
+        .connect_string(connect_string)
+        .session_timeout(SESSION)
+        .connection_timeout(3000 * MS)
+        .retry_policy(curator_locks::RetryNTimes::new(100, 100 * MS))
+        .build()
+        .unwrap();
+    start(&client);
+    client
+}
+
+/// The holder keeps its lock over the fault, and the hand-over after it comes in time.
+fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster), after: impl FnOnce(&TestingCluster)) {
+    let cluster = cluster();
+    let (holding, waiting) = (client(&cluster.connect_string()), client(&cluster.connect_string()));
+    let session = holding.session_id();
+    let holder = mutex(&holding);
+    let held = holder.lock().unwrap();
+    let waiter = spawn(move || {
+        let mutex = mutex(&waiting);
+        let held = mutex.lock().unwrap();
+        (held.fencing_token(), held.is_valid(), held.release())
+    });
+    wait_for_nodes(&holding, 2);
+    let token = held.fencing_token();
+    let begin = Instant::now();
+    fault(&cluster);
+    wait_until("the lock is held for certain", || {
+        assert!(!held.is_lost(), "{:?} {:?} after the fault", held.state(), begin.elapsed());
+        held.is_valid() && holding.is_connected()
+    });
+    figure("ensemble: held for certain again after", begin.elapsed());
+    assert_eq!(holding.session_id(), session);
+    let released = Instant::now();
+    // Without a leader the server cannot confirm it in time; the background goes on.
+    let confirmed = held.release();
+    if let Err(error) = confirmed {
+        assert!(error.is_retryable(), "{error}");
+    }
+    let (granted, (next, valid, result)) = join(&waiter);
+    result.unwrap();
+    assert!(valid && next > token);
+    let limit = SESSION + TICK * SYNC_LIMIT + Duration::from_secs(2);
+    assert_at_most("ensemble: hand-over after the fault", granted.saturating_duration_since(released), limit);
+    after(&cluster);
+}
+
+fn leader(cluster: &TestingCluster) -> &TestingServer {
+    &cluster.servers()[cluster.wait_for_leader(LONG).unwrap()]
+}
+
+#[test]
+fn a_lock_is_kept_when_the_leader_is_killed() {
+    lock_is_kept_over(|cluster| leader(cluster).kill().unwrap(), |_| {});
+}
+
+#[test]
+fn a_lock_is_kept_when_the_leader_is_paused() {
+    lock_is_kept_over(
+        |cluster| leader(cluster).pause().unwrap(),
+        |cluster| cluster.servers().iter().for_each(|server| server.resume().unwrap()),
+    );
+}
+
+#[test]
+fn a_lock_is_kept_over_a_rolling_restart() {
+    lock_is_kept_over(
+        |cluster| {
+            for server in cluster.servers() {
+                server.stop().unwrap();
+                server.restart().unwrap();
+                cluster.wait_for_leader(LONG).unwrap();
+            }
+        },
+        |_| {},
+    );
+}
+
+#[test]
+fn a_lock_is_kept_when_the_quorum_is_paused_for_a_moment() {
+    lock_is_kept_over(
+        |cluster| {
+            let paused = &cluster.servers()[..2];
+            paused.iter().for_each(|server| server.pause().unwrap());
+            std::thread::sleep(1500 * MS);
+            paused.iter().for_each(|server| server.resume().unwrap());
+        },
+        |_| {},
+    );
+}
+
+#[test]
+fn a_lock_is_kept_when_a_follower_is_cut_off() {
+    lock_is_kept_over(
+        |cluster| {
+            let leader = cluster.wait_for_leader(LONG).unwrap();
+            cluster.sever((leader + 1) % 3).unwrap();
+        },
+        |_| {},
+    );
+}
+
+#[test]
+fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
+    lock_is_kept_over(
+        |cluster| {
+            cluster.stop_all().unwrap();
+            cluster.restart_all().unwrap();
+            cluster.wait_for_leader(LONG).unwrap();
+        },
+        |_| {},
+    );
+}
+
+/// A follower answers by itself what a paused leader never hears of, and the leader expires the session when it goes on.
+#[test]
+fn no_node_vanishes_before_its_holders_valid_until() {
+    let (tick, session) = (Duration::from_secs(1), Duration::from_secs(3));
+    let cluster = TestingCluster::builder(3).tick_time(tick).sync_limit(10).start().unwrap();
+    let leader = cluster.wait_for_leader(LONG).unwrap();
+    let (follower, other) = (&cluster.servers()[(leader + 1) % 3], &cluster.servers()[(leader + 2) % 3]);
+    let client = client_of(&follower.connect_string(), session);
+    start(&client);
+    let observer = client_of(&other.connect_string(), LONG);
+    start(&observer);
+    let (mut vanished, mut shortest) = (0, Duration::MAX);
+    for round in 0..20 {
+        let mutex = mutex(&client);
+        let held = loop {
+            // The session may still be on its way after the round before.
+            match mutex.lock() {
+                Ok(held) => break held,
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+        };
+        // So that the pause falls on every phase of the heartbeat.
+        std::thread::sleep(session / 20 * (round % 7));
+        let until = Instant::now() + session * 3 / 2;
+        cluster.servers()[leader].pause().unwrap();
+        let (mut valid_until, mut resumed) = (held.valid_until(), None);
+        loop {
+            if resumed.is_none() && Instant::now() >= until {
+                cluster.servers()[leader].resume().unwrap();
+                resumed = Some(Instant::now());
+            }
+            if !held.is_lost() {
+                valid_until = valid_until.max(held.valid_until());
+            }
+            // A follower answers reads by itself, also while the leader is paused.
+            let is_gone = matches!(observer.check_exists().for_path(held.path()), Ok(None));
+            let now = Instant::now();
+            if is_gone {
+                vanished += 1;
+                shortest = shortest.min(now.saturating_duration_since(valid_until));
+                assert!(now >= valid_until, "vanished {:?} too early", valid_until - now);
+                break;
+            }
+            if resumed.is_some_and(|at| at.elapsed() > session * 2) && held.state() == HoldState::Held {
+                break;
+            }
+            std::thread::sleep(5 * MS);
+        }
+        drop(held);
+    }
+    figure("leader paused: znodes that vanished in 20 rounds", vanished);
+    figure("leader paused: at the closest, after valid_until by", shortest);
+}
