@@ -135,6 +135,14 @@ pub fn assert_at_most(name: &str, value: Duration, limit: Duration) {
     assert!(value <= limit, "{name}: {value:?}, more than {limit:?}");
 }
 
+/// The median, because other tests run at the same time.
+pub fn assert_median_at_most(name: &str, mut values: Vec<Duration>, limit: Duration) {
+    values.sort();
+    figure(name, &values);
+    let median = values[values.len() / 2];
+    assert!(median <= limit, "{name}: {median:?} in the median, more than {limit:?}");
+}
+
 /// Runs something on a thread of its own, and hands out its result when it is there.
 pub fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Receiver<(Instant, T)> {
     let (sender, result) = unbounded();
