@@ -65,6 +65,7 @@ fn begin<'scope>(
     spawn(scope, move || {
         let ending = collect(relay, connection, Direction::ToServer, &outgoing);
         client_gone.store(true, Ordering::SeqCst);
+        relay.wake();
         send(relay, &outgoing, Content::End(ending));
     })?;
     relay.connect(connection, client_gone)?;

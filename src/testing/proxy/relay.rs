@@ -146,10 +146,14 @@ impl Relay {
     /// Reaches the server, as soon as bytes may go there.
     pub(super) fn connect(&self, connection: &Connection, client_gone: &AtomicBool) -> io::Result<()> {
         // Nobody's requests must not arrive after a black hole: they could take a session away from its new connection.
-        if self.is_black_hole(Direction::ToServer)
-            && (!self.await_passage(connection, Direction::ToServer) || client_gone.load(Ordering::SeqCst))
-        {
-            return Err(io::ErrorKind::ConnectionAborted.into());
+        if self.is_black_hole(Direction::ToServer) {
+            let is_gone = || connection.is_ended() || client_gone.load(Ordering::SeqCst);
+            let mut state = self.state.lock();
+            self.changed.wait_while(&mut state, |state| state.swallows(Direction::ToServer) && !is_gone());
+            drop(state);
+            if is_gone() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
         }
         loop {
             match TcpStream::connect_timeout(&self.server, CONNECT_POLL) {
@@ -230,6 +234,11 @@ impl Relay {
     /// Drops the last reference to the connection, which closes its sockets.
     fn forget(&self, number: u64) {
         self.change(|state| drop(state.connections.remove(&number)));
+    }
+
+    /// Makes those that wait look again: what they wait for has changed outside of the state.
+    pub(super) fn wake(&self) {
+        self.change(|_| ());
     }
 
     fn change<T>(&self, how: impl FnOnce(&mut State) -> T) -> T {
