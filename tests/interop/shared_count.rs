@@ -1,0 +1,105 @@
+//! A count that both sides change and both see.
+
+use std::time::Instant;
+
+use crate::{
+    arena::Arena,
+    contention::ROUNDS,
+    peer::Peer,
+};
+
+const COUNT: &str = "/counts/c";
+
+/// One successful increment: when it was begun, when it was known, what it wrote.
+struct Increment {
+    from: u64,
+    to: u64,
+    value: usize,
+}
+
+#[test]
+fn no_increment_of_either_side_is_lost_and_each_side_hears_of_the_last() {
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    let peers = arena.peers(3);
+    peers.iter().for_each(|peer| peer.tell(&format!("count-hammer {COUNT} {ROUNDS}")));
+    let mut increments: Vec<Increment> = peers.iter().flat_map(finish).collect();
+    increments.sort_by_key(|increment| increment.value);
+    let values: Vec<usize> = increments.iter().map(|increment| increment.value).collect();
+    assert_eq!(values, (1..=6 * ROUNDS).collect::<Vec<_>>(), "increments were lost");
+    let mut latest = 0;
+    for increment in &increments {
+        latest = latest.max(increment.from);
+        assert!(latest <= increment.to, "{} was written before what comes before it", increment.value);
+    }
+    println!("SharedCount: {} increments in {:.1} s", values.len(), begin.elapsed().as_secs_f64());
+    let last = 6 * ROUNDS;
+    for peer in &peers {
+        assert_eq!(peer.ask(&format!("watch-count {COUNT}"), "watching"), last.to_string());
+    }
+    for (index, writer) in peers.iter().enumerate() {
+        let value = last + index + 1;
+        writer.tell(&format!("set-count {COUNT} {value}"));
+        for peer in &peers {
+            await_count(peer, value, peer.pid() == writer.pid());
+        }
+    }
+    arena.client.delete().for_path(COUNT).unwrap();
+    arena.check_nothing_is_left(&[], peers);
+}
+
+fn finish(peer: &Peer) -> Vec<Increment> {
+    let mut increments = Vec::new();
+    loop {
+        let line = peer.line();
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["counted", from, to, value] => increments.push(Increment {
+                from: from.parse().unwrap(),
+                to: to.parse().unwrap(),
+                value: value.parse().unwrap(),
+            }),
+            ["done", "0"] => return increments,
+            _ => panic!("{:?} says: {line}", peer.side),
+        }
+    }
+}
+
+/// The writer says that it has written, and hears of it, too, in whatever order.
+#[track_caller]
+fn await_count(peer: &Peer, value: usize, is_writer: bool) {
+    let (mut is_set, mut is_known) = (!is_writer, false);
+    while !(is_set && is_known) {
+        let line = peer.line();
+        match line.split_once(' ') {
+            Some(("set", _)) if is_writer => is_set = true,
+            Some(("count-is", known)) if known == value.to_string() => is_known = true,
+            // What it had not heard of yet.
+            Some(("count-is", _)) => {}
+            _ => panic!("{:?} says: {line}", peer.side),
+        }
+    }
+}
+
+/// The limit of a semaphore is a count that the other side raises.
+#[test]
+fn a_waiter_of_either_side_gets_a_lease_when_the_other_side_raises_the_limit() {
+    let arena = Arena::shared();
+    let [semaphore, kind] = ["/leases/s", "semaphore@/counts/limit"];
+    let peers = arena.peers(2);
+    let (holder, setters) = (&peers[0], &peers[..2]);
+    holder.ask("set-count /counts/limit 1", "set");
+    let mut holds = vec![holder.acquire(kind, semaphore)];
+    // A waiter of Java's, and the limit raised by our side; then the other way round.
+    for (limit, (waiter, setter)) in [(2, (&peers[3], &setters[0])), (3, (&peers[2], &setters[1]))] {
+        waiter.tell(&format!("acquire {kind} {semaphore} -1"));
+        arena.await_children("/leases/s/locks", 1);
+        setter.ask(&format!("set-count /counts/limit {limit}"), "set");
+        holds.push(waiter.await_acquired());
+        arena.await_children("/leases/s/leases", limit);
+    }
+    for (peer, hold) in [&peers[0], &peers[3], &peers[2]].into_iter().zip(&mut holds) {
+        peer.release(hold);
+    }
+    arena.await_children("/leases/s/leases", 0);
+    arena.client.delete().for_path("/counts/limit").unwrap();
+    arena.check_nothing_is_left(&[], peers);
+}
