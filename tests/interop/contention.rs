@@ -197,8 +197,6 @@ fn write_lock_shared_with_zookeepers_own() {
     assert_eq!(holds.len(), IN_TOTAL);
     check_report("WriteLock", begin, &check_exclusive(&holds));
     arena.await_children(path, 0);
-    let stat = arena.client.check_exists().for_path(path).unwrap().unwrap();
-    assert_eq!(stat.ephemeral_owner, 0, "neither a container nor ephemeral");
     arena.client.delete().for_path(path).unwrap();
     arena.check_nothing_is_left(&[], peers);
 }

@@ -230,14 +230,22 @@ fn server_restarted_in_mid_contention(case: &Case) {
     let mut holds: Vec<Hold> = (0..10).map(|_| peers[0].await_hold()).collect();
     server.kill().unwrap();
     server.restart().unwrap();
+    let back_first = shared_clock();
     holds.extend((0..10).map(|_| peers[0].await_hold()));
     server.stop().unwrap();
     server.restart().unwrap();
+    let back_again = shared_clock();
     let mut failures = 0;
     for peer in &peers {
         let failed = peer.finish(&mut holds);
         assert!(failed == 0 || peer.side == Side::Java, "our side failed {failed} times");
         failures += failed;
+    }
+    for side in [Side::Rust, Side::Java] {
+        let is_between = |hold: &Hold| hold.side == side && (back_first..back_again).contains(&hold.from);
+        assert!(holds.iter().any(is_between), "{side:?} got nothing between the restarts");
+        let is_after = |hold: &Hold| hold.side == side && hold.from > back_again;
+        assert!(holds.iter().any(is_after), "{side:?} got nothing after the restarts");
     }
     case.check(&format!("server restarted twice ({failures} acquires of Java's failed)"), &holds, begin);
     arena.check_nothing_is_left(case.directories, peers);

@@ -241,7 +241,9 @@ mod tests {
         let java = Hold { owner: 5, session: 6, ..hold(Java, Write, 5, 20, 0) };
         assert_eq!(check_exclusive(&[rust.clone(), java.clone()]).overlaps_by_curator_604, 1);
         // No proof: the same session, a znode that was gone, or on our side.
-        for java in [Hold { session: 5, ..java.clone() }, Hold { owner: 0, ..java.clone() }, Hold { side: Rust, ..java }] {
+        for java in
+            [Hold { session: 5, ..java.clone() }, Hold { owner: 0, ..java.clone() }, Hold { side: Rust, ..java }]
+        {
             assert!(catch_unwind(|| check_exclusive(&[rust.clone(), java.clone()])).is_err());
         }
     }

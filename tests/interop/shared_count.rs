@@ -2,11 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{
-    arena::Arena,
-    contention::ROUNDS,
-    peer::Peer,
-};
+use crate::{arena::Arena, contention::ROUNDS, peer::Peer};
 
 const COUNT: &str = "/counts/c";
 

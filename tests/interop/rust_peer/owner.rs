@@ -62,7 +62,7 @@ impl Owner {
         let (at, until) = (shared_clock(), valid_until(&*held));
         match held.release() {
             Ok(()) => child::say(&format!("released {at}")),
-            Err(Error::LockLost { .. }) => child::say(&format!("lost {at} {until}")),
+            Err(error) if is_loss(&error) => child::say(&format!("lost {at} {until}")),
             Err(error) => child::say(&format!("error {error:?}")),
         }
     }
@@ -97,7 +97,8 @@ impl Owner {
     fn once(&mut self, kind: &str, path: &str) -> Result<()> {
         let asked = (kind == "revocable").then(|| self.make_revocable(path)).transpose()?;
         let takes_two = kind.starts_with("semaphore:") && kind != "semaphore:1" && fastrand::u8(..4) == 0;
-        let held = if takes_two { self.locks.attempt_two(kind, path)? } else { self.locks.attempt(kind, path, None)? };
+        let held =
+            if takes_two { self.locks.attempt_two(kind, path)? } else { self.locks.attempt(kind, path, None)? };
         let held = held.expect("there is no timeout");
         let from = shared_clock();
         let lines = self.lines(&*held);
@@ -120,7 +121,10 @@ impl Owner {
 
     fn make_revocable(&mut self, path: &str) -> Result<Receiver<u64>> {
         let (sender, asked) = crossbeam_channel::unbounded();
-        self.locks.mutex(path)?.make_revocable(move |_: &InterProcessMutex| drop(sender.send(shared_clock())));
+        self.locks.mutex(path)?.make_revocable(move |_: &InterProcessMutex| {
+            // Nobody listens any more when the lock has been given back.
+            let _ = sender.send(shared_clock());
+        });
         Ok(asked)
     }
 
@@ -165,12 +169,20 @@ impl Owner {
 fn end(held: Box<dyn Held>, from: u64, lines: &[String]) -> Result<u64> {
     let (mode, to, until) = (held.mode(), shared_clock(), valid_until(&*held));
     let released = held.release();
-    let lost = matches!(released, Err(Error::LockLost { .. }));
+    let lost = released.as_ref().is_err_and(is_loss);
     for line in lines {
         child::say(&format!("hold {mode} {from} {to} {line} {until} {}", u8::from(lost)));
     }
     // That it was lost is an outcome, and part of the history.
     if lost { Ok(to) } else { released.map(|()| to) }
+}
+
+/// A multi lock loses all its locks at once.
+fn is_loss(error: &Error) -> bool {
+    match error {
+        Error::Several { first, others } => is_loss(first) && others.iter().all(is_loss),
+        error => matches!(error, Error::LockLost { .. }),
+    }
 }
 
 /// On the shared clock.
