@@ -126,28 +126,55 @@ fn by_directory(holds: &[Hold]) -> BTreeMap<&str, Vec<&Hold>> {
     directories
 }
 
-/// Whether both at a time are nobody's fault but that of Curator's, with proof; panics if they are at fault.
-fn excuse(one: &Hold, other: &Hold) {
-    assert!(
-        one.is_of_a_former_session() || other.is_of_a_former_session(),
-        "two holders, and each has a znode of its own session:\n{one:?}\n{other:?}"
-    );
-}
-
 /// Never two holders, but for readers; grants in the order of the queue: of the sequence numbers, and of creation.
 #[track_caller]
 pub(crate) fn check_exclusive(holds: &[Hold]) -> Report {
-    let mut report = Report { holds: holds.len(), ..Report::default() };
-    for holds in by_directory(holds).values() {
-        check_directory(holds, &mut report);
-        check_order(holds);
-        report.crossings += holds.windows(2).filter(|pair| pair[0].side != pair[1].side).count();
-    }
-    report
+    exclusive(holds).unwrap_or_else(|violation| panic!("{violation}"))
 }
 
-fn check_directory(holds: &[&Hold], report: &mut Report) {
-    // Those that have not ended before the current one began.
+/// Never more leases than there are.
+#[track_caller]
+pub(crate) fn check_leases(holds: &[Hold], limit: usize) -> Report {
+    leases(holds, limit).unwrap_or_else(|violation| panic!("{violation}"))
+}
+
+/// The error says what is wrong with the history.
+pub(crate) fn exclusive(holds: &[Hold]) -> Result<Report, String> {
+    let mut report = Report { holds: holds.len(), ..Report::default() };
+    for holds in by_directory(holds).values() {
+        check_overlaps(holds, &mut report)?;
+        check_order(holds)?;
+        report.crossings += crossings(holds);
+    }
+    Ok(report)
+}
+
+fn leases(holds: &[Hold], limit: usize) -> Result<Report, String> {
+    let mut report = Report { holds: holds.len(), ..Report::default() };
+    for holds in by_directory(holds).values() {
+        // Those that have not ended before the current one began.
+        let mut open: Vec<&Hold> = Vec::new();
+        for hold in holds {
+            open.retain(|earlier| earlier.overlaps(hold));
+            open.push(hold);
+            let of_former_sessions = open.iter().filter(|hold| hold.is_of_a_former_session()).count();
+            if open.len() - of_former_sessions > limit {
+                return Err(format!("more than {limit} leases: {open:#?}"));
+            }
+            report.overlaps_by_curator_604 += usize::from(open.len() > limit);
+            report.peak = report.peak.max(open.len());
+        }
+        report.crossings += crossings(holds);
+    }
+    Ok(report)
+}
+
+fn crossings(holds: &[&Hold]) -> usize {
+    holds.windows(2).filter(|pair| pair[0].side != pair[1].side).count()
+}
+
+/// Two at a time are right for readers, and nobody's fault but that of Curator's with proof.
+fn check_overlaps(holds: &[&Hold], report: &mut Report) -> Result<(), String> {
     let mut open: Vec<&Hold> = Vec::new();
     for hold in holds {
         open.retain(|earlier| earlier.overlaps(hold));
@@ -155,25 +182,29 @@ fn check_directory(holds: &[&Hold], report: &mut Report) {
             if earlier.mode == Mode::Read && hold.mode == Mode::Read {
                 continue;
             }
-            excuse(earlier, hold);
+            if !earlier.is_of_a_former_session() && !hold.is_of_a_former_session() {
+                return Err(format!("two holders, and each has a znode of its own session:\n{earlier:?}\n{hold:?}"));
+            }
             report.overlaps_by_curator_604 += 1;
         }
         open.push(hold);
         report.peak = report.peak.max(open.len());
     }
+    Ok(())
 }
 
 /// By sequence number, and by creation. Readers that hold the lock together may have got it in any order.
-fn check_order(holds: &[&Hold]) {
+fn check_order(holds: &[&Hold]) -> Result<(), String> {
     let (mut newest, mut last_alone): (Option<&Hold>, Option<&Hold>) = (None, None);
     for hold in holds {
         let in_front = if hold.mode == Mode::Read { last_alone } else { newest };
-        if let Some(before) = in_front {
-            assert!(is_after(hold, before), "out of order:\n{before:?}\n{hold:?}");
+        if let Some(before) = in_front.filter(|before| !is_after(hold, before)) {
+            return Err(format!("out of order:\n{before:?}\n{hold:?}"));
         }
         newest = newest.filter(|newest| newest.place() > hold.place()).or(Some(hold));
         last_alone = Some(*hold).filter(|hold| hold.mode != Mode::Read).or(last_alone);
     }
+    Ok(())
 }
 
 fn is_after(hold: &Hold, before: &Hold) -> bool {
@@ -184,29 +215,8 @@ fn is_after(hold: &Hold, before: &Hold) -> bool {
     before.place() < hold.place() && is_younger || is_downgrade && before.place() == hold.place()
 }
 
-/// Never more leases than there are.
-#[track_caller]
-pub(crate) fn check_leases(holds: &[Hold], limit: usize) -> Report {
-    let mut report = Report { holds: holds.len(), ..Report::default() };
-    for holds in by_directory(holds).values() {
-        let mut open: Vec<&Hold> = Vec::new();
-        for hold in holds {
-            open.retain(|earlier| earlier.overlaps(hold));
-            open.push(hold);
-            let of_former_sessions = open.iter().filter(|hold| hold.is_of_a_former_session()).count();
-            assert!(open.len() - of_former_sessions <= limit, "more than {limit} leases: {open:#?}");
-            report.overlaps_by_curator_604 += usize::from(open.len() > limit);
-            report.peak = report.peak.max(open.len());
-        }
-        report.crossings += holds.windows(2).filter(|pair| pair[0].side != pair[1].side).count();
-    }
-    report
-}
-
 #[cfg(test)]
 mod tests {
-    use std::panic::catch_unwind;
-
     use super::*;
 
     fn hold(side: Side, mode: Mode, from: u64, to: u64, sequence: u64) -> Hold {
@@ -231,7 +241,7 @@ mod tests {
         let (one, other) = (hold(Rust, Write, 10, 40, 0), hold(Java, Write, 35, 38, 2));
         for between in [vec![], vec![hold(Rust, Write, 41, 42, 3)]] {
             let holds: Vec<Hold> = [other.clone(), one.clone()].into_iter().chain(between).collect();
-            assert!(catch_unwind(|| check_exclusive(&holds)).is_err());
+            assert!(exclusive(&holds).is_err());
         }
     }
 
@@ -244,7 +254,7 @@ mod tests {
         for java in
             [Hold { session: 5, ..java.clone() }, Hold { owner: 0, ..java.clone() }, Hold { side: Rust, ..java }]
         {
-            assert!(catch_unwind(|| check_exclusive(&[rust.clone(), java.clone()])).is_err());
+            assert!(exclusive(&[rust.clone(), java.clone()]).is_err());
         }
     }
 
@@ -254,15 +264,15 @@ mod tests {
         let next = hold(Java, Write, 30, 40, 1);
         check_exclusive(&[told.clone(), next.clone()]);
         let was_not_told = Hold { was_told_lost: false, ..told.clone() };
-        assert!(catch_unwind(|| check_exclusive(&[was_not_told, next.clone()])).is_err());
+        assert!(exclusive(&[was_not_told, next.clone()]).is_err());
         let too_late = Hold { valid_until: 35, ..told };
-        assert!(catch_unwind(|| check_exclusive(&[too_late, next])).is_err());
+        assert!(exclusive(&[too_late, next]).is_err());
     }
 
     #[test]
     fn who_overtakes_is_found() {
         let holds = [hold(Rust, Write, 10, 20, 1), hold(Java, Write, 20, 30, 0)];
-        assert!(catch_unwind(|| check_exclusive(&holds)).is_err());
+        assert!(exclusive(&holds).is_err());
     }
 
     #[test]
@@ -274,10 +284,10 @@ mod tests {
         assert_eq!(check_exclusive(&holds).peak, 2);
         for writer in [Hold { from: 24, ..writer.clone() }, hold(Java, Write, 26, 30, 1), hold(Java, Write, 5, 11, 0)] {
             let holds = [readers[0].clone(), readers[1].clone(), writer];
-            assert!(catch_unwind(|| check_exclusive(&holds)).is_err());
+            assert!(exclusive(&holds).is_err());
         }
         let overtaker = hold(Rust, Read, 31, 32, 0);
-        assert!(catch_unwind(|| check_exclusive(&[writer, overtaker])).is_err());
+        assert!(exclusive(&[writer, overtaker]).is_err());
     }
 
     #[test]
@@ -287,13 +297,13 @@ mod tests {
         let next = hold(Java, Write, 30, 31, 2);
         check_exclusive(&[writer.clone(), reader.clone(), next.clone()]);
         let in_between = Hold { from: 25, ..next };
-        assert!(catch_unwind(|| check_exclusive(&[writer, reader, in_between])).is_err());
+        assert!(exclusive(&[writer, reader, in_between]).is_err());
     }
 
     #[test]
     fn one_lease_too_many_is_found() {
         let holds = [hold(Rust, Lease, 10, 20, 0), hold(Java, Lease, 12, 22, 1), hold(Java, Lease, 20, 30, 2)];
         assert_eq!(check_leases(&holds, 2).peak, 2);
-        assert!(catch_unwind(|| check_leases(&holds, 1)).is_err());
+        assert!(leases(&holds, 1).is_err());
     }
 }

@@ -1,8 +1,13 @@
 //! A count that both sides change and both see.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::{arena::Arena, contention::ROUNDS, peer::Peer};
+use crate::{
+    arena::Arena,
+    common::{self, shared_clock},
+    contention::ROUNDS,
+    peer::Peer,
+};
 
 const COUNT: &str = "/counts/c";
 
@@ -13,22 +18,23 @@ struct Increment {
     value: usize,
 }
 
+impl Increment {
+    /// `FROM TO VALUE`
+    fn parse(line: &str) -> Increment {
+        let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        Increment { from: numbers[0], to: numbers[1], value: usize::try_from(numbers[2]).unwrap() }
+    }
+}
+
 #[test]
 fn no_increment_of_either_side_is_lost_and_each_side_hears_of_the_last() {
     let (arena, begin) = (Arena::shared(), Instant::now());
     let peers = arena.peers(3);
     peers.iter().for_each(|peer| peer.tell(&format!("count-hammer {COUNT} {ROUNDS}")));
-    let mut increments: Vec<Increment> = peers.iter().flat_map(finish).collect();
-    increments.sort_by_key(|increment| increment.value);
-    let values: Vec<usize> = increments.iter().map(|increment| increment.value).collect();
-    assert_eq!(values, (1..=6 * ROUNDS).collect::<Vec<_>>(), "increments were lost");
-    let mut latest = 0;
-    for increment in &increments {
-        latest = latest.max(increment.from);
-        assert!(latest <= increment.to, "{} was written before what comes before it", increment.value);
-    }
-    println!("SharedCount: {} increments in {:.1} s", values.len(), begin.elapsed().as_secs_f64());
+    let values = check(peers.iter().flat_map(|peer| finish(peer, Vec::new())).collect());
     let last = 6 * ROUNDS;
+    assert_eq!(values, (1..=last).collect::<Vec<_>>(), "increments were lost");
+    println!("SharedCount: {last} increments in {:.1} s", begin.elapsed().as_secs_f64());
     for peer in &peers {
         assert_eq!(peer.ask(&format!("watch-count {COUNT}"), "watching"), last.to_string());
     }
@@ -43,17 +49,71 @@ fn no_increment_of_either_side_is_lost_and_each_side_hears_of_the_last() {
     arena.check_nothing_is_left(&[], peers);
 }
 
-fn finish(peer: &Peer) -> Vec<Increment> {
-    let mut increments = Vec::new();
+/// A value that nobody has written for sure is one of Java's: when the reply is lost, Curator says that it did not write,
+/// although it did. Our side reads what became of it.
+#[test]
+fn increments_survive_a_restart_of_the_server() {
+    const RESTARTS: usize = 2;
+    let (server, begin) = (common::quick_server().start().unwrap(), Instant::now());
+    let arena = Arena::new(&server, Duration::from_secs(30));
+    let peers = arena.peers(3);
+    peers.iter().for_each(|peer| peer.tell(&format!("count-hammer {COUNT} {}", u32::MAX >> 1)));
+    let mut increments: Vec<Increment> = Vec::new();
+    await_progress(&peers, &mut increments);
+    for _ in 0..RESTARTS {
+        server.kill().unwrap();
+        server.restart().unwrap();
+        await_progress(&peers, &mut increments);
+    }
+    peers.iter().for_each(|peer| peer.tell("stop"));
+    for peer in &peers {
+        increments = finish(peer, increments);
+    }
+    let values = check(increments);
+    let unknown = values.last().unwrap() - values.len();
+    println!(
+        "SharedCount, server restarted: {} increments, and {unknown} of Java's that it does not know of, in {:.1} s",
+        values.len(),
+        begin.elapsed().as_secs_f64()
+    );
+    assert!(unknown <= 3 * RESTARTS, "{unknown} values that nobody has written");
+    arena.client.delete().for_path(COUNT).unwrap();
+    arena.check_nothing_is_left(&[], peers);
+}
+
+/// Each value is written once, and in this order. Gives the values.
+#[track_caller]
+fn check(mut increments: Vec<Increment>) -> Vec<usize> {
+    increments.sort_by_key(|increment| increment.value);
+    let mut latest = 0;
+    for increment in &increments {
+        latest = latest.max(increment.from);
+        assert!(latest <= increment.to, "{} was written before what comes before it", increment.value);
+    }
+    let values: Vec<usize> = increments.iter().map(|increment| increment.value).collect();
+    assert!(values.windows(2).all(|pair| pair[0] < pair[1]), "a value was written twice");
+    values
+}
+
+/// Everybody has written some more.
+fn await_progress(peers: &[Peer], increments: &mut Vec<Increment>) {
+    let since = shared_clock();
+    for peer in peers {
+        let mut written = 0;
+        while written < 10 {
+            let increment = Increment::parse(&peer.hear("counted"));
+            written += usize::from(increment.from > since);
+            increments.push(increment);
+        }
+    }
+}
+
+fn finish(peer: &Peer, mut increments: Vec<Increment>) -> Vec<Increment> {
     loop {
         let line = peer.line();
-        match line.split(' ').collect::<Vec<_>>()[..] {
-            ["counted", from, to, value] => increments.push(Increment {
-                from: from.parse().unwrap(),
-                to: to.parse().unwrap(),
-                value: value.parse().unwrap(),
-            }),
-            ["done", "0"] => return increments,
+        match line.split_once(' ') {
+            Some(("counted", rest)) => increments.push(Increment::parse(rest)),
+            Some(("done", "0")) => return increments,
             _ => panic!("{:?} says: {line}", peer.side),
         }
     }

@@ -202,10 +202,10 @@ public final class CuratorPeer {
         return stat == null ? "0 0" : stat.getCzxid() + " " + stat.getEphemeralOwner();
     }
 
-    /** So many times: acquire, look at the own znodes, release. */
+    /** So many times, or until told to stop: acquire, look at the own znodes, release. */
     private void hammer(String kind, String path, int rounds) throws Exception {
         int failures = 0;
-        for (int round = 0; round < rounds; ) {
+        for (int round = 0; round < rounds && !isStopped; ) {
             try {
                 once(kind, path);
                 round++;
@@ -394,7 +394,6 @@ public final class CuratorPeer {
 
     /** Asks whoever is first for the lock, until told to stop. */
     private void revokeAll(String path) throws Exception {
-        isStopped = false;
         InterProcessMutex mutex = new InterProcessMutex(client, path);
         String last = "";
         while (!isStopped) {
@@ -438,10 +437,10 @@ public final class CuratorPeer {
         say("watching " + count.getCount());
     }
 
-    /** So many times: one more than it was. */
+    /** So many times, or until told to stop: one more than it was. */
     private void countHammer(String path, int rounds) throws Exception {
         SharedCount count = count(path);
-        for (int round = 0; round < rounds; ) {
+        for (int round = 0; round < rounds && !isStopped; ) {
             VersionedValue<Integer> before = count.getVersionedValue();
             long from = System.nanoTime();
             if (count.trySetCount(before, before.getValue() + 1)) {

@@ -1,7 +1,9 @@
 """A client of kazoo's lock, driven by lines: see README.md."""
 
 import logging
+import queue
 import sys
+import threading
 import time
 
 from kazoo.client import KazooClient
@@ -21,9 +23,10 @@ def say(line):
 
 class Peer:
     def __init__(self, connect, session):
-        self.client = KazooClient(hosts=connect, timeout=session / 1000.0)
+        self.client = KazooClient(hosts=connect, timeout=session / 1000.0, command_retry={"max_tries": -1})
         self.client.start(timeout=60)
         self.locks = {}
+        self.is_stopped = threading.Event()
 
     def lock(self, kind, path):
         key = (kind, path)
@@ -38,7 +41,7 @@ class Peer:
 
     def describe(self, lock):
         node = lock.path + "/" + lock.node
-        stat = self.client.exists(node)
+        stat = self.client.retry(self.client.exists, node)
         found = "%d %d" % (stat.czxid, stat.ephemeralOwner) if stat else "0 0"
         return "%s %s %d" % (node, found, self.session())
 
@@ -65,6 +68,8 @@ class Peer:
             self.held.release()
         elif words[0] == "hammer":
             for _ in range(int(words[3])):
+                if self.is_stopped.is_set():
+                    break
                 self.once(self.lock(words[1], words[2]))
             say("done 0")
         elif words[0] == "read":
@@ -79,12 +84,25 @@ def main(connect, _, session):
     logging.basicConfig(level=logging.CRITICAL)
     peer = Peer(connect, int(session))
     say("ready %d" % peer.session())
+    orders = queue.Queue()
+    threading.Thread(target=work, args=(peer, orders), daemon=True).start()
     for line in sys.stdin:
         if line.strip() == "quit":
             break
-        peer.obey(line.split())
+        if line.strip() == "stop":
+            peer.is_stopped.set()
+        else:
+            orders.put(line.split())
     peer.client.stop()
     say("bye")
+
+
+def work(peer, orders):
+    while True:
+        try:
+            peer.obey(orders.get())
+        except Exception as error:
+            say("error %r" % error)
 
 
 main(*sys.argv[1:])

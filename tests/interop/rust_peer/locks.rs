@@ -2,11 +2,14 @@
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
 use curator_locks::{
     AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockListener,
@@ -14,6 +17,7 @@ use curator_locks::{
 };
 
 use super::Counts;
+use crate::common::{PATIENCE, child, shared_clock};
 
 /// What is known of one znode that is held.
 pub(super) struct Known {
@@ -37,6 +41,8 @@ pub(super) trait Held {
     fn valid_until(&self) -> Option<Instant> {
         self.holds().iter().map(|hold| hold.valid_until()).min()
     }
+    /// Whether to say when it is lost, for what has no other way to tell.
+    fn announce_loss(&self, _on: bool) {}
     /// A writer that goes on as a reader.
     fn downgrade(&self) -> Result<Option<Box<dyn Held>>> {
         Ok(None)
@@ -125,7 +131,7 @@ impl Held for Several {
     }
 }
 
-struct Elected(&'static WriteLock);
+struct Elected(&'static WriteLock, &'static Told);
 
 impl Held for Elected {
     fn holds(&self) -> Vec<&Hold> {
@@ -138,15 +144,32 @@ impl Held for Elected {
         let token = self.0.fencing_token().map_or(0, curator_locks::FencingToken::value);
         vec![Known { path: self.0.id().unwrap_or_default(), token }]
     }
+    fn announce_loss(&self, on: bool) {
+        self.1.announces.store(on, Ordering::SeqCst);
+    }
 }
 
-struct Listener(crossbeam_channel::Sender<()>);
+/// What a listener hears.
+struct Told {
+    acquired: Receiver<()>,
+    announces: Arc<AtomicBool>,
+}
+
+struct Listener {
+    acquired: Sender<()>,
+    announces: Arc<AtomicBool>,
+}
 
 impl LockListener for Listener {
     fn lock_acquired(&self) {
-        let _ = self.0.send(());
+        // Nobody listens any more when the process ends.
+        let _ = self.acquired.send(());
     }
-    fn lock_released(&self) {}
+    fn lock_released(&self) {
+        if self.announces.load(Ordering::SeqCst) {
+            child::say(&format!("state {} Lost", shared_clock()));
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -155,7 +178,7 @@ enum Lock {
     ReadWrite(&'static InterProcessReadWriteLock),
     SemaphoreMutex(&'static InterProcessSemaphoreMutex),
     Semaphore(&'static InterProcessSemaphoreV2),
-    Election(&'static WriteLock, &'static Receiver<()>),
+    Election(&'static WriteLock, &'static Told),
 }
 
 /// The locks of the process: made once, and never freed, so that guards may borrow from them.
@@ -257,9 +280,11 @@ impl Locks {
             "read-write" => Lock::ReadWrite(forever(InterProcessReadWriteLock::new(client, path)?)),
             "semaphore-mutex" => Lock::SemaphoreMutex(forever(InterProcessSemaphoreMutex::new(client, path)?)),
             "zk-write-lock" => {
-                let (sender, told) = crossbeam_channel::unbounded();
-                let lock = WriteLock::with_listener(client, path, Listener(sender))?;
-                Lock::Election(forever(lock), forever(told))
+                let (sender, acquired) = crossbeam_channel::unbounded();
+                let announces = Arc::new(AtomicBool::new(false));
+                let listener = Listener { acquired: sender, announces: announces.clone() };
+                let lock = WriteLock::with_listener(client, path, listener)?;
+                Lock::Election(forever(lock), forever(Told { acquired, announces }))
             }
             // semaphore:LIMIT, or semaphore@PATH-OF-A-COUNT
             _ => {
@@ -277,12 +302,12 @@ impl Locks {
 }
 
 /// Waits until the listener was told.
-fn elect(lock: &'static WriteLock, told: &Receiver<()>) -> Result<Box<dyn Held>> {
+fn elect(lock: &'static WriteLock, told: &'static Told) -> Result<Box<dyn Held>> {
     let mut leads = lock.lock()?;
     while !leads {
-        told.recv_timeout(crate::common::PATIENCE).expect("the listener is told");
+        told.acquired.recv_timeout(2 * PATIENCE).expect("the listener is told");
         // What is told may be old; whether it still leads is for the lock to say.
         leads = lock.is_owner();
     }
-    Ok(Box::new(Elected(lock)))
+    Ok(Box::new(Elected(lock, told)))
 }

@@ -52,6 +52,7 @@ impl Owner {
         for hold in held.holds() {
             hold.on_state_change(|state| child::say(&format!("state {} {state:?}", shared_clock())));
         }
+        held.announce_loss(true);
         child::say(&format!("acquired {at} {}", self.describe(&held.known()[0])));
         self.held.push(held);
         Ok(())
@@ -60,6 +61,7 @@ impl Owner {
     fn release(&mut self) {
         let held = self.held.pop().unwrap();
         let (at, until) = (shared_clock(), valid_until(&*held));
+        held.announce_loss(false);
         match held.release() {
             Ok(()) => child::say(&format!("released {at}")),
             Err(error) if is_loss(&error) => child::say(&format!("lost {at} {until}")),
@@ -77,11 +79,11 @@ impl Owner {
         format!("{} {} {owner} {session}", known.path, known.token)
     }
 
-    /// So many times: acquire, look at the own znodes, release.
+    /// So many times, or until told to stop: acquire, look at the own znodes, release.
     fn hammer(&mut self, kind: &str, path: &str, rounds: usize) -> Result<()> {
         let mut failures = 0;
         let mut done = 0;
-        while done < rounds {
+        while done < rounds && !self.is_stopped() {
             match self.once(kind, path) {
                 Ok(()) => done += 1,
                 Err(error) => {
@@ -115,6 +117,10 @@ impl Owner {
         Ok(())
     }
 
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
+    }
+
     fn lines(&self, held: &dyn Held) -> Vec<String> {
         held.known().iter().map(|known| self.describe(known)).collect()
     }
@@ -130,10 +136,9 @@ impl Owner {
 
     /// Asks whoever is first for the lock, until told to stop.
     fn revoke_all(&mut self, path: &str) -> Result<()> {
-        self.is_stopped.store(false, Ordering::SeqCst);
         let mutex = self.locks.mutex(path)?;
         let mut last = String::new();
-        while !self.is_stopped.load(Ordering::SeqCst) {
+        while !self.is_stopped() {
             let nodes = mutex.participant_nodes()?;
             let Some(first) = nodes.first() else { continue };
             let at = shared_clock();
@@ -148,11 +153,11 @@ impl Owner {
         Ok(())
     }
 
-    /// So many times: one more than it was.
+    /// So many times, or until told to stop: one more than it was.
     fn count_hammer(&mut self, path: &str, rounds: usize) -> Result<()> {
         let count = self.locks.count(path)?;
         let mut done = 0;
-        while done < rounds {
+        while done < rounds && !self.is_stopped() {
             let before = count.versioned_value();
             let from = shared_clock();
             if count.try_set_count(before, before.value() + 1)? {
