@@ -6,13 +6,16 @@ use crate::{
     arena::Arena,
     common::{self, shared_clock},
     contention::ROUNDS,
+    history::Side,
     peer::Peer,
 };
 
 const COUNT: &str = "/counts/c";
 
 /// One successful increment: when it was begun, when it was known, what it wrote.
+#[derive(Debug)]
 struct Increment {
+    side: Side,
     from: u64,
     to: u64,
     value: usize,
@@ -20,9 +23,9 @@ struct Increment {
 
 impl Increment {
     /// `FROM TO VALUE`
-    fn parse(line: &str) -> Increment {
+    fn parse(side: Side, line: &str) -> Increment {
         let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-        Increment { from: numbers[0], to: numbers[1], value: usize::try_from(numbers[2]).unwrap() }
+        Increment { side, from: numbers[0], to: numbers[1], value: usize::try_from(numbers[2]).unwrap() }
     }
 }
 
@@ -49,8 +52,8 @@ fn no_increment_of_either_side_is_lost_and_each_side_hears_of_the_last() {
     arena.check_nothing_is_left(&[], peers);
 }
 
-/// A value that nobody has written for sure is one of Java's: when the reply is lost, Curator says that it did not write,
-/// although it did. Our side reads what became of it.
+/// No value is written twice. One that nobody has written for sure is one whose reply was lost: then our side says that it
+/// does not know, and Curator that it did not write.
 #[test]
 fn increments_survive_a_restart_of_the_server() {
     const RESTARTS: usize = 2;
@@ -72,11 +75,11 @@ fn increments_survive_a_restart_of_the_server() {
     let values = check(increments);
     let unknown = values.last().unwrap() - values.len();
     println!(
-        "SharedCount, server restarted: {} increments, and {unknown} of Java's that it does not know of, in {:.1} s",
+        "SharedCount, server restarted: {} increments, and {unknown} that nobody is sure of, in {:.1} s",
         values.len(),
         begin.elapsed().as_secs_f64()
     );
-    assert!(unknown <= 3 * RESTARTS, "{unknown} values that nobody has written");
+    assert!(unknown <= 6 * RESTARTS, "{unknown} values that nobody has written");
     arena.client.delete().for_path(COUNT).unwrap();
     arena.check_nothing_is_left(&[], peers);
 }
@@ -90,9 +93,10 @@ fn check(mut increments: Vec<Increment>) -> Vec<usize> {
         latest = latest.max(increment.from);
         assert!(latest <= increment.to, "{} was written before what comes before it", increment.value);
     }
-    let values: Vec<usize> = increments.iter().map(|increment| increment.value).collect();
-    assert!(values.windows(2).all(|pair| pair[0] < pair[1]), "a value was written twice");
-    values
+    for pair in increments.windows(2) {
+        assert!(pair[0].value < pair[1].value, "two believe to have written one value: {pair:?}");
+    }
+    increments.iter().map(|increment| increment.value).collect()
 }
 
 /// Everybody has written some more.
@@ -101,7 +105,7 @@ fn await_progress(peers: &[Peer], increments: &mut Vec<Increment>) {
     for peer in peers {
         let mut written = 0;
         while written < 10 {
-            let increment = Increment::parse(&peer.hear("counted"));
+            let increment = Increment::parse(peer.side, &peer.hear("counted"));
             written += usize::from(increment.from > since);
             increments.push(increment);
         }
@@ -112,7 +116,7 @@ fn finish(peer: &Peer, mut increments: Vec<Increment>) -> Vec<Increment> {
     loop {
         let line = peer.line();
         match line.split_once(' ') {
-            Some(("counted", rest)) => increments.push(Increment::parse(rest)),
+            Some(("counted", rest)) => increments.push(Increment::parse(peer.side, rest)),
             Some(("done", "0")) => return increments,
             _ => panic!("{:?} says: {line}", peer.side),
         }
