@@ -217,9 +217,9 @@ pub use locks::{
     AcquireOptions, Decision, FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
     InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals, LockInternalsDriver,
-    LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable, RevocationListener,
-    Revoker, SemaphoreMutexGuard, SharedCount, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock,
-    WriteLockDriver, ZNodeName,
+    LockInternalsSorter, LockListener, Locker, MultiLockGuard, PredicateResults, ReadLockDriver, Revocable,
+    RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount, StandardLockInternalsDriver, VersionedValue,
+    WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    WaitStrategy,
+    Hold, WaitStrategy,
     driver::{
         LockInternalsDriver, LockInternalsSorter, is_exhausted, number_text, sequence_for, sorted_children,
         sorted_contenders,
@@ -188,6 +188,11 @@ impl LockInternals {
     /// The path of a held znode as the caller sees it.
     pub(crate) fn client_path(&self, held: &HeldNode) -> String {
         self.client.prefix.to_client(held.path().as_str())
+    }
+
+    pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
+        let path = self.client_path(&held);
+        Hold::new(held, path)
     }
 
     /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.

@@ -32,8 +32,7 @@ pub struct Lease {
 
 impl Lease {
     pub(super) fn new(leases: &Arc<LockInternals>, held: Arc<HeldNode>) -> Lease {
-        let path = leases.client_path(&held);
-        Lease { leases: leases.clone(), hold: Hold::new(held, path), is_open: true }
+        Lease { leases: leases.clone(), hold: leases.hold(held), is_open: true }
     }
 
     /// The name of the lease's znode in the directory `leases`.
@@ -63,6 +62,11 @@ impl Lease {
             core.clean_up(job);
         }
         result
+    }
+
+    /// What is known about it, as a value of its own.
+    pub(super) fn hold(&self) -> Hold {
+        self.leases.hold(self.hold.node().clone())
     }
 
     /// The calling thread has acquired it, for a lock that has one lease.
