@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Hold, WaitStrategy,
+    AcquireOptions, Hold, WaitStrategy,
     driver::{
         LockInternalsDriver, LockInternalsSorter, is_exhausted, number_text, sequence_for, sorted_children,
         sorted_contenders,
@@ -46,6 +46,14 @@ pub(crate) struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
+    /// From the moment of this call on.
+    pub(super) fn of(options: &'a AcquireOptions) -> Patience<'a> {
+        // None: no timeout, or one that is longer than this clock runs.
+        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
+        Patience { stop, only_try: options.timeout == Some(Duration::ZERO) }
+    }
+
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
     pub(crate) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
         let deadline = if self.only_try {

@@ -1,9 +1,6 @@
 //! The re-entrant mutex.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use super::{
     AcquireOptions, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
@@ -16,7 +13,6 @@ use super::{
 use crate::{
     CuratorFramework, Result,
     framework::{HeldNode, HoldKind},
-    session::Stop,
 };
 
 /// A mutex that processes share, first come, first served, re-entrant per thread. Java: `InterProcessMutex`.
@@ -215,9 +211,7 @@ impl InterProcessMutex {
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
-        let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
+        let patience = Patience::of(options);
         loop {
             let held = match self.writers.as_ref().and_then(|writers| writers.current()) {
                 Some(writer) => self.internals.downgrade(&self.data, patience, &writer)?,

@@ -164,9 +164,7 @@ impl InterProcessSemaphoreV2 {
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
-        let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
+        let patience = Patience::of(options);
         let io = patience.io(self.client().core.config.connection_timeout);
         // A statement of its own: the lock must not be held any longer.
         let data = self.data.lock().clone();

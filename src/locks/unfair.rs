@@ -2,10 +2,7 @@
 
 mod attempt;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use self::attempt::Attempt;
 use super::{
@@ -15,7 +12,6 @@ use super::{
 use crate::{
     CuratorFramework, Result,
     framework::{HeldNode, HoldKind},
-    session::Stop,
 };
 
 /// The name of the one znode that is the lock, in the lock's directory.
@@ -94,9 +90,7 @@ impl InterProcessUnfairMutex {
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
-        let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
+        let patience = Patience::of(options);
         let attempt = |patience| Attempt::new(&self.internals, NAME, &self.data, patience).run();
         let held = self.internals.by_thread(patience, attempt)?;
         if let Some(held) = &held {
