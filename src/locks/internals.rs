@@ -21,9 +21,8 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{
-        Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, ServerPath, protection,
-    },
+    framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, protection},
+    paths::ServerPath,
     proto::{CreateMode, Request, Response},
     session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
 };
