@@ -74,11 +74,21 @@ impl Lease {
         self.leases.register(self.hold.node());
     }
 
-    /// Gives the lease back; what is left for the background is handed out.
-    pub(super) fn end(mut self) -> (Result<()>, Option<Job>) {
+    pub(super) fn is_of(&self, leases: &Arc<LockInternals>) -> bool {
+        Arc::ptr_eq(&self.leases, leases)
+    }
+
+    /// Ends it on this side: what is left is to delete its znode.
+    pub(super) fn into_node(mut self) -> Arc<HeldNode> {
         self.is_open = false;
         self.leases.unregister(self.hold.node());
-        self.leases.release(self.hold.node())
+        self.hold.node().clone()
+    }
+
+    /// Gives the lease back; what is left for the background is handed out.
+    pub(super) fn end(self) -> (Result<()>, Option<Job>) {
+        let leases = self.leases.clone();
+        leases.release(&self.into_node())
     }
 }
 

@@ -187,20 +187,24 @@ impl InterProcessSemaphoreV2 {
         lease.close()
     }
 
-    /// Gives leases back, all of them even if one fails.
+    /// Gives leases back, all of them even if one fails: one round trip for those of this object, however many they are,
+    /// and one session timeout bounds it.
     ///
     /// # Errors
     /// The first of all errors, as [`Lease::close`]; the others are logged.
     pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
-        let mut result = Ok(());
-        for lease in leases {
-            let closed = lease.close();
-            if let (Err(error), true) = (&closed, result.is_err()) {
-                log::warn!("{}: giving back one more lease: {error}", self.path());
+        let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(|lease| lease.is_of(&self.leases));
+        let nodes: Vec<Arc<HeldNode>> = own.into_iter().map(Lease::into_node).collect();
+        let own = self.leases.release_all(&nodes).into_iter().map(|(closed, job)| {
+            if let Some(job) = job {
+                self.client().core.clean_up(job);
             }
-            result = result.and(closed);
-        }
-        result
+            closed
+        });
+        let mut errors = own.chain(others.into_iter().map(Lease::close)).filter_map(Result::err);
+        let first = errors.next();
+        errors.for_each(|error| log::warn!("{}: giving back one more lease: {error}", self.path()));
+        first.map_or(Ok(()), Err)
     }
 
     /// The names of the znodes in `leases`, in the order in which they came: those that hold a lease and the one that
