@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{Error, Result};
+use super::AcquireOptions;
+use crate::{CancelToken, Error, Result};
 
 /// A lock that processes share. Java: `InterProcessLock`.
 ///
@@ -24,6 +25,23 @@ pub trait InterProcessLock: Send + Sync {
     /// # Errors
     /// As [`InterProcessLock::acquire`].
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool>;
+
+    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
+    ///
+    /// A lock that leaves this method out looks at the token before it waits, and not any more then. All locks of this
+    /// crate end their wait when it is cancelled.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`].
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        if options.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Err(Error::Cancelled { path: self.path().unwrap_or_default().to_owned() });
+        }
+        match options.timeout {
+            Some(timeout) => self.acquire_timeout(timeout),
+            None => self.acquire().map(|()| true),
+        }
+    }
 
     /// Gives the lock back, once for each time it was acquired.
     ///

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{InterProcessLock, InterProcessMutex};
+use super::{AcquireOptions, InterProcessLock, InterProcessMutex};
 use crate::{CuratorFramework, Error, Result};
 
 /// Several locks as one: all of them or none. Java: `InterProcessMultiLock`.
@@ -74,7 +74,7 @@ impl InterProcessMultiLock {
     /// # Errors
     /// The error of the first lock that fails, as [`InterProcessLock::acquire`]; then none is held.
     pub fn acquire(&self) -> Result<()> {
-        self.acquire_each(|lock| lock.acquire().map(|()| true)).map(drop)
+        self.acquire_with(&AcquireOptions::new()).map(drop)
     }
 
     /// Acquires all locks unless the time is up first: then `false`, and none is held. Zero means not to wait for
@@ -83,11 +83,19 @@ impl InterProcessMultiLock {
     /// # Errors
     /// The error of the first lock that fails, as [`InterProcessLock::acquire_timeout`]; then none is held.
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        let Some(deadline) = Instant::now().checked_add(timeout) else {
-            // Longer than this clock runs.
-            return self.acquire().map(|()| true);
-        };
-        self.acquire_each(|lock| lock.acquire_timeout(deadline.saturating_duration_since(Instant::now())))
+        self.acquire_with(&AcquireOptions::new().timeout(timeout))
+    }
+
+    /// Acquires all locks with a timeout for all together, a cancel token, both or neither. `false`: the time was up
+    /// first, and none is held.
+    ///
+    /// # Errors
+    /// The error of the first lock that fails, as [`InterProcessLock::acquire_with`]; then none is held.
+    pub fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        // Without one if the time is longer than this clock runs.
+        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.acquire_each(|lock| lock.acquire_with(&AcquireOptions { timeout: left(), cancel: options.cancel.clone() }))
     }
 
     /// Releases all locks, the last one first, all of them even if one fails.
@@ -171,6 +179,10 @@ impl InterProcessLock for InterProcessMultiLock {
 
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
         InterProcessMultiLock::acquire_timeout(self, timeout)
+    }
+
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        InterProcessMultiLock::acquire_with(self, options)
     }
 
     fn release(&self) -> Result<()> {

@@ -328,6 +328,10 @@ impl InterProcessLock for InterProcessMutex {
         InterProcessMutex::acquire_timeout(self, timeout)
     }
 
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        InterProcessMutex::acquire_with(self, options)
+    }
+
     fn release(&self) -> Result<()> {
         InterProcessMutex::release(self)
     }

@@ -225,6 +225,10 @@ impl InterProcessLock for InterProcessSemaphoreMutex {
         InterProcessSemaphoreMutex::acquire_timeout(self, timeout)
     }
 
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        InterProcessSemaphoreMutex::acquire_with(self, options)
+    }
+
     fn release(&self) -> Result<()> {
         InterProcessSemaphoreMutex::release(self)
     }

@@ -198,6 +198,10 @@ impl InterProcessLock for InterProcessUnfairMutex {
         InterProcessUnfairMutex::acquire_timeout(self, timeout)
     }
 
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        InterProcessUnfairMutex::acquire_with(self, options)
+    }
+
     fn release(&self) -> Result<()> {
         InterProcessUnfairMutex::release(self)
     }

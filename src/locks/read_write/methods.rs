@@ -119,6 +119,10 @@ macro_rules! lock_methods {
                 self.mutex.acquire_timeout(timeout)
             }
 
+            fn acquire_with(&self, options: &$crate::AcquireOptions) -> $crate::Result<bool> {
+                self.mutex.acquire_with(options)
+            }
+
             fn release(&self) -> $crate::Result<()> {
                 self.mutex.release()
             }
