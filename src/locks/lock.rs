@@ -1,6 +1,6 @@
 //! What all locks have in common.
 
-use std::{fmt, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use super::AcquireOptions;
 use crate::{CancelToken, Error, Result};
@@ -61,7 +61,8 @@ pub trait InterProcessLock: Send + Sync {
 
 /// Holds a lock as long as it lives. Java: `Locker`.
 ///
-/// For locks as trait objects; where the type is known, its own guard knows more.
+/// For locks as trait objects; where the type is known, its own guard knows more. It stays with the thread that made it,
+/// as the lock may belong to that.
 ///
 /// ```no_run
 /// # use curator_locks::{InterProcessMutex, Locker};
@@ -74,6 +75,8 @@ pub trait InterProcessLock: Send + Sync {
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {
     lock: Option<&'a dyn InterProcessLock>,
+    /// In another thread the release of most locks would fail, and the lock stay held.
+    not_send: PhantomData<*const ()>,
 }
 
 impl<'a> Locker<'a> {
@@ -83,7 +86,7 @@ impl<'a> Locker<'a> {
     /// As [`InterProcessLock::acquire`].
     pub fn new(lock: &'a dyn InterProcessLock) -> Result<Locker<'a>> {
         lock.acquire()?;
-        Ok(Locker { lock: Some(lock) })
+        Ok(Locker { lock: Some(lock), not_send: PhantomData })
     }
 
     /// Acquires the lock unless the time is up first.
@@ -92,7 +95,7 @@ impl<'a> Locker<'a> {
     /// [`Error::Timeout`] when the time is up, otherwise as [`InterProcessLock::acquire_timeout`].
     pub fn with_timeout(lock: &'a dyn InterProcessLock, timeout: Duration) -> Result<Locker<'a>> {
         if lock.acquire_timeout(timeout)? {
-            return Ok(Locker { lock: Some(lock) });
+            return Ok(Locker { lock: Some(lock), not_send: PhantomData });
         }
         Err(Error::Timeout { what: "acquiring the lock".into(), after: timeout })
     }
