@@ -93,7 +93,8 @@ impl InterProcessMultiLock {
     }
 
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
-    /// or [`Error::Several`]; if the caller owns none of them, the first [`Error::NotOwner`] alone.
+    /// or [`Error::Several`]; if the caller owns none of them, or has lost all of them, the first [`Error::NotOwner`] or
+    /// [`Error::LockLost`] alone, as from a single lock.
     fn give_back(&self) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
         for (index, lock) in self.locks.iter().enumerate().rev() {
@@ -102,12 +103,13 @@ impl InterProcessMultiLock {
                 errors.push(naming(&**lock, index, error));
             }
         }
-        let owns_none =
-            errors.len() == self.locks.len() && errors.iter().all(|error| matches!(error, Error::NotOwner { .. }));
+        let all_are = |kind: fn(&Error) -> bool| errors.len() == self.locks.len() && errors.iter().all(kind);
+        let is_one = all_are(|error| matches!(error, Error::NotOwner { .. }))
+            || all_are(|error| matches!(error, Error::LockLost { .. }));
         let mut errors = errors.into_iter();
         match errors.next() {
             None => Ok(()),
-            Some(first) if owns_none || errors.len() == 0 => Err(first),
+            Some(first) if is_one || errors.len() == 0 => Err(first),
             Some(first) => Err(Error::Several { first: Box::new(first), others: errors.collect() }),
         }
     }
