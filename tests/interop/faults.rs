@@ -13,7 +13,7 @@ use crate::{
 /// Short: it is how long a lock stays with the dead.
 const SESSION: Duration = Duration::from_millis(2_000);
 /// Long enough for a server to come back.
-const LONG_SESSION: Duration = Duration::from_secs(30);
+const LONG_SESSION: Duration = Duration::from_secs(20);
 /// How much contention there is around a fault.
 const ROUNDS: usize = 60;
 /// Rounds without an end, in a number that all languages have.

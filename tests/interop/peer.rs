@@ -18,7 +18,7 @@ use nix::{
 };
 
 use crate::{
-    common::{PATIENCE, child::ChildProcess, shared_clock},
+    common::{child::ChildProcess, shared_clock},
     history::{Hold, Side},
 };
 
@@ -40,6 +40,10 @@ const DEBIAN_JARS: [&str; 15] = [
     "netty-common",
     "netty-handler",
 ];
+/// How long a peer may say nothing. Those of other clients wait for a server that came back for as long as their session
+/// timeout, and everybody in the queue with them.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers");
 
 /// Small and quick to start.
@@ -149,7 +153,7 @@ impl Peer {
             Process::Foreign { lines, .. } => lines
                 .recv_timeout(PATIENCE)
                 .unwrap_or_else(|error| panic!("a peer ({:?}) says nothing: {error}", self.side)),
-            Process::Rust(child) => child.hear(),
+            Process::Rust(child) => child.hear_within(PATIENCE),
         }
     }
 
