@@ -10,10 +10,10 @@ use crate::{
     peer::{Peer, Place},
 };
 
-/// Short: it is how long a lock stays with the dead.
-const SESSION: Duration = Duration::from_millis(2_000);
-/// Long enough for a server to come back.
-const LONG_SESSION: Duration = Duration::from_secs(20);
+/// Of who is to lose it: it is how long a lock stays with the dead.
+const SHORT_SESSION: Duration = Duration::from_secs(3);
+/// Of everybody else: long enough for a server to come back, on a machine that has much else to do.
+const LONG_SESSION: Duration = Duration::from_secs(40);
 /// How much contention there is around a fault.
 const ROUNDS: usize = 60;
 /// Rounds without an end, in a number that all languages have.
@@ -97,11 +97,15 @@ const WRITE_LOCK: Case = Case {
 };
 
 impl Case {
-    /// Three processes of each side.
-    fn start(&self, arena: &Arena) -> Vec<Peer> {
+    /// Three processes of each side, in turn, ours first. Those with these numbers are to lose their sessions.
+    fn start(&self, arena: &Arena, short: &[usize]) -> Vec<Peer> {
         self.kept.iter().for_each(|directory| arena.keep(directory));
-        let pair = || [Peer::rust(&arena.place, &[]), (self.start_theirs)(&arena.place)];
-        arena.start((0..3).flat_map(|_| pair()))
+        let start = |number: usize| {
+            let session = if short.contains(&number) { SHORT_SESSION } else { LONG_SESSION };
+            let place = Place { session, ..arena.place.clone() };
+            if number.is_multiple_of(2) { Peer::rust(&place, &[]) } else { (self.start_theirs)(&place) }
+        };
+        arena.start((0..6).map(start))
     }
 
     fn kinds(&self, peer: &Peer) -> [&'static str; 2] {
@@ -182,8 +186,8 @@ fn sides(peers: &[Peer]) -> (Vec<&Peer>, Vec<&Peer>) {
 
 /// One of their processes dies while it holds, and our waiter is the next; another one dies in the middle of things.
 fn their_holder_killed(case: &Case) {
-    let (arena, begin) = (Arena::new(common::server(), SESSION), Instant::now());
-    let peers = case.start(&arena);
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    let peers = case.start(&arena, &[1, 2 * case.limit + 1]);
     let (ours, theirs) = sides(&peers);
     let (holders, crowd) = theirs.split_at(case.limit);
     let mut holds: Vec<Hold> = holders.iter().map(|peer| case.acquire(peer)).collect();
@@ -213,8 +217,8 @@ fn their_holder_killed(case: &Case) {
 
 /// Ours goes on after its session is gone and one of theirs holds the lock: it is told, and everybody goes on.
 fn our_holder_paused_beyond_its_session(case: &Case) {
-    let (arena, begin) = (Arena::new(common::server(), SESSION), Instant::now());
-    let peers = case.start(&arena);
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    let peers = case.start(&arena, &[0]);
     let (ours, theirs) = sides(&peers);
     let (holders, crowd) = ours.split_at(case.limit);
     let mut holds: Vec<Hold> = holders.iter().map(|peer| case.acquire(peer)).collect();
@@ -275,7 +279,7 @@ fn await_end(peer: &Peer) -> (u64, u64) {
 fn server_restarted_in_mid_contention(case: &Case) {
     let (server, begin) = (quick_server().start().unwrap(), Instant::now());
     let arena = Arena::new(&server, LONG_SESSION);
-    let peers = case.start(&arena);
+    let peers = case.start(&arena, &[]);
     peers.iter().for_each(|peer| case.hammer(peer, UNTIL_TOLD));
     let mut holds = Vec::new();
     await_progress(&peers, &mut holds);
@@ -313,8 +317,8 @@ fn await_progress(peers: &[Peer], holds: &mut Vec<Hold>) {
 /// server deletes that znode, and our side gets the lock: two holders, and it is provable whose fault that is.
 #[test]
 fn an_overlap_by_curator_604_is_proved_by_its_znodes_owner_and_reported_apart() {
-    let (arena, begin) = (Arena::new(common::server(), Duration::from_secs(4)), Instant::now());
-    let peers = MUTEX.start(&arena);
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    let peers = MUTEX.start(&arena, &[1]);
     let [first, java, second] = [&peers[0], &peers[1], &peers[2]];
     let mut holds = vec![MUTEX.acquire(first)];
     MUTEX.begin_to_wait(&arena, java);

@@ -57,7 +57,7 @@ fn no_increment_of_either_side_is_lost_and_each_side_hears_of_the_last() {
 fn increments_survive_a_restart_of_the_server() {
     const RESTARTS: usize = 2;
     let (server, begin) = (common::quick_server().start().unwrap(), Instant::now());
-    let arena = Arena::new(&server, Duration::from_secs(20));
+    let arena = Arena::new(&server, Duration::from_secs(40));
     let peers = arena.peers(3);
     peers.iter().for_each(|peer| peer.tell(&format!("count-hammer {COUNT} {}", u32::MAX >> 1)));
     let mut increments: Vec<Increment> = Vec::new();

@@ -303,11 +303,13 @@ impl Locks {
 
 /// Waits until the listener was told.
 fn elect(lock: &'static WriteLock, told: &'static Told) -> Result<Box<dyn Held>> {
-    let mut leads = lock.lock()?;
-    while !leads {
-        told.acquired.recv_timeout(2 * PATIENCE).expect("the listener is told");
-        // What is told may be old; whether it still leads is for the lock to say.
-        leads = lock.is_owner();
+    let deadline = Instant::now() + 3 * PATIENCE;
+    lock.lock()?;
+    told.acquired.recv_timeout(3 * PATIENCE).expect("the listener is told");
+    // What is told may be old, or in doubt by now; that a doubt is over is told to nobody.
+    while !lock.is_owner() {
+        assert!(Instant::now() < deadline, "it was told, and does not lead");
+        let _ = told.acquired.recv_timeout(Duration::from_millis(100));
     }
     Ok(Box::new(Elected(lock, told)))
 }
