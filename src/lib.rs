@@ -200,6 +200,7 @@ mod cancel;
 mod error;
 pub mod framework;
 pub mod locks;
+mod paths;
 pub mod proto;
 pub mod session;
 #[cfg(feature = "testing")]
@@ -208,20 +209,21 @@ pub mod testing;
 pub use cancel::CancelToken;
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
-    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectString, ConnectionState, CreatorAllAclProvider,
-    CuratorFramework, CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider,
-    ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime,
-    RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
+    CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider, ExponentialBackoffRetry,
+    FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetrySleeper,
+    RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
     AcquireOptions, Decision, FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
     InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals, LockInternalsDriver,
-    LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable, RevocationListener,
-    Revoker, SemaphoreMutexGuard, SharedCount, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock,
-    WriteLockDriver, ZNodeName,
+    LockInternalsSorter, LockListener, Locker, MultiLockGuard, PredicateResults, ReadLockDriver, Revocable,
+    RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount, StandardLockInternalsDriver, VersionedValue,
+    WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
+pub use session::ConnectString;
 #[cfg(feature = "tls")]
 pub use session::TlsConfig;
 

@@ -6,13 +6,14 @@ use std::{
 };
 
 use super::{
-    ConnectString, ConnectionState, CuratorFramework,
+    ConnectionState, CuratorFramework,
     client::{Core, LastHandle},
     connection_state::ConnectionStateMachine,
-    paths::Prefix,
 };
 use crate::{
     Error, LostReason, Result,
+    paths::Prefix,
+    session::ConnectString,
     session::{Reply, SessionConfig, SessionEvent, SessionObserver},
 };
 

@@ -2,12 +2,11 @@
 
 use std::{fmt, net::UdpSocket, sync::Arc, time::Duration};
 
-use super::{
-    AclProvider, ConnectString, CuratorFramework, DefaultAclProvider, EnsembleProvider, FixedEnsembleProvider,
-    RetryPolicy, paths::Prefix,
-};
+use super::{AclProvider, CuratorFramework, DefaultAclProvider, EnsembleProvider, FixedEnsembleProvider, RetryPolicy};
 use crate::{
     Error, Result,
+    paths::Prefix,
+    session::ConnectString,
     session::{NativeSessionFactory, SessionFactory},
 };
 

@@ -23,10 +23,10 @@ use super::{
     grants::RecentGrants,
     held::HeldNodes,
     holds::Holds,
-    paths::Prefix,
 };
 use crate::{
     CancelToken, Error, LostReason, Result,
+    paths::Prefix,
     session::{Session, Stop, WaitEnd},
 };
 

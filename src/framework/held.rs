@@ -13,7 +13,8 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::{background::Event, dispatch::Dispatcher, paths::ServerPath, revocation::RevocableNode};
+use super::{background::Event, dispatch::Dispatcher, revocation::RevocableNode};
+use crate::paths::ServerPath;
 use crate::{
     LostReason,
     proto::{ErrorCode, EventType, Request, Response, Stat},

@@ -2,8 +2,8 @@
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
-use super::AcquireOptions;
-use crate::{CancelToken, Error, Result};
+use super::{AcquireOptions, Hold};
+use crate::{Error, Result};
 
 /// A lock that processes share. Java: `InterProcessLock`.
 ///
@@ -28,19 +28,15 @@ pub trait InterProcessLock: Send + Sync {
 
     /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
     ///
-    /// A lock that leaves this method out looks at the token before it waits, and not any more then. All locks of this
-    /// crate end their wait when it is cancelled.
-    ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`].
+    /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
+    /// cancel tokens: [`Error::InvalidArgument`] for one.
     fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
-        if options.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
-            return Err(Error::Cancelled { path: self.path().unwrap_or_default().to_owned() });
+        if options.cancel.is_some() {
+            let rule = "none: this lock cannot be cancelled".into();
+            return Err(Error::InvalidArgument { name: "cancel_token", value: "a token".into(), rule });
         }
-        match options.timeout {
-            Some(timeout) => self.acquire_timeout(timeout),
-            None => self.acquire().map(|()| true),
-        }
+        options.timeout.map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
     }
 
     /// Gives the lock back, once for each time it was acquired.
@@ -57,12 +53,17 @@ pub trait InterProcessLock: Send + Sync {
     fn path(&self) -> Option<&str> {
         None
     }
+
+    /// What is known about each znode that the caller holds through this object: its fencing token, how long it is valid,
+    /// whether it was lost. Defaults to none, for a lock that does not know.
+    fn holds(&self) -> Vec<Hold> {
+        Vec::new()
+    }
 }
 
 /// Holds a lock as long as it lives. Java: `Locker`.
 ///
-/// For locks as trait objects; where the type is known, its own guard knows more. It stays with the thread that made it,
-/// as the lock may belong to that.
+/// For locks as trait objects; where the type is known, its own guard knows more.
 ///
 /// ```no_run
 /// # use curator_locks::{InterProcessMutex, Locker};
@@ -75,7 +76,7 @@ pub trait InterProcessLock: Send + Sync {
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {
     lock: Option<&'a dyn InterProcessLock>,
-    /// In another thread the release of most locks would fail, and the lock stay held.
+    /// The lock may belong to the thread that acquired it.
     not_send: PhantomData<*const ()>,
 }
 
@@ -98,6 +99,12 @@ impl<'a> Locker<'a> {
             return Ok(Locker { lock: Some(lock), not_send: PhantomData });
         }
         Err(Error::Timeout { what: "acquiring the lock".into(), after: timeout })
+    }
+
+    /// What is known about each znode of the lock; see [`InterProcessLock::holds`].
+    #[must_use]
+    pub fn holds(&self) -> Vec<Hold> {
+        self.lock.map(InterProcessLock::holds).unwrap_or_default()
     }
 
     /// Releases the lock and reports how that went. Dropping the locker releases it too, and logs an error.
