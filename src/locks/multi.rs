@@ -93,7 +93,8 @@ impl InterProcessMultiLock {
     }
 
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
-    /// or [`Error::Several`]; if the caller owns none of them, the first [`Error::NotOwner`] alone.
+    /// or [`Error::Several`]; if the caller owns none of them, or has lost them all, the first [`Error::NotOwner`] or
+    /// [`Error::LockLost`] alone, as from a single lock.
     fn give_back(&self) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
         for (index, lock) in self.locks.iter().enumerate().rev() {
@@ -102,12 +103,13 @@ impl InterProcessMultiLock {
                 errors.push(naming(&**lock, index, error));
             }
         }
-        let owns_none =
-            errors.len() == self.locks.len() && errors.iter().all(|error| matches!(error, Error::NotOwner { .. }));
+        let all_are = |kind: fn(&Error) -> bool| errors.len() == self.locks.len() && errors.iter().all(kind);
+        let is_one = all_are(|error| matches!(error, Error::NotOwner { .. }))
+            || all_are(|error| matches!(error, Error::LockLost { .. }));
         let mut errors = errors.into_iter();
         match errors.next() {
             None => Ok(()),
-            Some(first) if owns_none || errors.len() == 0 => Err(first),
+            Some(first) if is_one || errors.len() == 0 => Err(first),
             Some(first) => Err(Error::Several { first: Box::new(first), others: errors.collect() }),
         }
     }
@@ -133,7 +135,7 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
     /// # Errors
     /// The error of the first lock that fails, as [`InterProcessLock::acquire`], naming its path; then none is held.
     /// [`release`](Self::release) releases all, the last one first, even if one fails: then it is that lock's error, or
-    /// [`Error::Several`].
+    /// [`Error::Several`], unless all are lost, or held by nobody here: then it is one error, as from a single lock.
 }
 
 /// The locks acquired so far. Dropping it releases them, the last one first; after a panic too.
