@@ -48,6 +48,10 @@ macro_rules! half {
             fn path(&self) -> Option<&str> {
                 InterProcessLock::path(self.0.$method())
             }
+
+            fn holds(&self) -> Vec<Hold> {
+                InterProcessLock::holds(self.0.$method())
+            }
         }
 
         impl Lock for $half {
@@ -117,8 +121,8 @@ impl Lock for OneLease {
 }
 
 impl Guard for Lease {
-    fn hold(&self) -> Option<&Hold> {
-        Some(self)
+    fn holds(&self) -> Vec<&Hold> {
+        vec![self]
     }
 
     fn release(self: Box<Self>) -> Result<()> {
@@ -194,6 +198,10 @@ impl Lock for Candidate {
 struct NoGuard<'a>(&'a Candidate);
 
 impl Guard for NoGuard<'_> {
+    fn holds(&self) -> Vec<&Hold> {
+        Vec::new()
+    }
+
     fn release(self: Box<Self>) -> Result<()> {
         self.0.release()
     }

@@ -13,9 +13,7 @@
 //! | mutex | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
 //! | semaphore_mutex | release_by_another_thread | any thread may release it (`semaphore`: `any_thread_may_release_and_a_second_release_is_refused`) |
 //! | semaphore_mutex | reentrancy | it is not re-entrant (`semaphore`: `it_is_not_reentrant_and_a_timed_failure_keeps_what_is_held`) |
-//! | multi | guard_knows | a `Locker` holds it; tokens and states are those of its locks |
-//! | multi | guard_tokens_grow | a `Locker` holds it; tokens and states are those of its locks |
-//! | multi | guard_send | a `Locker` may hold a lock that belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
+//! | multi | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
 //! | read | exclusion_of_its_own_kind | readers hold together (`read_write`: `readers_hold_together_and_a_writer_alone`) |
 //! | read | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
 //! | write | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
@@ -57,7 +55,7 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use curator_locks::{LockGuard, Locker};
+use curator_locks::{LockGuard, Locker, MultiLockGuard};
 use subject::Subject;
 
 /// A case that makes no sense for a lock, and why.
@@ -118,13 +116,10 @@ macro_rules! contract {
 
 const BELONGS_TO_A_THREAD: &str =
     "its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`)";
-const LOCKER_MAY_BELONG_TO_A_THREAD: &str =
-    "a `Locker` may hold a lock that belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`)";
 const ANY_THREAD: &str =
     "any thread may release it (`semaphore`: `any_thread_may_release_and_a_second_release_is_refused`)";
 const NOT_REENTRANT: &str =
     "it is not re-entrant (`semaphore`: `it_is_not_reentrant_and_a_timed_failure_keeps_what_is_held`)";
-const OF_ITS_LOCKS: &str = "a `Locker` holds it; tokens and states are those of its locks";
 const READERS: &str = "readers hold together (`read_write`: `readers_hold_together_and_a_writer_alone`)";
 const NO_QUEUE: &str = "nobody queues: whoever is faster has it";
 const NO_WAIT_TO_CANCEL: &str = "no call waits for others, so there is no wait to cancel";
@@ -164,13 +159,9 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
         ],
-        not_applicable: [
-            guard_knows: super::OF_ITS_LOCKS,
-            guard_tokens_grow: super::OF_ITS_LOCKS,
-            guard_send: super::LOCKER_MAY_BELONG_TO_A_THREAD,
-        ],
+        not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
     read = subject::READ => {
         run: [
@@ -278,12 +269,10 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, panic_while_holding,
+            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [
-            guard_knows: super::OF_ITS_LOCKS,
-            guard_tokens_grow: super::OF_ITS_LOCKS,
-            guard_send: super::LOCKER_MAY_BELONG_TO_A_THREAD,
+            guard_send: super::BELONGS_TO_A_THREAD,
             container_cleanup: super::NO_CONTAINERS,
             session_loss_of_holder: super::NO_PASSWORD,
             session_loss_of_waiter: super::NO_PASSWORD,
@@ -394,5 +383,6 @@ impl<T: ?Sized + Send> NotSend<u8> for T {}
 #[test]
 fn thread_owned_guards_are_not_send() {
     <LockGuard<'static> as NotSend<_>>::is_not_send();
+    <MultiLockGuard<'static> as NotSend<_>>::is_not_send();
     <Locker<'static> as NotSend<_>>::is_not_send();
 }

@@ -2,7 +2,7 @@
 
 use curator_locks::{
     AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LockGuard, Locker, Result,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LockGuard, MultiLockGuard, Result,
     SemaphoreMutexGuard,
 };
 
@@ -24,10 +24,8 @@ pub(crate) trait Lock: InterProcessLock {
 
 /// A lock held as a value; dropping it releases it.
 pub(crate) trait Guard {
-    /// What the holder knows.
-    fn hold(&self) -> Option<&Hold> {
-        None
-    }
+    /// What the holder knows about each znode.
+    fn holds(&self) -> Vec<&Hold>;
 
     fn release(self: Box<Self>) -> Result<()>;
 }
@@ -190,13 +188,13 @@ impl Lock for InterProcessSemaphoreMutex {
 
 impl Lock for InterProcessMultiLock {
     fn guard(&self) -> Result<Box<dyn Guard + '_>> {
-        Ok(Box::new(Locker::new(self)?))
+        Ok(Box::new(self.lock()?))
     }
 }
 
 impl Guard for LockGuard<'_> {
-    fn hold(&self) -> Option<&Hold> {
-        Some(self)
+    fn holds(&self) -> Vec<&Hold> {
+        vec![self]
     }
 
     fn release(self: Box<Self>) -> Result<()> {
@@ -205,8 +203,8 @@ impl Guard for LockGuard<'_> {
 }
 
 impl Guard for SemaphoreMutexGuard<'_> {
-    fn hold(&self) -> Option<&Hold> {
-        Some(self)
+    fn holds(&self) -> Vec<&Hold> {
+        vec![self]
     }
 
     fn release(self: Box<Self>) -> Result<()> {
@@ -214,8 +212,12 @@ impl Guard for SemaphoreMutexGuard<'_> {
     }
 }
 
-impl Guard for Locker<'_> {
+impl Guard for MultiLockGuard<'_> {
+    fn holds(&self) -> Vec<&Hold> {
+        MultiLockGuard::holds(self).iter().collect()
+    }
+
     fn release(self: Box<Self>) -> Result<()> {
-        self.close()
+        MultiLockGuard::release(*self)
     }
 }

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{Error, HoldState, Locker, LostReason};
+use curator_locks::{Error, FencingToken, Hold, HoldState, Locker, LostReason};
 
 use crate::{
     common::{PATIENCE, wait_until},
-    subject::{LOCK, Subject},
+    subject::{LEASE, LOCK, Subject},
     world::World,
 };
 
@@ -85,7 +85,7 @@ pub(crate) fn guard_release(subject: &'static Subject) {
     for path in world.znodes() {
         world.observer.delete().for_path(&path).unwrap();
     }
-    if let Some(hold) = guard.hold() {
+    for hold in guard.holds() {
         wait_until("the holder is told", || hold.is_lost());
         assert_eq!(hold.state(), HoldState::Lost(LostReason::NodeDeleted));
     }
@@ -102,22 +102,37 @@ pub(crate) fn guard_release(subject: &'static Subject) {
     world.await_nothing();
 }
 
-/// A guard knows its znode, and that the lock is held for certain up to a time to come.
+/// A guard knows its znodes, and that the lock is held for certain up to a time to come; so does the lock itself, where
+/// it is held without a guard.
 pub(crate) fn guard_knows(subject: &'static Subject) {
     let world = World::new(subject);
     let client = world.client();
     let lock = world.lock(&client);
+    let knows = |holds: &[&Hold]| {
+        let paths: Vec<&str> = holds.iter().map(|hold| hold.path()).collect();
+        assert_eq!(paths, world.znodes());
+        for hold in holds {
+            assert!(hold.is_valid() && !hold.is_lost());
+            assert_eq!(hold.state(), HoldState::Held);
+            assert!(hold.valid_until() > Instant::now());
+            assert!(hold.valid_until() <= Instant::now() + client.session_timeout());
+            let stat = world.observer.check_exists().for_path(hold.path()).unwrap().unwrap();
+            assert_eq!(stat.ephemeral_owner, client.session_id());
+            assert_eq!(stat.czxid, hold.fencing_token().value());
+        }
+    };
     let guard = lock.guard().unwrap();
-    let hold = guard.hold().unwrap();
-    assert!(hold.is_valid() && !hold.is_lost());
-    assert_eq!(hold.state(), HoldState::Held);
-    assert!(hold.valid_until() > Instant::now());
-    assert!(hold.valid_until() <= Instant::now() + client.session_timeout());
-    assert_eq!(world.znodes(), [hold.path()]);
-    let stat = world.observer.check_exists().for_path(hold.path()).unwrap().unwrap();
-    assert_eq!(stat.ephemeral_owner, client.session_id());
-    assert_eq!(stat.czxid, hold.fencing_token().value());
+    knows(&guard.holds());
     guard.release().unwrap();
+    world.await_nothing();
+    if subject.name == LEASE.name {
+        // Only a lease itself knows, not the semaphore.
+        return;
+    }
+    lock.acquire().unwrap();
+    knows(&lock.holds().iter().collect::<Vec<_>>());
+    lock.release().unwrap();
+    assert!(lock.holds().is_empty());
     world.await_nothing();
 }
 
@@ -125,12 +140,13 @@ pub(crate) fn guard_knows(subject: &'static Subject) {
 pub(crate) fn guard_tokens_grow(subject: &'static Subject) {
     let world = World::new(subject);
     let locks = [world.lock(&world.client()), world.lock(&world.client()), world.rival(&world.client())];
-    let mut last = None;
+    let mut last = Vec::new();
     for lock in locks.iter().cycle().take(7) {
         let guard = lock.guard().unwrap();
-        let token = guard.hold().unwrap().fencing_token();
-        assert!(last.is_none_or(|last| last < token), "{last:?} {token:?}");
-        last = Some(token);
+        let tokens: Vec<FencingToken> = guard.holds().into_iter().map(Hold::fencing_token).collect();
+        assert!(!tokens.is_empty());
+        assert!(last.iter().zip(&tokens).all(|(last, token)| last < token), "{last:?} {tokens:?}");
+        last = tokens;
         guard.release().unwrap();
     }
 }
@@ -142,7 +158,7 @@ pub(crate) fn guard_send(subject: &'static Subject) {
     let guard = lock.guard_for_any_thread().unwrap();
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            assert!(guard.hold().unwrap().is_valid());
+            assert!(guard.holds()[0].is_valid());
             assert!(!rival.acquire_timeout(Duration::ZERO).unwrap());
             guard.release().unwrap();
         });
