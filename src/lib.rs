@@ -47,7 +47,7 @@
 //! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
 //! | an election | [`WriteLock`] with [`LockListener`] |
-//! | what a holder has | [`LockGuard`], [`Lease`], [`Hold`], [`FencingToken`], [`HoldState`] |
+//! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |

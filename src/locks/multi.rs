@@ -93,7 +93,7 @@ impl InterProcessMultiLock {
     }
 
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
-    /// or [`Error::Several`]; if the caller owns none of them, or has lost them all, the first [`Error::NotOwner`] or
+    /// or [`Error::Several`]; if the caller owns none of them, or has lost all of them, the first [`Error::NotOwner`] or
     /// [`Error::LockLost`] alone, as from a single lock.
     fn give_back(&self) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
@@ -135,7 +135,7 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
     /// # Errors
     /// The error of the first lock that fails, as [`InterProcessLock::acquire`], naming its path; then none is held.
     /// [`release`](Self::release) releases all, the last one first, even if one fails: then it is that lock's error, or
-    /// [`Error::Several`], unless all are lost, or held by nobody here: then it is one error, as from a single lock.
+    /// [`Error::Several`].
 }
 
 /// The locks acquired so far. Dropping it releases them, the last one first; after a panic too.
