@@ -106,10 +106,7 @@ macro_rules! contract {
         )*
 
         fn coverage() -> Vec<Coverage> {
-            // Not `vec!`: an element may be left out with its feature.
-            let mut all = Vec::new();
-            $($(#[$attribute])* all.push($lock::COVERAGE);)*
-            all
+            vec![$($(#[$attribute])* $lock::COVERAGE),*]
         }
     };
 }
