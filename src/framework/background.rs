@@ -174,7 +174,7 @@ impl Background {
             self.next_recheck = None;
         }
         if self.next_recheck.is_none() && !self.core.followers.is_empty() {
-            self.next_recheck = Some(now + interval);
+            self.next_recheck = now.checked_add(interval);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod deadlock;
 mod driver;
+mod fencing;
 mod guard;
 mod hold;
 mod internals;
@@ -14,6 +15,7 @@ mod multi;
 mod mutex;
 mod options;
 mod owners;
+mod participant;
 mod read_write;
 mod revocation;
 mod semaphore;
@@ -29,6 +31,7 @@ pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
     WriteLockDriver,
 };
+pub use fencing::{FencingChecker, StaleToken};
 pub use guard::LockGuard;
 pub use hold::Hold;
 pub use internals::LockInternals;
@@ -37,6 +40,7 @@ pub use lock::{InterProcessLock, Locker};
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
 pub use options::AcquireOptions;
+pub use participant::Participant;
 pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
 pub use revocation::{Revocable, RevocationListener, Revoker};
 pub use semaphore::InterProcessSemaphoreV2;
