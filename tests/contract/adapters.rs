@@ -1,5 +1,4 @@
-//! Locks of other shapes behind the trait of locks: halves of a read/write lock, one lease, the lock of ZooKeeper's own
-//! recipes.
+//! Locks of other shapes behind the trait of locks: one lease, and the lock of ZooKeeper's own recipes.
 
 use std::{
     sync::{
@@ -10,60 +9,14 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CuratorFramework, Error, Hold, InterProcessLock, InterProcessReadWriteLock,
-    InterProcessSemaphoreV2, Lease, LockListener, Result, WriteLock,
+    AcquireOptions, CuratorFramework, Error, Hold, InterProcessLock, InterProcessSemaphoreV2, Lease, LockListener,
+    Result, WriteLock,
 };
 
 use crate::{
     common::PATIENCE,
     subject::{Guard, Lock},
 };
-
-macro_rules! half {
-    ($half:ident, $method:ident) => {
-        /// One half of a read/write lock, with the whole that it belongs to.
-        pub(crate) struct $half(pub(crate) InterProcessReadWriteLock);
-
-        impl InterProcessLock for $half {
-            fn acquire(&self) -> Result<()> {
-                InterProcessLock::acquire(self.0.$method())
-            }
-
-            fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-                InterProcessLock::acquire_timeout(self.0.$method(), timeout)
-            }
-
-            fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
-                InterProcessLock::acquire_with(self.0.$method(), options)
-            }
-
-            fn release(&self) -> Result<()> {
-                InterProcessLock::release(self.0.$method())
-            }
-
-            fn is_acquired_in_this_process(&self) -> bool {
-                InterProcessLock::is_acquired_in_this_process(self.0.$method())
-            }
-
-            fn path(&self) -> Option<&str> {
-                InterProcessLock::path(self.0.$method())
-            }
-
-            fn holds(&self) -> Vec<Hold> {
-                InterProcessLock::holds(self.0.$method())
-            }
-        }
-
-        impl Lock for $half {
-            fn guard(&self) -> Result<Box<dyn Guard + '_>> {
-                Ok(Box::new(self.0.$method().lock()?))
-            }
-        }
-    };
-}
-
-half!(ReadHalf, read_lock);
-half!(WriteHalf, write_lock);
 
 /// A semaphore with one lease.
 pub(crate) struct OneLease {

@@ -2,11 +2,11 @@
 
 use curator_locks::{
     AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LockGuard, MultiLockGuard, Result,
-    SemaphoreMutexGuard,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
+    InterProcessWriteLock, LockGuard, MultiLockGuard, Result, SemaphoreMutexGuard,
 };
 
-use crate::adapters::{Candidate, OneLease, ReadHalf, WriteHalf};
+use crate::adapters::{Candidate, OneLease};
 
 /// Where every lock under test stands.
 pub(crate) const LOCK: &str = "/deep/down/lock";
@@ -145,11 +145,11 @@ fn multi(client: &CuratorFramework) -> Box<dyn Lock> {
 }
 
 fn read(client: &CuratorFramework) -> Box<dyn Lock> {
-    Box::new(ReadHalf(InterProcessReadWriteLock::new(client, LOCK).unwrap()))
+    Box::new(InterProcessReadWriteLock::new(client, LOCK).unwrap().read_lock().clone())
 }
 
 fn write(client: &CuratorFramework) -> Box<dyn Lock> {
-    Box::new(WriteHalf(InterProcessReadWriteLock::new(client, LOCK).unwrap()))
+    Box::new(InterProcessReadWriteLock::new(client, LOCK).unwrap().write_lock().clone())
 }
 
 fn unfair(client: &CuratorFramework) -> Box<dyn Lock> {
@@ -164,17 +164,19 @@ fn lease(client: &CuratorFramework) -> Box<dyn Lock> {
     Box::new(OneLease::new(client, LOCK))
 }
 
-impl Lock for InterProcessMutex {
-    fn guard(&self) -> Result<Box<dyn Guard + '_>> {
-        Ok(Box::new(self.lock()?))
-    }
+macro_rules! guards {
+    ($($lock:ident),*) => {
+        $(
+            impl Lock for $lock {
+                fn guard(&self) -> Result<Box<dyn Guard + '_>> {
+                    Ok(Box::new(self.lock()?))
+                }
+            }
+        )*
+    };
 }
 
-impl Lock for InterProcessUnfairMutex {
-    fn guard(&self) -> Result<Box<dyn Guard + '_>> {
-        Ok(Box::new(self.lock()?))
-    }
-}
+guards!(InterProcessMutex, InterProcessMultiLock, InterProcessReadLock, InterProcessWriteLock, InterProcessUnfairMutex);
 
 impl Lock for InterProcessSemaphoreMutex {
     fn guard(&self) -> Result<Box<dyn Guard + '_>> {
@@ -183,12 +185,6 @@ impl Lock for InterProcessSemaphoreMutex {
 
     fn guard_for_any_thread(&self) -> Result<Box<dyn Guard + Send + '_>> {
         Ok(Box::new(self.lock_with(&AcquireOptions::new())?.unwrap()))
-    }
-}
-
-impl Lock for InterProcessMultiLock {
-    fn guard(&self) -> Result<Box<dyn Guard + '_>> {
-        Ok(Box::new(self.lock()?))
     }
 }
 
