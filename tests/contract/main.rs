@@ -126,7 +126,9 @@ const QUEUES_AGAIN: &str = "its listener is told and it queues again by itself (
 const PERSISTENT: &str = "its directory is persistent, as in ZooKeeper's own recipe (`zk_write_lock`: \
                           `the_directory_is_persistent`)";
 const NO_GUARD: &str = "there is no guard";
+#[cfg(feature = "zookeeper")]
 const NO_CONTAINERS: &str = "the package makes plain znodes instead of containers";
+#[cfg(feature = "zookeeper")]
 const NO_PASSWORD: &str = "expiry from outside: the package does not tell the session's password";
 
 contract! {

@@ -108,7 +108,7 @@ impl World {
     #[track_caller]
     pub(crate) fn await_waiters(&self, count: usize) {
         let children = |directory: &str| self.children(&format!("{LOCK}/{directory}")).len();
-        wait_until(&format!("{count} wait behind one holder, in {:?}", self.znodes()), || match self.subject.queue {
+        wait_until(&format!("{count} wait behind one holder"), || match self.subject.queue {
             Queue::Directory => self.children(LOCK).len() == count + 1,
             // While they wait for the first, they have nothing in the second.
             Queue::Two => children("a") == count + 1 && children("b") == 1,
