@@ -23,6 +23,7 @@ use super::{
     grants::RecentGrants,
     held::HeldNodes,
     holds::Holds,
+    panics::caught,
     paths::Prefix,
 };
 use crate::{
@@ -430,7 +431,8 @@ impl Core {
         for session in retired {
             session.close(deadline);
         }
-        self.config.ensemble.close();
+        // The last handle may go while its thread unwinds.
+        let _ = caught("the ensemble provider", || self.config.ensemble.close());
     }
 }
 

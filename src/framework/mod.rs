@@ -16,6 +16,7 @@ mod grants;
 mod held;
 mod holds;
 pub mod operations;
+mod panics;
 mod paths;
 mod protected;
 mod retry;
@@ -39,6 +40,7 @@ pub(crate) use cleanup::{Job, Mark};
 pub(crate) use followers::Follower;
 pub(crate) use held::HeldNode;
 pub(crate) use holds::{HoldKind, ThreadHold};
+pub(crate) use panics::caught;
 pub(crate) use paths::ServerPath;
 #[cfg(feature = "zookeeper")]
 pub(crate) use paths::validate_path;
