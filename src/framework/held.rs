@@ -57,12 +57,11 @@ pub(crate) struct HeldNode {
 struct Inner {
     lost: Option<LostReason>,
     released: bool,
-    /// What listeners were told last.
-    told: HoldState,
     /// A watch, or a check after a reconnect, is on its way or in place.
     watch: WatchState,
-    channels: Vec<Sender<HoldState>>,
-    listeners: Vec<HoldListener>,
+    /// Each with what it was told last; the state in which a hold begins counts as told.
+    channels: Vec<(HoldState, Sender<HoldState>)>,
+    listeners: Vec<(HoldState, HoldListener)>,
 }
 
 enum WatchState {
@@ -126,7 +125,6 @@ impl HeldNodes {
             inner: Mutex::new(Inner {
                 lost: None,
                 released: false,
-                told: HoldState::Held,
                 watch: watch.map_or(WatchState::Absent, WatchState::Present),
                 channels: Vec::new(),
                 listeners: Vec::new(),
@@ -204,7 +202,11 @@ impl HeldNode {
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {
-        match self.inner.lock().lost {
+        self.lost_in(&self.inner.lock())
+    }
+
+    fn lost_in(&self, inner: &Inner) -> Option<LostReason> {
+        match inner.lost {
             // The background thread has yet to say why.
             None if self.session.is_ended() => Some(LostReason::SessionExpired),
             lost => lost,
@@ -220,7 +222,11 @@ impl HeldNode {
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {
-        if let Some(reason) = self.lost() {
+        self.state_in(&self.inner.lock(), now)
+    }
+
+    fn state_in(&self, inner: &Inner, now: Instant) -> HoldState {
+        if let Some(reason) = self.lost_in(inner) {
             return HoldState::Lost(reason);
         }
         let connection = self.session.connection();
@@ -249,27 +255,41 @@ impl HeldNode {
         self.inner.lock().released = true;
     }
 
+    /// Tells of the state if it is not that in which a hold begins, and of every change. What happened between the grant
+    /// and this call would be missed otherwise.
     pub(crate) fn channel(&self) -> Receiver<HoldState> {
         let (sender, receiver) = unbounded();
-        self.inner.lock().channels.push(sender);
+        let mut inner = self.inner.lock();
+        let state = self.state_in(&inner, Instant::now());
+        if state != HoldState::Held {
+            // The receiver is right here.
+            let _ = sender.send(state);
+        }
+        inner.channels.push((state, sender));
         receiver
     }
 
+    /// As [`channel`](Self::channel), on the dispatch thread.
     pub(crate) fn listen(&self, listener: HoldListener) {
-        self.inner.lock().listeners.push(listener);
+        self.inner.lock().listeners.push((HoldState::Held, listener));
+        // The inbox lives as long as the client.
+        let _ = self.events.send(Event::Look);
     }
 
     fn tell(&self, dispatcher: &Dispatcher, now: Instant) {
-        let state = self.state(now);
         let mut inner = self.inner.lock();
-        if inner.released || inner.told == state {
+        if inner.released {
             return;
         }
-        inner.told = state;
-        inner.channels.retain(|channel| channel.send(state).is_ok());
-        let listeners = inner.listeners.clone();
+        let state = self.state_in(&inner, now);
+        inner
+            .channels
+            .retain_mut(|(told, channel)| std::mem::replace(told, state) == state || channel.send(state).is_ok());
+        let is_news = |(told, listener): &mut (HoldState, HoldListener)| {
+            (std::mem::replace(told, state) != state).then(|| listener.clone())
+        };
+        let listeners: Vec<HoldListener> = inner.listeners.iter_mut().filter_map(is_news).collect();
         drop(inner);
-        log::debug!("{}: {state:?}", self.path);
         for listener in listeners {
             dispatcher.run(move || listener(state));
         }
