@@ -48,6 +48,8 @@ pub(crate) struct HeldNode {
     since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
     seen_over: AtomicU64,
+    /// The connection over which that was asked for last.
+    asked_over: AtomicU64,
     /// Its data are looked at for requests to give the lock back.
     revocable: Option<Arc<RevocableNode>>,
     events: Sender<Event>,
@@ -120,6 +122,7 @@ impl HeldNodes {
             token,
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
+            asked_over: AtomicU64::new(connection),
             revocable,
             events: self.events.clone(),
             inner: Mutex::new(Inner {
@@ -306,7 +309,8 @@ impl HeldNode {
         let unwatched = is_due && matches!(self.inner.lock().watch, WatchState::Absent);
         if unwatched {
             self.request_watch(connection);
-        } else if unseen {
+        } else if unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection {
+            // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
             self.request_stat(connection);
         }
     }
@@ -369,7 +373,10 @@ impl HeldNode {
             }
             Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.lose(LostReason::NodeDeleted),
             // Unknown: the next look asks again. A watch that was asked for is not there.
-            Err(_) => self.unwatched(),
+            Err(_) => {
+                self.asked_over.store(0, Ordering::Release);
+                self.unwatched();
+            }
         }
     }
 
