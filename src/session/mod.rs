@@ -6,6 +6,7 @@
 
 mod liveness;
 mod machine;
+mod names;
 pub mod native;
 mod pending;
 mod rotation;
