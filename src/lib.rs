@@ -199,6 +199,9 @@
 mod cancel;
 mod error;
 pub mod framework;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod hooks;
 pub mod locks;
 pub mod proto;
 pub mod session;

@@ -8,7 +8,7 @@ mod call;
 mod cleanup;
 mod client;
 mod connect_string;
-mod connection_state;
+pub(crate) mod connection_state;
 mod dispatch;
 mod ensemble;
 mod followers;

@@ -5,7 +5,7 @@
 //! submission. [`native`] is this crate's own session.
 
 mod liveness;
-mod machine;
+pub(crate) mod machine;
 mod names;
 pub mod native;
 mod pending;
