@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
-    Error, HoldState, LostReason,
+    Error, HoldState, LostReason, RetryForever, SessionFailedRetryPolicy,
     testing::Direction,
 };
 
@@ -108,6 +108,21 @@ fn an_untimed_call_in_a_black_hole_ends_when_the_retry_policy_is_exhausted() {
     assert!(result.as_ref().is_err_and(Error::is_retryable), "{result:?}");
     // The dead connection is noticed after 2T/3; then three retries, each of 200 ms and a wait for a connection of 1 s.
     assert_at_most("black hole: untimed call ends after", begin.elapsed(), T * 2 / 3 + 3 * 1200 * MS + 1000 * MS);
+}
+
+#[test]
+fn an_untimed_call_in_a_black_hole_ends_when_the_session_is_lost() {
+    let scene = scene();
+    let policy = SessionFailedRetryPolicy::new(RetryForever::new(100 * MS));
+    let client = scene.builder(T).retry_policy(policy).build().unwrap();
+    start(&client);
+    scene.proxy.black_hole(Direction::Both);
+    let begin = Instant::now();
+    let result = mutex(&client).acquire();
+    assert!(matches!(result, Err(Error::SessionExpired { .. })), "{result:?}");
+    // Noticed after 2T/3, lost T later; and the wait for a connection that is under way then, of 1 s.
+    let limit = T * 2 / 3 + T + 1000 * MS + 500 * MS;
+    assert_at_most("black hole: untimed call of a policy that ends with the session, after", begin.elapsed(), limit);
 }
 
 #[test]

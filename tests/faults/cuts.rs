@@ -7,7 +7,8 @@ use std::{
 
 use curator_locks::{
     ConnectionState::{Reconnected, Suspended},
-    CuratorFramework, RetryNTimes,
+    HoldState, RetryNTimes,
+    testing::{Fault, RequestMatch, op},
 };
 
 use super::support::*;
@@ -15,9 +16,8 @@ use super::support::*;
 #[test]
 fn a_hundred_cuts_under_load_lose_no_session_no_lock_and_double_no_node() {
     let scene = scene_with(10 * Duration::from_secs(1));
-    let client = CuratorFramework::builder()
-        .connect_string(scene.proxy.connect_string())
-        .session_timeout(10 * Duration::from_secs(1))
+    let client = scene
+        .builder(10 * Duration::from_secs(1))
         .connection_timeout(3000 * MS)
         .retry_policy(RetryNTimes::new(100, 50 * MS))
         .build()
@@ -59,7 +59,7 @@ fn a_hundred_cuts_under_load_lose_no_session_no_lock_and_double_no_node() {
 
 #[test]
 fn a_node_deleted_while_disconnected_wakes_its_watcher_after_the_reconnect() {
-    let scene = scene_with(LONG / 2);
+    let scene = scene_alone(LONG / 2);
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
     let client = scene.client.clone();
@@ -82,8 +82,32 @@ fn a_node_deleted_while_disconnected_wakes_its_watcher_after_the_reconnect() {
     assert_at_most("granted after the reconnect", acquired.saturating_duration_since(reconnected), 500 * MS);
 }
 
+/// After a reconnect a holder asks whether its znode is still there. Once: a server that is slow to answer must not be
+/// asked again and again, for each znode held.
+#[test]
+fn a_held_node_is_asked_for_once_after_a_reconnect_however_slow_the_answer() {
+    let scene = scene_with(LONG);
+    let mutex = mutex(&scene.client);
+    let held = mutex.lock().unwrap();
+    wait_until("the holder's watch", || scene.proxy.requests(op::GET_DATA) > 0);
+    // Its reply comes before that to this one.
+    scene.client.sync().for_path("/").unwrap();
+    let asked = scene.proxy.requests(op::EXISTS);
+    let slow = scene.proxy.inject(RequestMatch::op(op::EXISTS), Fault::HoldReply);
+    scene.proxy.cut();
+    slow.wait_for_hits(1, LONG).unwrap();
+    assert_eq!(held.state(), HoldState::InDoubt);
+    std::thread::sleep(1000 * MS);
+    let asked = scene.proxy.requests(op::EXISTS) - asked;
+    figure("asked for the held znode within 1 s without an answer", asked);
+    assert_eq!(asked, 1);
+    slow.release();
+    wait_until("held again", || held.is_valid());
+    held.release().unwrap();
+}
+
 fn server_away(session_timeout: Duration, away: Duration) {
-    let scene = scene_with(session_timeout);
+    let scene = scene_alone(session_timeout);
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
     let session = scene.client.session_id();

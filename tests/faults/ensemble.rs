@@ -19,10 +19,10 @@ fn cluster() -> TestingCluster {
     cluster
 }
 
-fn client(connect_string: &str) -> CuratorFramework {
+fn client(connect_string: &str, session: Duration) -> CuratorFramework {
     let client = CuratorFramework::builder()
         .connect_string(connect_string)
-        .session_timeout(SESSION)
+        .session_timeout(session)
         .connection_timeout(3000 * MS)
         .retry_policy(curator_locks::RetryNTimes::new(100, 100 * MS))
         .build()
@@ -33,8 +33,16 @@ fn client(connect_string: &str) -> CuratorFramework {
 
 /// The holder keeps its lock over the fault, and the hand-over after it comes in time.
 fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster), after: impl FnOnce(&TestingCluster)) {
+    lock_of_session_is_kept_over(SESSION, fault, after);
+}
+
+fn lock_of_session_is_kept_over(
+    timeout: Duration,
+    fault: impl FnOnce(&TestingCluster),
+    after: impl FnOnce(&TestingCluster),
+) {
     let cluster = cluster();
-    let (holding, waiting) = (client(&cluster.connect_string()), client(&cluster.connect_string()));
+    let (holding, waiting) = (client(&cluster.connect_string(), timeout), client(&cluster.connect_string(), timeout));
     let session = holding.session_id();
     let holder = mutex(&holding);
     let held = holder.lock().unwrap();
@@ -62,7 +70,7 @@ fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster), after: impl FnOnce(&Te
     let (granted, (next, valid, result)) = join(&waiter);
     result.unwrap();
     assert!(valid && next > token);
-    let limit = SESSION + TICK * SYNC_LIMIT + Duration::from_secs(2);
+    let limit = timeout + TICK * SYNC_LIMIT + Duration::from_secs(2);
     assert_at_most("ensemble: hand-over after the fault", granted.saturating_duration_since(released), limit);
     after(&cluster);
 }
@@ -124,7 +132,9 @@ fn a_lock_is_kept_when_a_follower_is_cut_off() {
 
 #[test]
 fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
-    lock_is_kept_over(
+    // Three servers that start at one time are away for longer than most sessions.
+    lock_of_session_is_kept_over(
+        Duration::from_secs(30),
         |cluster| {
             cluster.stop_all().unwrap();
             cluster.restart_all().unwrap();
@@ -132,6 +142,33 @@ fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
         },
         |_| {},
     );
+}
+
+/// Two of three servers are paused: sessions live on, and nothing can be done in them.
+#[test]
+fn close_and_drop_return_within_a_second_while_the_quorum_is_gone() {
+    let cluster = cluster();
+    let leader = cluster.wait_for_leader(LONG).unwrap();
+    let follower = &cluster.servers()[(leader + 1) % 3];
+    let [closed, dropped] = [0; 2].map(|_| client(&follower.connect_string(), SESSION));
+    let holder = mutex(&closed);
+    holder.acquire().unwrap();
+    let waiting = closed.clone();
+    let waiter = spawn(move || mutex(&waiting).acquire());
+    wait_for_nodes(&closed, 2);
+    for index in [leader, (leader + 2) % 3] {
+        cluster.servers()[index].pause().unwrap();
+    }
+    let begin = Instant::now();
+    closed.close();
+    assert_at_most("close, quorum gone", begin.elapsed(), 1000 * MS);
+    let (at, result) = join(&waiter);
+    assert!(matches!(result, Err(curator_locks::Error::ClientClosed)), "{result:?}");
+    assert_at_most("caller woken, quorum gone", at.saturating_duration_since(begin), 1000 * MS);
+    let begin = Instant::now();
+    drop(dropped);
+    assert_at_most("drop, quorum gone", begin.elapsed(), 1000 * MS);
+    cluster.servers().iter().for_each(|server| server.resume().unwrap());
 }
 
 /// A follower answers by itself what a paused leader never hears of, and the leader expires the session when it goes on.
@@ -177,7 +214,7 @@ fn no_node_vanishes_before_its_holders_valid_until() {
                 assert!(now >= valid_until, "vanished {:?} too early", valid_until - now);
                 break;
             }
-            if resumed.is_some_and(|at| at.elapsed() > session * 2) && held.state() == HoldState::Held {
+            if resumed.is_some_and(|at| at.elapsed() > session) && held.state() == HoldState::Held {
                 break;
             }
             std::thread::sleep(5 * MS);
