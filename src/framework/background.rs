@@ -6,14 +6,15 @@ use std::{
 };
 
 use super::{
-    ConnectString, ConnectionState, CuratorFramework,
+    ConnectionState, CuratorFramework,
     client::{Core, LastHandle},
     connection_state::ConnectionStateMachine,
     panics::caught,
-    paths::Prefix,
 };
 use crate::{
     Error, LostReason, Result,
+    paths::Prefix,
+    session::ConnectString,
     session::{Reply, SessionConfig, SessionEvent, SessionObserver},
 };
 

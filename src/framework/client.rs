@@ -24,10 +24,10 @@ use super::{
     held::HeldNodes,
     holds::Holds,
     panics::caught,
-    paths::Prefix,
 };
 use crate::{
     CancelToken, Error, LostReason, Result,
+    paths::Prefix,
     session::{Session, Stop, WaitEnd},
 };
 
@@ -111,9 +111,9 @@ impl CuratorFramework {
     pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
         let (events, inbox) = unbounded();
         let core = Arc::new(Core {
+            held: HeldNodes::new(config.max_hold_time, events.clone()),
             config,
             closed: CancelToken::new(),
-            held: HeldNodes::new(events.clone()),
             holds: Holds::default(),
             cleanup: Cleanup::new(events.clone()),
             grants: RecentGrants::default(),

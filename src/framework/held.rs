@@ -13,7 +13,8 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::{background::Event, dispatch::Dispatcher, paths::ServerPath, revocation::RevocableNode};
+use super::{background::Event, dispatch::Dispatcher, revocation::RevocableNode};
+use crate::paths::ServerPath;
 use crate::{
     LostReason,
     proto::{ErrorCode, EventType, Request, Response, Stat},
@@ -61,9 +62,13 @@ struct Inner {
     released: bool,
     /// A watch, or a check after a reconnect, is on its way or in place.
     watch: WatchState,
+    /// What was told last, for the log.
+    told: HoldState,
     /// Each with what it was told last; the state in which a hold begins counts as told.
     channels: Vec<(HoldState, Sender<HoldState>)>,
     listeners: Vec<(HoldState, HoldListener)>,
+    /// How often it was said that the lock is held for long.
+    warnings: u32,
 }
 
 enum WatchState {
@@ -76,6 +81,8 @@ enum WatchState {
 pub(crate) struct HeldNodes {
     nodes: Mutex<Registry>,
     next_id: AtomicU64,
+    /// A hold that lasts longer is worth a warning.
+    max_hold_time: Option<Duration>,
     events: Sender<Event>,
 }
 
@@ -86,9 +93,9 @@ struct Registry {
 }
 
 impl HeldNodes {
-    pub(crate) fn new(events: Sender<Event>) -> Self {
+    pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>) -> Self {
         let registry = Registry { nodes: HashMap::new(), looked_after: false };
-        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), events }
+        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events }
     }
 
     /// Begins to look after a znode that was seen to exist over `connection`.
@@ -129,8 +136,10 @@ impl HeldNodes {
                 lost: None,
                 released: false,
                 watch: watch.map_or(WatchState::Absent, WatchState::Present),
+                told: HoldState::Held,
                 channels: Vec::new(),
                 listeners: Vec::new(),
+                warnings: 0,
             }),
         });
         let mut registry = self.nodes.lock();
@@ -170,6 +179,9 @@ impl HeldNodes {
         for node in nodes {
             node.tell(dispatcher, now);
             node.check(now);
+            if let Some(limit) = self.max_hold_time {
+                node.warn_if_held_for_long(limit, now);
+            }
             if let Some(valid_until) = node.session.valid_until().filter(|at| *at > now) {
                 next = next.min(valid_until);
             }
@@ -292,10 +304,27 @@ impl HeldNode {
             (std::mem::replace(told, state) != state).then(|| listener.clone())
         };
         let listeners: Vec<HoldListener> = inner.listeners.iter_mut().filter_map(is_news).collect();
+        let is_change = std::mem::replace(&mut inner.told, state) != state;
         drop(inner);
+        if is_change {
+            log::debug!("{}: {state:?}", self.path);
+        }
         for listener in listeners {
             dispatcher.run(move || listener(state));
         }
+    }
+
+    /// At the limit, and each time the hold has lasted twice as long as at the last warning.
+    fn warn_if_held_for_long(&self, limit: Duration, now: Instant) {
+        let held_for = now.saturating_duration_since(self.since);
+        let mut inner = self.inner.lock();
+        let due = limit.saturating_mul(1 << inner.warnings.min(30));
+        if inner.released || held_for < due {
+            return;
+        }
+        inner.warnings += 1;
+        drop(inner);
+        log::warn!("{}: held for {held_for:?}, longer than the maximum hold time of {limit:?}", self.path);
     }
 
     /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it.

@@ -6,8 +6,9 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use crate::{
     Error, LockInternals, Result,
-    framework::{Call, Failure, HeldNode, Job, Mark, ServerPath},
+    framework::{Call, Failure, HeldNode, Job, Mark},
     locks::{internals::Patience, wait::spread},
+    paths::ServerPath,
     proto::{CreateMode, EventType, Request, Response, Stat},
     session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit, submit_one},
 };

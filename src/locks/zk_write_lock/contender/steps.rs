@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Instant};
 use super::{Contender, DATA, Place, Predecessor, Stage, unique_name};
 use crate::{
     Error, HoldState,
-    framework::{Claim, HeldNode, ServerPath, caught},
+    framework::{Claim, HeldNode, caught},
     locks::{
         driver::is_exhausted,
         zk_write_lock::{LockListener, ZNodeName},
     },
+    paths::ServerPath,
     proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat},
     session::{Reply, Session, SessionError, Submission, Ticket, Watch, WatchEvent, Watcher},
 };
