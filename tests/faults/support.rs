@@ -30,7 +30,7 @@ pub type States = Receiver<(Instant, ConnectionState)>;
 /// A server: of this test alone, or of all that neither stop it nor count what is in it.
 pub enum Served {
     Shared(&'static TestingServer),
-    Own(TestingServer),
+    Own(Box<TestingServer>),
 }
 
 impl Deref for Served {
@@ -78,7 +78,7 @@ pub fn scene_with(session_timeout: Duration) -> Scene {
 
 /// As `scene_with`, and the server serves nobody else.
 pub fn scene_alone(session_timeout: Duration) -> Scene {
-    scene_at(Served::Own(serve()), session_timeout)
+    scene_at(Served::Own(Box::new(serve())), session_timeout)
 }
 
 fn scene_at(server: Served, session_timeout: Duration) -> Scene {
