@@ -166,6 +166,7 @@ fn a_queued_waiter_outlasts_a_suspension() {
     holder.release().unwrap();
     let (path, released) = join(&waiter).1.unwrap();
     released.unwrap();
+    figure("black hole: a queued waiter outlasted a suspension of", T / 3);
     assert!(queued.iter().any(|name| path.ends_with(name)), "{path} is not one of {queued:?}");
 }
 

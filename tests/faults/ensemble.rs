@@ -32,13 +32,13 @@ fn client(connect_string: &str, session: Duration) -> CuratorFramework {
 }
 
 /// The holder keeps its lock over the fault, and the hand-over after it comes in time.
-fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster), after: impl FnOnce(&TestingCluster)) {
+fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster, &CuratorFramework), after: impl FnOnce(&TestingCluster)) {
     lock_of_session_is_kept_over(SESSION, fault, after);
 }
 
 fn lock_of_session_is_kept_over(
     timeout: Duration,
-    fault: impl FnOnce(&TestingCluster),
+    fault: impl FnOnce(&TestingCluster, &CuratorFramework),
     after: impl FnOnce(&TestingCluster),
 ) {
     let cluster = cluster();
@@ -54,7 +54,7 @@ fn lock_of_session_is_kept_over(
     wait_for_nodes(&holding, 2);
     let token = held.fencing_token();
     let begin = Instant::now();
-    fault(&cluster);
+    fault(&cluster, &holding);
     wait_until("the lock is held for certain", || {
         assert!(!held.is_lost(), "{:?} {:?} after the fault", held.state(), begin.elapsed());
         held.is_valid() && holding.is_connected()
@@ -81,13 +81,13 @@ fn leader(cluster: &TestingCluster) -> &TestingServer {
 
 #[test]
 fn a_lock_is_kept_when_the_leader_is_killed() {
-    lock_is_kept_over(|cluster| leader(cluster).kill().unwrap(), |_| {});
+    lock_is_kept_over(|cluster, _| leader(cluster).kill().unwrap(), |_| {});
 }
 
 #[test]
 fn a_lock_is_kept_when_the_leader_is_paused() {
     lock_is_kept_over(
-        |cluster| leader(cluster).pause().unwrap(),
+        |cluster, _| leader(cluster).pause().unwrap(),
         |cluster| cluster.servers().iter().for_each(|server| server.resume().unwrap()),
     );
 }
@@ -95,7 +95,7 @@ fn a_lock_is_kept_when_the_leader_is_paused() {
 #[test]
 fn a_lock_is_kept_over_a_rolling_restart() {
     lock_is_kept_over(
-        |cluster| {
+        |cluster, _| {
             for server in cluster.servers() {
                 server.stop().unwrap();
                 server.restart().unwrap();
@@ -109,7 +109,7 @@ fn a_lock_is_kept_over_a_rolling_restart() {
 #[test]
 fn a_lock_is_kept_when_the_quorum_is_paused_for_a_moment() {
     lock_is_kept_over(
-        |cluster| {
+        |cluster, _| {
             let paused = &cluster.servers()[..2];
             paused.iter().for_each(|server| server.pause().unwrap());
             std::thread::sleep(1500 * MS);
@@ -122,9 +122,12 @@ fn a_lock_is_kept_when_the_quorum_is_paused_for_a_moment() {
 #[test]
 fn a_lock_is_kept_when_a_follower_is_cut_off() {
     lock_is_kept_over(
-        |cluster| {
+        |cluster, holding| {
             let leader = cluster.wait_for_leader(LONG).unwrap();
-            cluster.sever((leader + 1) % 3).unwrap();
+            // The holder's own server, if that is a follower.
+            let own = cluster.server_of(holding.session_id()).filter(|index| *index != leader);
+            figure("ensemble: the follower cut off is the holder's server", own.is_some());
+            cluster.sever(own.unwrap_or((leader + 1) % 3)).unwrap();
         },
         |_| {},
     );
@@ -135,7 +138,7 @@ fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
     // Three servers that start at one time are away for longer than most sessions.
     lock_of_session_is_kept_over(
         Duration::from_secs(30),
-        |cluster| {
+        |cluster, _| {
             cluster.stop_all().unwrap();
             cluster.restart_all().unwrap();
             cluster.wait_for_leader(LONG).unwrap();
