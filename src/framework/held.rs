@@ -57,6 +57,8 @@ pub(crate) struct HeldNode {
     since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
     seen_over: AtomicU64,
+    /// The connection over which that was asked for last.
+    asked_over: AtomicU64,
     /// Its data are looked at for requests to give the lock back.
     revocable: Option<Arc<RevocableNode>>,
     events: Sender<Event>,
@@ -66,12 +68,13 @@ pub(crate) struct HeldNode {
 struct Inner {
     lost: Option<LostReason>,
     released: bool,
-    /// What listeners were told last.
-    told: HoldState,
     /// A watch, or a check after a reconnect, is on its way or in place.
     watch: WatchState,
-    channels: Vec<Sender<HoldState>>,
-    listeners: Vec<HoldListener>,
+    /// What was told last, for the log.
+    told: HoldState,
+    /// Each with what it was told last; the state in which a hold begins counts as told.
+    channels: Vec<(HoldState, Sender<HoldState>)>,
+    listeners: Vec<(HoldState, HoldListener)>,
     /// How often it was said that the lock is held for long.
     warnings: u32,
 }
@@ -132,13 +135,14 @@ impl HeldNodes {
             session,
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
+            asked_over: AtomicU64::new(connection),
             revocable,
             events: self.events.clone(),
             inner: Mutex::new(Inner {
                 lost: None,
                 released: false,
-                told: HoldState::Held,
                 watch: watch.map_or(WatchState::Absent, WatchState::Present),
+                told: HoldState::Held,
                 channels: Vec::new(),
                 listeners: Vec::new(),
                 warnings: 0,
@@ -223,7 +227,11 @@ impl HeldNode {
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {
-        match self.inner.lock().lost {
+        self.lost_in(&self.inner.lock())
+    }
+
+    fn lost_in(&self, inner: &Inner) -> Option<LostReason> {
+        match inner.lost {
             // The background thread has yet to say why.
             None if self.session.is_ended() && !self.znode.outlives_session => Some(LostReason::SessionExpired),
             lost => lost,
@@ -239,7 +247,11 @@ impl HeldNode {
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {
-        if let Some(reason) = self.lost() {
+        self.state_in(&self.inner.lock(), now)
+    }
+
+    fn state_in(&self, inner: &Inner, now: Instant) -> HoldState {
+        if let Some(reason) = self.lost_in(inner) {
             return HoldState::Lost(reason);
         }
         let connection = self.session.connection();
@@ -268,27 +280,45 @@ impl HeldNode {
         self.inner.lock().released = true;
     }
 
+    /// Tells of the state if it is not that in which a hold begins, and of every change. What happened between the grant
+    /// and this call would be missed otherwise.
     pub(crate) fn channel(&self) -> Receiver<HoldState> {
         let (sender, receiver) = unbounded();
-        self.inner.lock().channels.push(sender);
+        let mut inner = self.inner.lock();
+        let state = self.state_in(&inner, Instant::now());
+        if state != HoldState::Held {
+            // The receiver is right here.
+            let _ = sender.send(state);
+        }
+        inner.channels.push((state, sender));
         receiver
     }
 
+    /// As [`channel`](Self::channel), on the dispatch thread.
     pub(crate) fn listen(&self, listener: HoldListener) {
-        self.inner.lock().listeners.push(listener);
+        self.inner.lock().listeners.push((HoldState::Held, listener));
+        // The inbox lives as long as the client.
+        let _ = self.events.send(Event::Look);
     }
 
     fn tell(&self, dispatcher: &Dispatcher, now: Instant) {
-        let state = self.state(now);
         let mut inner = self.inner.lock();
-        if inner.released || inner.told == state {
+        if inner.released {
             return;
         }
-        inner.told = state;
-        inner.channels.retain(|channel| channel.send(state).is_ok());
-        let listeners = inner.listeners.clone();
+        let state = self.state_in(&inner, now);
+        inner
+            .channels
+            .retain_mut(|(told, channel)| std::mem::replace(told, state) == state || channel.send(state).is_ok());
+        let is_news = |(told, listener): &mut (HoldState, HoldListener)| {
+            (std::mem::replace(told, state) != state).then(|| listener.clone())
+        };
+        let listeners: Vec<HoldListener> = inner.listeners.iter_mut().filter_map(is_news).collect();
+        let is_change = std::mem::replace(&mut inner.told, state) != state;
         drop(inner);
-        log::debug!("{}: {state:?}", self.znode.path);
+        if is_change {
+            log::debug!("{}: {state:?}", self.znode.path);
+        }
         for listener in listeners {
             dispatcher.run(move || listener(state));
         }
@@ -318,7 +348,8 @@ impl HeldNode {
         let unwatched = is_due && matches!(self.inner.lock().watch, WatchState::Absent);
         if unwatched {
             self.request_watch(connection);
-        } else if unseen {
+        } else if unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection {
+            // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
             self.request_stat(connection);
         }
     }
@@ -381,7 +412,10 @@ impl HeldNode {
             }
             Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.lose(LostReason::NodeDeleted),
             // Unknown: the next look asks again. A watch that was asked for is not there.
-            Err(_) => self.unwatched(),
+            Err(_) => {
+                self.asked_over.store(0, Ordering::Release);
+                self.unwatched();
+            }
         }
     }
 
