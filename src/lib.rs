@@ -119,7 +119,8 @@
 //! Callers write their requests to the socket and sleep until the reply is there. A client has three threads of its own,
 //! however many callers there are: one reads the socket and completes replies, one looks after connection states, held
 //! znodes and clean-up, and one runs listeners. Listeners run in order and under no lock, so they may use the client;
-//! while one runs, the others wait.
+//! while one runs, the others wait. A listener that panics is logged, and the thread goes on. Servers' names are resolved
+//! on threads that end with the answer.
 //!
 //! # Fencing
 //!
@@ -199,6 +200,9 @@
 mod cancel;
 mod error;
 pub mod framework;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod hooks;
 pub mod locks;
 mod paths;
 pub mod proto;

@@ -35,8 +35,12 @@ impl<'a> Stop<'a> {
         Stop { deadline: Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline))), ..self }
     }
 
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(CancelToken::is_cancelled)
+    }
+
     pub(crate) fn is_over(&self) -> Option<WaitEnd> {
-        if self.cancel.is_some_and(CancelToken::is_cancelled) {
+        if self.is_cancelled() {
             Some(WaitEnd::Cancelled)
         } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             Some(WaitEnd::Deadline)
@@ -71,6 +75,8 @@ pub(crate) struct Pending {
     session: Arc<dyn Session>,
     ticket: Ticket,
     reply: Receiver<Reply>,
+    /// The reply was taken, or is not of interest any more.
+    is_settled: bool,
 }
 
 /// How the wait for a reply ended.
@@ -84,8 +90,10 @@ pub(crate) enum Answer {
 
 impl Pending {
     /// Waits for the reply. A request that was not written when the wait ends is taken back.
-    pub(crate) fn wait(self, stop: Stop<'_>) -> Answer {
-        let end = match stop.recv(&self.reply) {
+    pub(crate) fn wait(mut self, stop: Stop<'_>) -> Answer {
+        let received = stop.recv(&self.reply);
+        self.is_settled = true;
+        let end = match received {
             Ok(reply) => return Answer::Reply(reply),
             Err(end) => end,
         };
@@ -102,15 +110,29 @@ impl Pending {
 
 impl Pending {
     /// Waits for the reply; but a request that was not even written after `patience` is taken back.
-    pub(crate) fn wait_sent(self, stop: Stop<'_>, patience: Duration) -> Answer {
+    pub(crate) fn wait_sent(mut self, stop: Stop<'_>, patience: Duration) -> Answer {
         let end_of_patience = Instant::now().checked_add(patience);
         match end_of_patience.map_or(stop, |at| stop.by(at)).recv(&self.reply) {
-            Ok(reply) => Answer::Reply(reply),
+            Ok(reply) => {
+                self.is_settled = true;
+                Answer::Reply(reply)
+            }
             Err(end) if stop.is_over().is_none() && self.session.withdraw(self.ticket) => {
+                self.is_settled = true;
                 Answer::Stopped { end, sent: false }
             }
             // On the wire: the reply, or the end of the connection, comes in its time.
             Err(_) => self.wait(stop),
+        }
+    }
+}
+
+impl Drop for Pending {
+    /// Nobody waits for the reply: a request that was not written yet need not be. While the server takes nothing, what
+    /// callers have given up would pile up otherwise.
+    fn drop(&mut self) {
+        if !self.is_settled && self.reply.is_empty() {
+            self.session.withdraw(self.ticket);
         }
     }
 }
@@ -170,7 +192,7 @@ pub(crate) fn submit(
         .zip(waiting)
         .map(|(ticket, (reply, watched))| {
             let watch = watched.then(|| Watch { session: session.clone(), ticket });
-            (Pending { session: session.clone(), ticket, reply }, watch)
+            (Pending { session: session.clone(), ticket, reply, is_settled: false }, watch)
         })
         .collect()
 }
@@ -184,7 +206,7 @@ pub(crate) fn submit_one(session: &Arc<dyn Session>, request: Request) -> Pendin
     });
     let tickets = session.submit(vec![Submission { request, watcher: None, on_reply }]);
     let ticket = tickets.first().copied().unwrap_or(Ticket(0));
-    Pending { session: session.clone(), ticket, reply }
+    Pending { session: session.clone(), ticket, reply, is_settled: false }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
-    Error, HoldState, LostReason,
+    Error, HoldState, LostReason, RetryForever, SessionFailedRetryPolicy,
     testing::Direction,
 };
 
@@ -111,6 +111,21 @@ fn an_untimed_call_in_a_black_hole_ends_when_the_retry_policy_is_exhausted() {
 }
 
 #[test]
+fn an_untimed_call_in_a_black_hole_ends_when_the_session_is_lost() {
+    let scene = scene();
+    let policy = SessionFailedRetryPolicy::new(RetryForever::new(100 * MS));
+    let client = scene.builder(T).retry_policy(policy).build().unwrap();
+    start(&client);
+    scene.proxy.black_hole(Direction::Both);
+    let begin = Instant::now();
+    let result = mutex(&client).acquire();
+    assert!(matches!(result, Err(Error::SessionExpired { .. })), "{result:?}");
+    // Noticed after 2T/3, lost T later; and the wait for a connection that is under way then, of 1 s.
+    let limit = T * 2 / 3 + T + 1000 * MS + 500 * MS;
+    assert_at_most("black hole: untimed call of a policy that ends with the session, after", begin.elapsed(), limit);
+}
+
+#[test]
 fn a_release_in_a_black_hole_says_so_in_time_and_is_finished_in_the_background() {
     let scene = scene();
     let mutex = mutex(&scene.client);
@@ -151,6 +166,7 @@ fn a_queued_waiter_outlasts_a_suspension() {
     holder.release().unwrap();
     let (path, released) = join(&waiter).1.unwrap();
     released.unwrap();
+    figure("black hole: a queued waiter outlasted a suspension of", T / 3);
     assert!(queued.iter().any(|name| path.ends_with(name)), "{path} is not one of {queued:?}");
 }
 
