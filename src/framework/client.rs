@@ -326,6 +326,10 @@ impl Core {
                 if let Some(scheme) = &link.auth_failed {
                     return Err(Error::AuthFailed { scheme: scheme.clone() });
                 }
+                // Nothing is begun for a call that was cancelled before: its reply could come before the next look.
+                if stop.is_cancelled() {
+                    return Ok(Err(WaitEnd::Cancelled));
+                }
                 if let Some(session) = &link.session
                     && session.connection() != 0
                 {

@@ -38,14 +38,22 @@ pub enum HoldState {
 /// A callback for [`HoldState`]; runs on the dispatch thread.
 pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;
 
-/// An ephemeral znode of a session, held until released or lost.
+/// The znode that is a hold.
+pub(crate) struct Znode {
+    pub(crate) path: ServerPath,
+    pub(crate) czxid: i64,
+    /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
+    pub(crate) token: i64,
+    /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
+    /// that made it, nobody looks any more whether it is there.
+    pub(crate) outlives_session: bool,
+}
+
+/// A znode of a session, held until released or lost.
 pub(crate) struct HeldNode {
     id: u64,
-    path: ServerPath,
+    znode: Znode,
     session: Arc<dyn Session>,
-    czxid: i64,
-    /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
-    token: i64,
     since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
     seen_over: AtomicU64,
@@ -107,26 +115,24 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        self.add_with_token(path, session, (czxid, czxid), connection, watch, None)
+        let znode = Znode { path, czxid, token: czxid, outlives_session: false };
+        self.add_znode(znode, session, connection, watch, None)
     }
 
-    /// [`HeldNodes::add`] for a znode whose fencing token may not be its own czxid (both, in the order czxid, token), or
-    /// that may carry a request to give it back: its watch is armed at once then.
-    pub(crate) fn add_with_token(
+    /// [`HeldNodes::add`] for any znode, also one that may carry a request to give it back: its watch is armed at once
+    /// then.
+    pub(crate) fn add_znode(
         &self,
-        path: ServerPath,
+        znode: Znode,
         session: Arc<dyn Session>,
-        (czxid, token): (i64, i64),
         connection: u64,
         watch: Option<Watch>,
         revocable: Option<Arc<RevocableNode>>,
     ) -> Arc<HeldNode> {
         let node = Arc::new(HeldNode {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
-            path,
+            znode,
             session,
-            czxid,
-            token,
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
             asked_over: AtomicU64::new(connection),
@@ -155,10 +161,10 @@ impl HeldNodes {
         self.nodes.lock().nodes.remove(&node.id);
     }
 
-    /// Marks every znode of the session (`None`: of any) as lost.
+    /// Marks every znode that ends with the session (`None`: with the client) as lost.
     pub(crate) fn lose_all(&self, session: Option<&Arc<dyn Session>>, reason: LostReason) {
         for node in self.all() {
-            if session.is_none_or(|session| Arc::ptr_eq(session, &node.session)) {
+            if session.is_none_or(|session| Arc::ptr_eq(session, &node.session) && !node.znode.outlives_session) {
                 node.lose(reason);
             }
         }
@@ -196,7 +202,11 @@ impl HeldNodes {
 
 impl HeldNode {
     pub(crate) fn path(&self) -> &ServerPath {
-        &self.path
+        &self.znode.path
+    }
+
+    pub(crate) fn outlives_session(&self) -> bool {
+        self.znode.outlives_session
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {
@@ -208,12 +218,12 @@ impl HeldNode {
     }
 
     pub(crate) fn czxid(&self) -> i64 {
-        self.czxid
+        self.znode.czxid
     }
 
     /// What storage has to be shown: grows with every grant of a lock.
     pub(crate) fn token(&self) -> i64 {
-        self.token
+        self.znode.token
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {
@@ -223,7 +233,7 @@ impl HeldNode {
     fn lost_in(&self, inner: &Inner) -> Option<LostReason> {
         match inner.lost {
             // The background thread has yet to say why.
-            None if self.session.is_ended() => Some(LostReason::SessionExpired),
+            None if self.session.is_ended() && !self.znode.outlives_session => Some(LostReason::SessionExpired),
             lost => lost,
         }
     }
@@ -307,7 +317,7 @@ impl HeldNode {
         let is_change = std::mem::replace(&mut inner.told, state) != state;
         drop(inner);
         if is_change {
-            log::debug!("{}: {state:?}", self.path);
+            log::debug!("{}: {state:?}", self.znode.path);
         }
         for listener in listeners {
             dispatcher.run(move || listener(state));
@@ -324,7 +334,7 @@ impl HeldNode {
         }
         inner.warnings += 1;
         drop(inner);
-        log::warn!("{}: held for {held_for:?}, longer than the maximum hold time of {limit:?}", self.path);
+        log::warn!("{}: held for {held_for:?}, longer than the maximum hold time of {limit:?}", self.path());
     }
 
     /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it.
@@ -358,7 +368,7 @@ impl HeldNode {
                 node.watched(event);
             }
         });
-        let request = Request::GetData { path: self.path.as_str().to_owned(), watch: true };
+        let request = Request::GetData { path: self.znode.path.as_str().to_owned(), watch: true };
         let node = Arc::downgrade(self);
         let on_reply = Box::new(move |reply| {
             if let Some(node) = node.upgrade() {
@@ -378,7 +388,7 @@ impl HeldNode {
     }
 
     fn request_stat(self: &Arc<Self>, connection: u64) {
-        let request = Request::Exists { path: self.path.as_str().to_owned(), watch: false };
+        let request = Request::Exists { path: self.znode.path.as_str().to_owned(), watch: false };
         let node = Arc::downgrade(self);
         let on_reply = Box::new(move |reply| {
             if let Some(node) = node.upgrade() {
@@ -411,7 +421,7 @@ impl HeldNode {
 
     pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
         // A driver may use znodes that no session owns.
-        stat.czxid == self.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
+        stat.czxid == self.znode.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
     }
 
     /// The watch reports. Runs on the session's reader thread.
@@ -443,6 +453,9 @@ impl HeldNode {
 
 impl fmt::Debug for HeldNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldNode").field("path", &self.path).field("czxid", &self.czxid).finish_non_exhaustive()
+        f.debug_struct("HeldNode")
+            .field("path", &self.znode.path)
+            .field("czxid", &self.znode.czxid)
+            .finish_non_exhaustive()
     }
 }

@@ -35,7 +35,7 @@ pub(crate) use batch::Batch;
 pub(crate) use call::{Call, Failure, Outlasted};
 pub(crate) use cleanup::{Job, Mark};
 pub(crate) use followers::Follower;
-pub(crate) use held::HeldNode;
+pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use panics::caught;
 pub(crate) use protected::{Claim, Created, Creation, Listing, protection};

@@ -35,8 +35,12 @@ impl<'a> Stop<'a> {
         Stop { deadline: Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline))), ..self }
     }
 
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(CancelToken::is_cancelled)
+    }
+
     pub(crate) fn is_over(&self) -> Option<WaitEnd> {
-        if self.cancel.is_some_and(CancelToken::is_cancelled) {
+        if self.is_cancelled() {
             Some(WaitEnd::Cancelled)
         } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             Some(WaitEnd::Deadline)
