@@ -5,7 +5,7 @@ use std::time::Instant;
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
     Error, HoldState, LostReason, RetryForever, SessionFailedRetryPolicy,
-    testing::Direction,
+    testing::{Direction, op},
 };
 
 use super::support::*;
@@ -82,6 +82,7 @@ fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
     let timeout = 500 * MS;
     let mut over = Vec::new();
     for _ in 0..5 {
+        scene.proxy.clear_log();
         let client = scene.client.clone();
         let waiter = spawn(move || {
             let begin = Instant::now();
@@ -89,6 +90,10 @@ fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
             (begin.elapsed(), result)
         });
         wait_for_nodes(&scene.observer, 2);
+        // It sleeps when both its watches are set; the reply to the sync comes after theirs.
+        let watches = || scene.proxy.log().iter().filter(|record| record.op == op::GET_DATA).count();
+        wait_until("it waits", || watches() == 2);
+        scene.client.sync().for_path("/").unwrap();
         scene.proxy.black_hole(Direction::Both);
         let (took, result) = join(&waiter).1;
         assert!(!result.unwrap());

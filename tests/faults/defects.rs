@@ -74,7 +74,13 @@ fn defect_a_no_lease_is_granted_on_a_node_of_a_session_given_up() {
         let owner = waiting.check_exists().for_path(&path).unwrap().unwrap().ephemeral_owner;
         (owner, waiting.session_id(), lease.is_valid(), lease.close())
     });
-    wait_until("it waits", || nodes_in(&scene.observer, "/leases/leases").len() == 2);
+    // Its first try takes its znode back; it waits when its watch on the leases is set.
+    let watches = || scene.proxy.requests(op::GET_CHILDREN) + scene.proxy.requests(op::GET_CHILDREN_2) > 1;
+    let waits = || watches() && nodes_in(&scene.observer, "/leases/locks").len() == 1;
+    wait_until("it waits", || {
+        let two = || nodes_in(&scene.observer, "/leases/leases").len() == 2;
+        waits() && two() && client.sync().for_path("/").is_ok() && two()
+    });
     let before = client.session_id();
     scene.proxy.refuse();
     scene.proxy.cut();
