@@ -38,13 +38,14 @@ fn no_increment_of_either_side_is_lost_and_each_side_hears_of_the_last() {
     assert_eq!(values, (1..=last).collect::<Vec<_>>(), "increments were lost");
     println!("SharedCount: {last} increments in {:.1} s", begin.elapsed().as_secs_f64());
     for peer in &peers {
-        assert_eq!(peer.ask(&format!("watch-count {COUNT}"), "watching"), last.to_string());
+        peer.tell(&format!("watch-count {COUNT}"));
+        await_count(peer, last, Some("watching"));
     }
     for (index, writer) in peers.iter().enumerate() {
         let value = last + index + 1;
         writer.tell(&format!("set-count {COUNT} {value}"));
         for peer in &peers {
-            await_count(peer, value, peer.pid() == writer.pid());
+            await_count(peer, value, (peer.pid() == writer.pid()).then_some("set"));
         }
     }
     arena.client.delete().for_path(COUNT).unwrap();
@@ -123,19 +124,17 @@ fn finish(peer: &Peer, mut increments: Vec<Increment>) -> Vec<Increment> {
     }
 }
 
-/// The writer says that it has written, and hears of it, too, in whatever order.
+/// Until it knows the value, and has given the answer that is due, in whatever order.
 #[track_caller]
-fn await_count(peer: &Peer, value: usize, is_writer: bool) {
-    let (mut is_set, mut is_known) = (!is_writer, false);
-    while !(is_set && is_known) {
+fn await_count(peer: &Peer, value: usize, mut due: Option<&str>) {
+    let mut is_known = false;
+    while !is_known || due.is_some() {
         let line = peer.line();
-        match line.split_once(' ') {
-            Some(("set", _)) if is_writer => is_set = true,
-            Some(("count-is", known)) if known == value.to_string() => is_known = true,
-            // What it had not heard of yet.
-            Some(("count-is", _)) => {}
-            _ => panic!("{:?} says: {line}", peer.side),
-        }
+        let (word, number) = line.split_once(' ').unwrap();
+        assert!(word == "count-is" || due == Some(word), "{:?} says: {line}", peer.side);
+        due = due.filter(|due| *due != word);
+        // What comes before it is what it had not heard of yet.
+        is_known |= word != "set" && number == value.to_string();
     }
 }
 
