@@ -25,10 +25,12 @@ pub fn many_paths(run: &mut Run) -> Outcome<()> {
 }
 
 pub fn mixes(run: &mut Run) -> Outcome<()> {
-    let sides = [Kind::CuratorLocks, Kind::Curator, Kind::Kazoo];
-    for (kind, workload) in [("semaphore", "semaphore_mix"), ("read_write", "read_write_mix")] {
+    // kazoo's readers and writers (2.8.0) wait for each other for ever: https://github.com/python-zk/kazoo/issues/649
+    let both: &[Kind] = &[Kind::CuratorLocks, Kind::Curator];
+    let all: &[Kind] = &[Kind::CuratorLocks, Kind::Curator, Kind::Kazoo];
+    for (kind, workload, sides) in [("semaphore", "semaphore_mix", all), ("read_write", "read_write_mix", both)] {
         let command = |side: Kind| format!("mix {kind} /{workload}/{} {MIXED}", side.name());
-        throughput(run, workload, MIXED, &sides, 3, command)?;
+        throughput(run, workload, MIXED, sides, 3, command)?;
     }
     let title = "16 threads of one client on a semaphore of 10 leases, and on a read/write lock with 10 % writes: time \
                  per cycle, all threads together";

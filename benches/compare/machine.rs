@@ -25,8 +25,8 @@ pub fn describe(data: &Path) -> String {
         kib >> 20,
         kernel.trim(),
         load.split_whitespace().next().unwrap_or_default(),
-        version("zookeeper"),
-        version("curator-recipes"),
+        version("libzookeeper-java"),
+        version("libcurator-recipes-java"),
         data.parent().unwrap_or(data).display(),
         file_system(Path::new(env!("CARGO_MANIFEST_DIR"))),
     )
@@ -38,11 +38,9 @@ fn first_line(command: &mut Command) -> String {
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().replace('"', "")
 }
 
-/// Of a jar that Debian names by its version.
-fn version(jar: &str) -> String {
-    let target = fs::canonicalize(format!("/usr/share/java/{jar}.jar")).unwrap_or_default();
-    let name = target.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    name.strip_prefix(jar).map(|version| version.trim_start_matches('-').to_owned()).unwrap_or_default()
+/// Of a package of Debian's.
+fn version(package: &str) -> String {
+    first_line(Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]))
 }
 
 fn file_system(path: &Path) -> String {
