@@ -47,9 +47,11 @@
 //! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
 //! | an election | [`WriteLock`] with [`LockListener`] |
-//! | what a holder has | [`LockGuard`], [`Lease`], [`Hold`], [`FencingToken`], [`HoldState`] |
+//! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`] |
+//! | who queues, since when | [`LockInternals::participants`], [`Participant`] |
+//! | the storage's side of fencing | [`FencingChecker`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
 //! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
 //!
@@ -125,21 +127,18 @@
 //! refuses a writer whose lock has passed on:
 //!
 //! ```
-//! use curator_locks::{CuratorFramework, FencingToken, InterProcessMutex, RetryOneTime};
+//! use curator_locks::{CuratorFramework, FencingChecker, FencingToken, InterProcessMutex, RetryOneTime, StaleToken};
 //!
 //! /// Storage that takes part.
 //! #[derive(Default)]
 //! struct Account {
 //!     balance: i64,
-//!     newest: Option<FencingToken>,
+//!     fence: FencingChecker,
 //! }
 //!
 //! impl Account {
-//!     fn set(&mut self, balance: i64, token: FencingToken) -> Result<(), &'static str> {
-//!         if self.newest.is_some_and(|newest| token < newest) {
-//!             return Err("somebody else has had the lock since");
-//!         }
-//!         self.newest = Some(token);
+//!     fn set(&mut self, balance: i64, token: FencingToken) -> Result<(), StaleToken> {
+//!         self.fence.check(token)?;
 //!         self.balance = balance;
 //!         Ok(())
 //!     }
@@ -200,6 +199,7 @@ mod cancel;
 mod error;
 pub mod framework;
 pub mod locks;
+mod paths;
 pub mod proto;
 pub mod session;
 #[cfg(feature = "testing")]
@@ -208,20 +208,21 @@ pub mod testing;
 pub use cancel::CancelToken;
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
-    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectString, ConnectionState, CreatorAllAclProvider,
-    CuratorFramework, CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider,
-    ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime,
-    RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
+    CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider, ExponentialBackoffRetry,
+    FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetrySleeper,
+    RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals, LockInternalsDriver,
-    LockInternalsSorter, LockListener, Locker, PredicateResults, ReadLockDriver, Revocable, RevocationListener,
-    Revoker, SemaphoreMutexGuard, SharedCount, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock,
-    WriteLockDriver, ZNodeName,
+    AcquireOptions, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals,
+    LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant, PredicateResults,
+    ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount, StaleToken,
+    StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
+pub use session::ConnectString;
 #[cfg(feature = "tls")]
 pub use session::TlsConfig;
 

@@ -15,8 +15,8 @@ use std::{
 };
 
 use curator_locks::{
-    Error, ErrorCode, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessSemaphoreMutex,
-    LostReason, Result,
+    AcquireOptions, CancelToken, Error, ErrorCode, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessSemaphoreMutex, LostReason, Result,
 };
 use support::{LONG, children, client, client_of, eventually, server};
 
@@ -128,6 +128,64 @@ fn one_deadline_bounds_all_locks() {
     assert!(begin.elapsed() < Duration::from_millis(240) * 4, "a sanity bound on a loaded machine");
     let calls = ["acquire a", "acquire b", "acquire c", "release b", "release a"];
     assert_eq!(*log.lock().unwrap(), calls, "c had the rest of the time only");
+}
+
+#[test]
+fn a_lock_that_knows_no_cancel_tokens_refuses_one() {
+    let log = Log::default();
+    let lock = multi(vec![Stub::new("a", &log)]);
+    let token = CancelToken::new();
+    match lock.acquire_with(&AcquireOptions::new().cancel_token(&token)) {
+        Err(Error::InvalidArgument { name: "cancel_token", .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(log.lock().unwrap().is_empty());
+    assert!(lock.acquire_with(&AcquireOptions::new()).unwrap());
+}
+
+#[test]
+fn a_guard_releases_all_the_last_first() {
+    let log = Log::default();
+    let lock = multi(vec![Stub::new("a", &log), Stub::new("b", &log)]);
+    lock.lock().unwrap().release().unwrap();
+    drop(lock.try_lock().unwrap().unwrap());
+    let cycle = ["acquire a", "acquire b", "release b", "release a"];
+    assert_eq!(*log.lock().unwrap(), [cycle, cycle].concat());
+}
+
+#[test]
+fn a_cancelled_wait_leaves_nothing() {
+    let client = client("multi-cancel");
+    let other = client_of(&server().connect_string(), "multi-cancel", LONG);
+    let lock = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
+    let held = InterProcessMutex::new(&other, "/b").unwrap();
+    held.acquire().unwrap();
+    let token = CancelToken::new();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| lock.acquire_with(&AcquireOptions::new().cancel_token(&token)));
+        eventually("it waits for b", || children(&client, "/b").len() == 2);
+        token.cancel();
+        assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled { .. })));
+    });
+    eventually("nothing is left", || children(&client, "/a").is_empty() && children(&client, "/b").len() == 1);
+    held.release().unwrap();
+}
+
+#[test]
+fn the_holder_of_several_locks_is_told_when_one_is_lost() {
+    let client = client("multi-lost");
+    let lock = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
+    let held = lock.lock().unwrap();
+    let tokens: Vec<_> = held.holds().iter().map(Hold::fencing_token).collect();
+    assert!(held.is_valid() && tokens.len() == 2 && tokens[0] < tokens[1]);
+    assert!(held.valid_until() > Some(Instant::now()));
+    assert_eq!(lock.holds().len(), 2);
+    client.delete().for_path(held.holds()[1].path()).unwrap();
+    eventually("it is told", || held.is_lost());
+    assert!(!held.is_valid() && held.valid_until() < Some(Instant::now()));
+    assert!(matches!(held.release(), Err(Error::LockLost { .. })));
+    assert!(children(&client, "/a").is_empty(), "the other one is released");
+    assert!(lock.holds().is_empty());
 }
 
 #[test]

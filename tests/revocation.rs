@@ -17,7 +17,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
-    CuratorFramework, InterProcessMutex, Revocable, RevocationListener, Revoker, testing::TestingServer,
+    CuratorFramework, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock,
+    Revocable, RevocationListener, Revoker, testing::TestingServer,
 };
 use zk::{PATIENCE, SESSION, client, client_of, eventually, namespace};
 
@@ -55,6 +56,32 @@ fn the_holder_is_told_on_the_dispatch_thread_and_another_client_gets_the_lock() 
     assert!(held.is_valid(), "a request takes nothing away");
     held.release().unwrap();
     assert!(waiting.acquire_timeout(Duration::from_secs(5)).unwrap());
+}
+
+#[test]
+fn both_halves_of_a_read_write_lock_are_revocable() {
+    let namespace = namespace();
+    let (one, two) = (client(&namespace), client(&namespace));
+    let lock = InterProcessReadWriteLock::new(&one, PATH).unwrap();
+    let (sender, asked) = unbounded();
+    let tells = sender.clone();
+    lock.read_lock().make_revocable(move |lock: &InterProcessReadLock| {
+        let _ = sender.send(("read", lock.is_acquired_in_this_process()));
+    });
+    lock.write_lock().make_revocable_with_executor(
+        move |lock: &InterProcessWriteLock| {
+            let _ = tells.send(("write", lock.is_acquired_in_this_process()));
+        },
+        |task| drop(thread::spawn(task)),
+    );
+    let reading = lock.read_lock().lock().unwrap();
+    Revoker::attempt_revoke(&two, reading.path()).unwrap();
+    assert_eq!(asked.recv_timeout(PATIENCE).unwrap(), ("read", true));
+    reading.release().unwrap();
+    let writing = lock.write_lock().lock().unwrap();
+    Revoker::attempt_revoke(&two, writing.path()).unwrap();
+    assert_eq!(asked.recv_timeout(PATIENCE).unwrap(), ("write", true));
+    writing.release().unwrap();
 }
 
 #[test]

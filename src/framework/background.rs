@@ -6,13 +6,14 @@ use std::{
 };
 
 use super::{
-    ConnectString, ConnectionState, CuratorFramework,
+    ConnectionState, CuratorFramework,
     client::{Core, LastHandle},
     connection_state::ConnectionStateMachine,
-    paths::Prefix,
 };
 use crate::{
     Error, LostReason, Result,
+    paths::Prefix,
+    session::ConnectString,
     session::{Reply, SessionConfig, SessionEvent, SessionObserver},
 };
 
@@ -173,7 +174,7 @@ impl Background {
             self.next_recheck = None;
         }
         if self.next_recheck.is_none() && !self.core.followers.is_empty() {
-            self.next_recheck = Some(now + interval);
+            self.next_recheck = now.checked_add(interval);
         }
     }
 

@@ -2,12 +2,11 @@
 
 use std::{fmt, net::UdpSocket, sync::Arc, time::Duration};
 
-use super::{
-    AclProvider, ConnectString, CuratorFramework, DefaultAclProvider, EnsembleProvider, FixedEnsembleProvider,
-    RetryPolicy, paths::Prefix,
-};
+use super::{AclProvider, CuratorFramework, DefaultAclProvider, EnsembleProvider, FixedEnsembleProvider, RetryPolicy};
 use crate::{
     Error, Result,
+    paths::Prefix,
+    session::ConnectString,
     session::{NativeSessionFactory, SessionFactory},
 };
 
@@ -27,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) max_close_wait: Duration,
     pub(crate) expiration_percent: u8,
     pub(crate) recheck_interval: Option<Duration>,
+    pub(crate) max_hold_time: Option<Duration>,
     pub(crate) session_factory: Arc<dyn SessionFactory>,
 }
 
@@ -61,6 +61,7 @@ pub struct Builder {
     max_frame_size: usize,
     max_close_wait: Duration,
     expiration_percent: u8,
+    max_hold_time: Option<Duration>,
     recheck_interval: Option<Duration>,
     session_factory: Option<Arc<dyn SessionFactory>>,
     #[cfg(feature = "tls")]
@@ -84,6 +85,7 @@ impl Default for Builder {
             max_close_wait: Duration::from_millis(900),
             expiration_percent: 100,
             recheck_interval: Some(Duration::from_secs(30)),
+            max_hold_time: None,
             session_factory: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -188,6 +190,13 @@ impl Builder {
         self
     }
 
+    /// Warns in the log when a lock or lease of this client is held for longer, and again each time that has doubled. It
+    /// is not taken away: a lock lives as long as its session. Looked at ten times a second. Defaults to no limit.
+    pub fn max_hold_time(mut self, limit: Duration) -> Self {
+        self.max_hold_time = Some(limit);
+        self
+    }
+
     /// What opens sessions. Defaults to this crate's own.
     pub fn session_factory(mut self, factory: impl SessionFactory) -> Self {
         self.session_factory = Some(Arc::new(factory));
@@ -232,6 +241,9 @@ impl Builder {
         let hosts = ConnectString::parse(&ensemble.connection_string())?;
         check_duration("session_timeout", self.session_timeout)?;
         check_duration("connection_timeout", self.connection_timeout)?;
+        if self.max_hold_time == Some(Duration::ZERO) {
+            return Err(invalid("max_hold_time", "0".into(), "must be longer than nothing"));
+        }
         if !(1..=100).contains(&self.expiration_percent) {
             let value = self.expiration_percent.to_string();
             return Err(invalid("simulated_session_expiration_percent", value, "must be 1 to 100"));
@@ -256,6 +268,7 @@ impl Builder {
             max_close_wait: self.max_close_wait,
             expiration_percent: self.expiration_percent,
             recheck_interval: self.recheck_interval,
+            max_hold_time: self.max_hold_time,
             session_factory,
         };
         Ok(CuratorFramework::new(config, prefix))

@@ -12,8 +12,9 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::{background::Event, paths::ServerPath};
+use super::background::Event;
 use crate::{
+    paths::ServerPath,
     proto::{Acl, CreateMode, ErrorCode, MultiOp, Request, Response, Stat},
     session::{Reply, Session, SessionError, Submission},
 };

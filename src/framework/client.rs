@@ -23,10 +23,10 @@ use super::{
     grants::RecentGrants,
     held::HeldNodes,
     holds::Holds,
-    paths::Prefix,
 };
 use crate::{
     CancelToken, Error, LostReason, Result,
+    paths::Prefix,
     session::{Session, Stop, WaitEnd},
 };
 
@@ -110,9 +110,9 @@ impl CuratorFramework {
     pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
         let (events, inbox) = unbounded();
         let core = Arc::new(Core {
+            held: HeldNodes::new(config.max_hold_time, events.clone()),
             config,
             closed: CancelToken::new(),
-            held: HeldNodes::new(events.clone()),
             holds: Holds::default(),
             cleanup: Cleanup::new(events.clone()),
             grants: RecentGrants::default(),

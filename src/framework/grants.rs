@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use parking_lot::Mutex;
 
-use super::paths::ServerPath;
+use crate::paths::ServerPath;
 
 /// How many grants are remembered. One that is forgotten costs its successor a listing, no more.
 const REMEMBERED: usize = 4096;

@@ -13,7 +13,8 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::{background::Event, dispatch::Dispatcher, paths::ServerPath, revocation::RevocableNode};
+use super::{background::Event, dispatch::Dispatcher, revocation::RevocableNode};
+use crate::paths::ServerPath;
 use crate::{
     LostReason,
     proto::{ErrorCode, EventType, Request, Response, Stat},
@@ -63,6 +64,8 @@ struct Inner {
     watch: WatchState,
     channels: Vec<Sender<HoldState>>,
     listeners: Vec<HoldListener>,
+    /// How often it was said that the lock is held for long.
+    warnings: u32,
 }
 
 enum WatchState {
@@ -75,6 +78,8 @@ enum WatchState {
 pub(crate) struct HeldNodes {
     nodes: Mutex<Registry>,
     next_id: AtomicU64,
+    /// A hold that lasts longer is worth a warning.
+    max_hold_time: Option<Duration>,
     events: Sender<Event>,
 }
 
@@ -85,9 +90,9 @@ struct Registry {
 }
 
 impl HeldNodes {
-    pub(crate) fn new(events: Sender<Event>) -> Self {
+    pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>) -> Self {
         let registry = Registry { nodes: HashMap::new(), looked_after: false };
-        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), events }
+        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events }
     }
 
     /// Begins to look after a znode that was seen to exist over `connection`.
@@ -130,6 +135,7 @@ impl HeldNodes {
                 watch: watch.map_or(WatchState::Absent, WatchState::Present),
                 channels: Vec::new(),
                 listeners: Vec::new(),
+                warnings: 0,
             }),
         });
         let mut registry = self.nodes.lock();
@@ -169,6 +175,9 @@ impl HeldNodes {
         for node in nodes {
             node.tell(dispatcher, now);
             node.check(now);
+            if let Some(limit) = self.max_hold_time {
+                node.warn_if_held_for_long(limit, now);
+            }
             if let Some(valid_until) = node.session.valid_until().filter(|at| *at > now) {
                 next = next.min(valid_until);
             }
@@ -273,6 +282,19 @@ impl HeldNode {
         for listener in listeners {
             dispatcher.run(move || listener(state));
         }
+    }
+
+    /// At the limit, and each time the hold has lasted twice as long as at the last warning.
+    fn warn_if_held_for_long(&self, limit: Duration, now: Instant) {
+        let held_for = now.saturating_duration_since(self.since);
+        let mut inner = self.inner.lock();
+        let due = limit.saturating_mul(1 << inner.warnings.min(30));
+        if inner.released || held_for < due {
+            return;
+        }
+        inner.warnings += 1;
+        drop(inner);
+        log::warn!("{}: held for {held_for:?}, longer than the maximum hold time of {limit:?}", self.path);
     }
 
     /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it.

@@ -9,7 +9,8 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{held::HeldNode, paths::ServerPath};
+use super::held::HeldNode;
+use crate::paths::ServerPath;
 
 /// What a lock keeps others from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

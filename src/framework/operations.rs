@@ -7,11 +7,11 @@ use super::{
     CuratorFramework,
     call::Call,
     cleanup::Job,
-    paths::ServerPath,
     protected::{Created, Creation, protection},
 };
 use crate::{
     ErrorCode, Result,
+    paths::ServerPath,
     proto::{Acl, CreateMode, Request, Response, Stat},
     session::Stop,
 };

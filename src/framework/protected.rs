@@ -8,10 +8,10 @@ use super::{
     call::{Call, Failure},
     cleanup::Job,
     client::Core,
-    paths::ServerPath,
 };
 use crate::{
     Error, ErrorCode, Result,
+    paths::ServerPath,
     proto::{Acl, CreateMode, Request, Response, Stat},
     session::{Session, submit},
 };

@@ -56,8 +56,7 @@ pub struct LockGuard<'a> {
 
 impl<'a> LockGuard<'a> {
     pub(crate) fn new(lock: &'a LockInternals, owners: &'a Owners, held: Arc<HeldNode>) -> LockGuard<'a> {
-        let path = lock.client_path(&held);
-        LockGuard { lock, owners, hold: Hold::new(held, path), is_open: true, not_send: PhantomData }
+        LockGuard { lock, owners, hold: lock.hold(held), is_open: true, not_send: PhantomData }
     }
 
     /// Releases the lock and reports how that went. Blocks for one round trip; while the connection is gone, as the

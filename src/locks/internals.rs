@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    WaitStrategy,
+    AcquireOptions, Hold, WaitStrategy,
     driver::{
         LockInternalsDriver, LockInternalsSorter, is_exhausted, number_text, sequence_for, sorted_children,
         sorted_contenders,
@@ -21,11 +21,10 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{
-        Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, ServerPath, protection,
-    },
+    framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, protection},
+    paths::ServerPath,
     proto::{CreateMode, Request, Response},
-    session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
+    session::{Pending, Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
@@ -46,6 +45,14 @@ pub(crate) struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
+    /// From the moment of this call on.
+    pub(super) fn of(options: &'a AcquireOptions) -> Patience<'a> {
+        // None: no timeout, or one that is longer than this clock runs.
+        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
+        Patience { stop, only_try: options.timeout == Some(Duration::ZERO) }
+    }
+
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
     pub(crate) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
         let deadline = if self.only_try {
@@ -83,6 +90,10 @@ pub struct LockInternals {
     revocation: Mutex<Option<Arc<Revocation>>>,
     kind: HoldKind,
     strategy: Mutex<WaitStrategy>,
+}
+
+fn deletion_of(held: &HeldNode) -> Request {
+    Request::Delete { path: held.path().as_str().to_owned(), version: -1 }
 }
 
 impl fmt::Debug for LockInternals {
@@ -188,6 +199,11 @@ impl LockInternals {
     /// The path of a held znode as the caller sees it.
     pub(crate) fn client_path(&self, held: &HeldNode) -> String {
         self.client.prefix.to_client(held.path().as_str())
+    }
+
+    pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
+        let path = self.client_path(&held);
+        Hold::new(held, path)
     }
 
     /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.
@@ -405,21 +421,51 @@ impl LockInternals {
     /// Gives a lock back. An error that [is retryable](Error::is_retryable) leaves the znode to the background; the job
     /// is handed out then.
     pub(crate) fn release(&self, held: &HeldNode) -> (Result<()>, Option<Job>) {
-        held.released();
-        self.forget_revocation(held);
-        self.client.core.held.remove(held);
-        if let Some(reason) = held.lost() {
-            return (Err(self.lost(reason)), None);
+        if let Err(error) = self.end(held) {
+            return (Err(error), None);
         }
         let stop = Stop::at(Instant::now() + held.session().timeout());
         let call = self.client.call("release", &self.base_path, stop);
+        self.remove(&call, held, None)
+    }
+
+    /// The same for several, with one deadline for all, and in one round trip if nothing is in the way. Not for names that
+    /// are reused.
+    pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<(Result<()>, Option<Job>)> {
+        let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
+        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + timeout));
+        let send = |held: &Arc<HeldNode>| {
+            self.end(held)?;
+            Ok(self.session_of(&call, held).map(|session| submit_one(&session, deletion_of(held))))
+        };
+        let sent: Vec<Result<Result<Pending>>> = held.iter().map(send).collect();
+        let finish = |(held, sent): (&Arc<HeldNode>, Result<Result<Pending>>)| match sent {
+            Ok(sent) => {
+                let deleted = sent.and_then(|pending| call.reply(pending)).map(drop);
+                self.remove(&call, held, Some(deleted))
+            }
+            Err(lost) => (Err(lost), None),
+        };
+        held.iter().zip(sent).map(finish).collect()
+    }
+
+    /// It is not held any more, as far as this process is concerned.
+    fn end(&self, held: &HeldNode) -> Result<()> {
+        held.released();
+        self.forget_revocation(held);
+        self.client.core.held.remove(held);
+        held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
+    }
+
+    /// Deletes a znode, and again while the retry policy allows it. `first`: how the first attempt went, if there was one.
+    fn remove(&self, call: &Call<'_>, held: &HeldNode, mut first: Option<Result<()>>) -> (Result<()>, Option<Job>) {
         let mut retries = 0;
         let mut sent_before = false;
         loop {
-            let deleted = if self.reuses_names && (sent_before || !held.is_certain()) {
-                self.delete_if_ours(&call, held)
-            } else {
-                self.delete(&call, held)
+            let deleted = match first.take() {
+                Some(deleted) => deleted,
+                None if self.reuses_names && (sent_before || !held.is_certain()) => self.delete_if_ours(call, held),
+                None => self.delete(call, held),
             };
             let error = match deleted {
                 Ok(()) => return (Ok(()), None),
@@ -445,8 +491,7 @@ impl LockInternals {
 
     fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
         let session = self.session_of(call, held)?;
-        let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
-        call.ask(&session, request).map(drop)
+        call.ask(&session, deletion_of(held)).map(drop)
     }
 
     /// Deletes the znode where it may be gone already, by a delete whose reply was lost or while the connection was: the
@@ -490,10 +535,7 @@ impl LockInternals {
 
     /// Gives a lock back without waiting: what the server does not confirm is left to the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
-        held.released();
-        self.forget_revocation(held);
-        self.client.core.held.remove(held);
-        if held.lost().is_some() {
+        if self.end(held).is_err() {
             return;
         }
         let (core, job) = (self.client.core.clone(), self.deletion(held));

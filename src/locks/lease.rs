@@ -32,8 +32,7 @@ pub struct Lease {
 
 impl Lease {
     pub(super) fn new(leases: &Arc<LockInternals>, held: Arc<HeldNode>) -> Lease {
-        let path = leases.client_path(&held);
-        Lease { leases: leases.clone(), hold: Hold::new(held, path), is_open: true }
+        Lease { leases: leases.clone(), hold: leases.hold(held), is_open: true }
     }
 
     /// The name of the lease's znode in the directory `leases`.
@@ -65,16 +64,31 @@ impl Lease {
         result
     }
 
+    /// What is known about it, as a value of its own.
+    pub(super) fn hold(&self) -> Hold {
+        self.leases.hold(self.hold.node().clone())
+    }
+
     /// The calling thread has acquired it, for a lock that has one lease.
     pub(super) fn register(&self) {
         self.leases.register(self.hold.node());
     }
 
-    /// Gives the lease back; what is left for the background is handed out.
-    pub(super) fn end(mut self) -> (Result<()>, Option<Job>) {
+    pub(super) fn is_of(&self, leases: &Arc<LockInternals>) -> bool {
+        Arc::ptr_eq(&self.leases, leases)
+    }
+
+    /// Ends it on this side: what is left is to delete its znode.
+    pub(super) fn into_node(mut self) -> Arc<HeldNode> {
         self.is_open = false;
         self.leases.unregister(self.hold.node());
-        self.leases.release(self.hold.node())
+        self.hold.node().clone()
+    }
+
+    /// Gives the lease back; what is left for the background is handed out.
+    pub(super) fn end(self) -> (Result<()>, Option<Job>) {
+        let leases = self.leases.clone();
+        leases.release(&self.into_node())
     }
 }
 

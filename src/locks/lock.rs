@@ -1,7 +1,8 @@
 //! What all locks have in common.
 
-use std::{fmt, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
+use super::{AcquireOptions, Hold};
 use crate::{Error, Result};
 
 /// A lock that processes share. Java: `InterProcessLock`.
@@ -25,6 +26,19 @@ pub trait InterProcessLock: Send + Sync {
     /// As [`InterProcessLock::acquire`].
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool>;
 
+    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
+    /// cancel tokens: [`Error::InvalidArgument`] for one.
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        if options.cancel.is_some() {
+            let rule = "none: this lock cannot be cancelled".into();
+            return Err(Error::InvalidArgument { name: "cancel_token", value: "a token".into(), rule });
+        }
+        options.timeout.map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
+    }
+
     /// Gives the lock back, once for each time it was acquired.
     ///
     /// # Errors
@@ -38,6 +52,12 @@ pub trait InterProcessLock: Send + Sync {
     /// The lock's path, for messages. Defaults to none.
     fn path(&self) -> Option<&str> {
         None
+    }
+
+    /// What is known about each znode that the caller holds through this object: its fencing token, how long it is valid,
+    /// whether it was lost. Defaults to none, for a lock that does not know.
+    fn holds(&self) -> Vec<Hold> {
+        Vec::new()
     }
 }
 
@@ -56,6 +76,8 @@ pub trait InterProcessLock: Send + Sync {
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {
     lock: Option<&'a dyn InterProcessLock>,
+    /// The lock may belong to the thread that acquired it.
+    not_send: PhantomData<*const ()>,
 }
 
 impl<'a> Locker<'a> {
@@ -65,7 +87,7 @@ impl<'a> Locker<'a> {
     /// As [`InterProcessLock::acquire`].
     pub fn new(lock: &'a dyn InterProcessLock) -> Result<Locker<'a>> {
         lock.acquire()?;
-        Ok(Locker { lock: Some(lock) })
+        Ok(Locker { lock: Some(lock), not_send: PhantomData })
     }
 
     /// Acquires the lock unless the time is up first.
@@ -74,9 +96,15 @@ impl<'a> Locker<'a> {
     /// [`Error::Timeout`] when the time is up, otherwise as [`InterProcessLock::acquire_timeout`].
     pub fn with_timeout(lock: &'a dyn InterProcessLock, timeout: Duration) -> Result<Locker<'a>> {
         if lock.acquire_timeout(timeout)? {
-            return Ok(Locker { lock: Some(lock) });
+            return Ok(Locker { lock: Some(lock), not_send: PhantomData });
         }
         Err(Error::Timeout { what: "acquiring the lock".into(), after: timeout })
+    }
+
+    /// What is known about each znode of the lock; see [`InterProcessLock::holds`].
+    #[must_use]
+    pub fn holds(&self) -> Vec<Hold> {
+        self.lock.map(InterProcessLock::holds).unwrap_or_default()
     }
 
     /// Releases the lock and reports how that went. Dropping the locker releases it too, and logs an error.

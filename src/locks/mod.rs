@@ -2,6 +2,7 @@
 
 mod deadlock;
 mod driver;
+mod fencing;
 mod guard;
 mod hold;
 mod internals;
@@ -9,10 +10,12 @@ mod lease;
 mod lease_wait;
 mod limit;
 mod lock;
+mod methods;
 mod multi;
 mod mutex;
 mod options;
 mod owners;
+mod participant;
 mod read_write;
 mod revocation;
 mod semaphore;
@@ -28,14 +31,16 @@ pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
     WriteLockDriver,
 };
+pub use fencing::{FencingChecker, StaleToken};
 pub use guard::LockGuard;
 pub use hold::Hold;
 pub use internals::LockInternals;
 pub use lease::Lease;
 pub use lock::{InterProcessLock, Locker};
-pub use multi::InterProcessMultiLock;
+pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
 pub use options::AcquireOptions;
+pub use participant::Participant;
 pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
 pub use revocation::{Revocable, RevocationListener, Revoker};
 pub use semaphore::InterProcessSemaphoreV2;

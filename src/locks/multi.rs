@@ -1,12 +1,8 @@
 //! Several locks as one.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Instant};
 
-use super::{InterProcessLock, InterProcessMutex};
+use super::{AcquireOptions, Hold, InterProcessLock, InterProcessMutex, methods::lock_methods};
 use crate::{CuratorFramework, Error, Result};
 
 /// Several locks as one: all of them or none. Java: `InterProcessMultiLock`.
@@ -20,14 +16,14 @@ use crate::{CuratorFramework, Error, Result};
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # use curator_locks::{CuratorFramework, InterProcessMultiLock, Locker};
+/// # use curator_locks::{CuratorFramework, InterProcessMultiLock};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
 /// let both = InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
 /// if both.acquire_timeout(Duration::from_secs(5))? {
 ///     both.release()?;
 /// }
-/// let locker = Locker::new(&both)?; // or as a value that releases them
-/// locker.close()
+/// let held = both.lock()?; // or as a guard
+/// held.release()
 /// # }
 /// ```
 pub struct InterProcessMultiLock {
@@ -69,33 +65,37 @@ impl InterProcessMultiLock {
         Ok(InterProcessMultiLock { locks })
     }
 
-    /// Acquires all locks, waiting as long as it takes.
-    ///
-    /// # Errors
-    /// The error of the first lock that fails, as [`InterProcessLock::acquire`]; then none is held.
-    pub fn acquire(&self) -> Result<()> {
-        self.acquire_each(|lock| lock.acquire().map(|()| true)).map(drop)
+    fn enter(&self, options: &AcquireOptions) -> Result<Option<Taken<'_>>> {
+        // None: no timeout, or one that is longer than this clock runs.
+        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut taken = Taken(Vec::with_capacity(self.locks.len()));
+        for (index, lock) in self.locks.iter().enumerate() {
+            let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match lock.acquire_with(&AcquireOptions { timeout, ..options.clone() }) {
+                Ok(true) => taken.0.push((index, &**lock)),
+                Ok(false) => {
+                    log::debug!("the time was up at {}", name_of(&**lock, index));
+                    return Ok(None);
+                }
+                Err(error) => return Err(naming(&**lock, index, error)),
+            }
+        }
+        Ok(Some(taken))
     }
 
-    /// Acquires all locks unless the time is up first: then `false`, and none is held. Zero means not to wait for
-    /// others.
-    ///
-    /// # Errors
-    /// The error of the first lock that fails, as [`InterProcessLock::acquire_timeout`]; then none is held.
-    pub fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        let Some(deadline) = Instant::now().checked_add(timeout) else {
-            // Longer than this clock runs.
-            return self.acquire().map(|()| true);
-        };
-        self.acquire_each(|lock| lock.acquire_timeout(deadline.saturating_duration_since(Instant::now())))
+    fn keep(&self, mut taken: Taken<'_>) {
+        taken.0.clear();
     }
 
-    /// Releases all locks, the last one first, all of them even if one fails.
-    ///
-    /// # Errors
-    /// The error of the lock that failed, as [`InterProcessLock::release`]; [`Error::Several`] with all of them if it was
-    /// more than one. If the caller owns none of them, the first [`Error::NotOwner`] alone.
-    pub fn release(&self) -> Result<()> {
+    fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'_> {
+        self.keep(taken);
+        MultiLockGuard { locks: self, holds: self.known_holds(), is_open: true, not_send: PhantomData }
+    }
+
+    /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
+    /// or [`Error::Several`]; if the caller owns none of them, or has lost all of them, the first [`Error::NotOwner`] or
+    /// [`Error::LockLost`] alone, as from a single lock.
+    fn give_back(&self) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
         for (index, lock) in self.locks.iter().enumerate().rev() {
             if let Err(error) = lock.release() {
@@ -103,37 +103,39 @@ impl InterProcessMultiLock {
                 errors.push(naming(&**lock, index, error));
             }
         }
-        let owns_none =
-            errors.len() == self.locks.len() && errors.iter().all(|error| matches!(error, Error::NotOwner { .. }));
+        let all_are = |kind: fn(&Error) -> bool| errors.len() == self.locks.len() && errors.iter().all(kind);
+        let is_one = all_are(|error| matches!(error, Error::NotOwner { .. }))
+            || all_are(|error| matches!(error, Error::LockLost { .. }));
         let mut errors = errors.into_iter();
         match errors.next() {
             None => Ok(()),
-            Some(first) if owns_none || errors.len() == 0 => Err(first),
+            Some(first) if is_one || errors.len() == 0 => Err(first),
             Some(first) => Err(Error::Several { first: Box::new(first), others: errors.collect() }),
         }
     }
 
-    /// Whether all locks are held through this object.
-    #[must_use]
-    pub fn is_acquired_in_this_process(&self) -> bool {
+    fn is_acquired(&self) -> bool {
         self.locks.iter().all(|lock| lock.is_acquired_in_this_process())
     }
 
-    fn acquire_each(&self, acquire: impl Fn(&dyn InterProcessLock) -> Result<bool>) -> Result<bool> {
-        let mut taken = Taken(Vec::with_capacity(self.locks.len()));
-        for (index, lock) in self.locks.iter().enumerate() {
-            match acquire(&**lock) {
-                Ok(true) => taken.0.push((index, &**lock)),
-                Ok(false) => {
-                    log::debug!("the time was up at {}", name_of(&**lock, index));
-                    return Ok(false);
-                }
-                Err(error) => return Err(naming(&**lock, index, error)),
-            }
-        }
-        taken.0.clear();
-        Ok(true)
+    /// Several paths are no path.
+    #[expect(clippy::unused_self, reason = "what each lock has")]
+    fn base_path(&self) -> Option<&str> {
+        None
     }
+
+    fn known_holds(&self) -> Vec<Hold> {
+        self.locks.iter().flat_map(|lock| lock.holds()).collect()
+    }
+}
+
+lock_methods! { InterProcessMultiLock, MultiLockGuard,
+    /// Acquires all locks, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// The error of the first lock that fails, as [`InterProcessLock::acquire`], naming its path; then none is held.
+    /// [`release`](Self::release) releases all, the last one first, even if one fails: then it is that lock's error, or
+    /// [`Error::Several`].
 }
 
 /// The locks acquired so far. Dropping it releases them, the last one first; after a panic too.
@@ -164,27 +166,87 @@ fn naming(lock: &dyn InterProcessLock, index: usize, error: Error) -> Error {
     }
 }
 
-impl InterProcessLock for InterProcessMultiLock {
-    fn acquire(&self) -> Result<()> {
-        InterProcessMultiLock::acquire(self)
-    }
-
-    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        InterProcessMultiLock::acquire_timeout(self, timeout)
-    }
-
-    fn release(&self) -> Result<()> {
-        InterProcessMultiLock::release(self)
-    }
-
-    fn is_acquired_in_this_process(&self) -> bool {
-        InterProcessMultiLock::is_acquired_in_this_process(self)
-    }
-}
-
 impl fmt::Debug for InterProcessMultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.locks.iter().enumerate().map(|(index, lock)| name_of(&**lock, index));
         f.debug_tuple("InterProcessMultiLock").field(&names.collect::<Vec<_>>()).finish()
+    }
+}
+
+/// All locks of an [`InterProcessMultiLock`], held: dropping it releases them, the last one first.
+///
+/// Its holder is told what the locks tell: it is valid as long as all of them are.
+///
+/// ```no_run
+/// # use std::time::{Duration, Instant};
+/// # use curator_locks::InterProcessMultiLock;
+/// # fn example(both: &InterProcessMultiLock) -> curator_locks::Result<()> {
+/// let held = both.lock()?;
+/// for hold in held.holds() {
+///     println!("{} with token {}", hold.path(), hold.fencing_token());
+/// }
+/// if held.is_valid() && held.valid_until() > Some(Instant::now() + Duration::from_secs(1)) {
+///     // time enough for a second of work
+/// }
+/// held.release()
+/// # }
+/// ```
+#[must_use = "the locks are released at once if the guard is not kept"]
+pub struct MultiLockGuard<'a> {
+    locks: &'a InterProcessMultiLock,
+    holds: Vec<Hold>,
+    is_open: bool,
+    /// The locks may belong to the thread that acquired them.
+    not_send: PhantomData<*const ()>,
+}
+
+impl MultiLockGuard<'_> {
+    /// Releases all locks and reports how that went: one round trip for each, the last one first.
+    ///
+    /// # Errors
+    /// As [`InterProcessMultiLock::release`].
+    pub fn release(mut self) -> Result<()> {
+        self.is_open = false;
+        self.locks.give_back()
+    }
+
+    /// What is known about each lock, in the order of acquiring. Locks of other kinds than this crate's tell nothing.
+    #[must_use]
+    pub fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    /// Whether all locks are held for certain right now.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.holds.iter().all(Hold::is_valid)
+    }
+
+    /// Whether one of the locks is gone for certain.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.holds.iter().any(Hold::is_lost)
+    }
+
+    /// Up to here none of the locks can have been given to anybody else; see [`Hold::valid_until`]. `None` if no lock tells.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.holds.iter().map(Hold::valid_until).min()
+    }
+}
+
+impl Drop for MultiLockGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_open
+            && let Err(error) = self.locks.give_back()
+        {
+            log::warn!("releasing a multi lock on drop: {error}");
+        }
+    }
+}
+
+impl fmt::Debug for MultiLockGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MultiLockGuard").field(&self.holds).finish()
     }
 }

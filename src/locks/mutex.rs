@@ -1,22 +1,18 @@
 //! The re-entrant mutex.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use super::{
-    AcquireOptions, InterProcessLock, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
+    AcquireOptions, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
     StandardLockInternalsDriver, WaitStrategy,
     internals::Patience,
+    methods::thread_lock_methods,
     owners::Owners,
     revocation::{Executor, revocation_of},
 };
 use crate::{
-    CuratorFramework, Error, Result,
+    CuratorFramework, Result,
     framework::{HeldNode, HoldKind},
-    session::Stop,
 };
 
 /// A mutex that processes share, first come, first served, re-entrant per thread. Java: `InterProcessMutex`.
@@ -75,7 +71,7 @@ impl InterProcessMutex {
     /// A mutex in the directory `path`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessMutex> {
         InterProcessMutex::of_kind(client, path, StandardLockInternalsDriver::new(), HoldKind::Mutex)
     }
@@ -83,7 +79,7 @@ impl InterProcessMutex {
     /// A mutex with rules of its own.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that is no path, or `/`.
     pub fn with_driver(
         client: &CuratorFramework,
         path: &str,
@@ -126,93 +122,6 @@ impl InterProcessMutex {
         self
     }
 
-    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`]; [`Error::WouldDeadlock`] if the calling thread holds a lock on this path through
-    /// another object of this client, so that it would wait for itself.
-    pub fn acquire(&self) -> Result<()> {
-        self.acquire_with(&AcquireOptions::new()).map(drop)
-    }
-
-    /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue. Zero means not to
-    /// wait for others: if the lock is taken, that costs one read and no write.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.acquire_with(&AcquireOptions::new().timeout(timeout))
-    }
-
-    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`].
-    pub fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
-        Ok(self.enter(options)?.is_some())
-    }
-
-    /// Gives the lock back, once for each time the calling thread acquired it; the last time is one round trip.
-    ///
-    /// Without the server's confirmation it reports [`Error::ConnectionLoss`] after at most the session timeout, and the
-    /// background goes on; another call waits for that.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::release`].
-    pub fn release(&self) -> Result<()> {
-        self.owners.release(&self.internals, None)
-    }
-
-    /// Acquires the lock, waiting as long as it takes, as a guard.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`].
-    pub fn lock(&self) -> Result<LockGuard<'_>> {
-        match self.lock_with(&AcquireOptions::new())? {
-            Some(guard) => Ok(guard),
-            // Without a timeout there is no other way out.
-            None => Err(Error::Timeout { what: "acquire".into(), after: Duration::MAX }),
-        }
-    }
-
-    /// Acquires the lock as a guard unless the time is up first.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<LockGuard<'_>>> {
-        self.lock_with(&AcquireOptions::new().timeout(timeout))
-    }
-
-    /// Acquires the lock as a guard unless somebody has it.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn try_lock(&self) -> Result<Option<LockGuard<'_>>> {
-        self.lock_timeout(Duration::ZERO)
-    }
-
-    /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither.
-    ///
-    /// # Errors
-    /// As [`InterProcessMutex::acquire_with`].
-    pub fn lock_with(&self, options: &AcquireOptions) -> Result<Option<LockGuard<'_>>> {
-        let held = self.enter(options)?;
-        Ok(held.map(|held| LockGuard::new(&self.internals, &self.owners, held)))
-    }
-
-    /// Whether any thread of this process holds the lock through this object, or has given it back without the server's
-    /// confirmation so far.
-    #[must_use]
-    pub fn is_acquired_in_this_process(&self) -> bool {
-        self.owners.is_any()
-    }
-
-    /// Whether the calling thread holds the lock through this object.
-    #[must_use]
-    pub fn is_owned_by_current_thread(&self) -> bool {
-        self.owners.is_current()
-    }
-
     /// The paths of all contenders in the order of the queue, the holder first.
     ///
     /// # Errors
@@ -227,12 +136,6 @@ impl InterProcessMutex {
         let mut nodes = self.participant_nodes()?;
         nodes.retain(|path| path.rsplit('/').next().is_some_and(|node| node.contains(name)));
         Ok(nodes)
-    }
-
-    /// The path of the calling thread's znode, if it holds the lock through this object.
-    #[must_use]
-    pub fn lock_path(&self) -> Option<String> {
-        self.owners.current().map(|held| self.internals.client_path(&held))
     }
 
     /// Has the listener told when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
@@ -263,7 +166,7 @@ impl InterProcessMutex {
     /// # }
     /// ```
     pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        self.revocable(listener, None);
+        self.revocable(listener, None, |mutex| mutex);
     }
 
     /// As [`make_revocable`](InterProcessMutex::make_revocable), but `executor` runs the listener. It is called on the
@@ -273,15 +176,22 @@ impl InterProcessMutex {
         listener: impl RevocationListener<InterProcessMutex>,
         executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
     ) {
-        self.revocable(listener, Some(Box::new(executor)));
+        self.revocable(listener, Some(Box::new(executor)), |mutex| mutex);
     }
 
-    fn revocable(&self, listener: impl RevocationListener<InterProcessMutex>, executor: Option<Executor>) {
+    /// `lock` makes what the listener is given, of this mutex.
+    pub(super) fn revocable<L: Send + 'static>(
+        &self,
+        listener: impl RevocationListener<L>,
+        executor: Option<Executor>,
+        lock: impl Fn(InterProcessMutex) -> L + Send + Sync + 'static,
+    ) {
         let (internals, owners, data) = (Arc::downgrade(&self.internals), self.owners.clone(), self.data.clone());
         let writers = self.writers.clone();
         let this = move || {
             let internals = internals.upgrade()?;
-            Some(InterProcessMutex { internals, owners: owners.clone(), data: data.clone(), writers: writers.clone() })
+            let (owners, data, writers) = (owners.clone(), data.clone(), writers.clone());
+            Some(lock(InterProcessMutex { internals, owners, data, writers }))
         };
         self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
     }
@@ -292,14 +202,16 @@ impl InterProcessMutex {
         &self.internals
     }
 
-    fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
+    pub(super) fn parts(&self) -> (&LockInternals, &Owners) {
+        (&self.internals, &self.owners)
+    }
+
+    pub(super) fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         self.internals.client().core.check_open()?;
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
-        let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
+        let patience = Patience::of(options);
         loop {
             let held = match self.writers.as_ref().and_then(|writers| writers.current()) {
                 Some(writer) => self.internals.downgrade(&self.data, patience, &writer)?,
@@ -319,26 +231,12 @@ impl InterProcessMutex {
     }
 }
 
-impl InterProcessLock for InterProcessMutex {
-    fn acquire(&self) -> Result<()> {
-        InterProcessMutex::acquire(self)
-    }
-
-    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        InterProcessMutex::acquire_timeout(self, timeout)
-    }
-
-    fn release(&self) -> Result<()> {
-        InterProcessMutex::release(self)
-    }
-
-    fn is_acquired_in_this_process(&self) -> bool {
-        InterProcessMutex::is_acquired_in_this_process(self)
-    }
-
-    fn path(&self) -> Option<&str> {
-        Some(self.internals.base_path())
-    }
+thread_lock_methods! { InterProcessMutex,
+    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire); [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the calling thread
+    /// holds a lock on this path through another object of this client, so that it would wait for itself.
 }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {
@@ -352,11 +250,5 @@ impl Revocable<InterProcessMutex> for InterProcessMutex {
         executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
     ) {
         InterProcessMutex::make_revocable_with_executor(self, listener, executor);
-    }
-}
-
-impl fmt::Debug for InterProcessMutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessMutex").field("path", &self.internals.base_path()).finish_non_exhaustive()
     }
 }

@@ -94,6 +94,8 @@ impl InterProcessReadWriteLock {
 
 impl fmt::Debug for InterProcessReadWriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessReadWriteLock").field("path", &self.write.base_path()).finish_non_exhaustive()
+        f.debug_struct("InterProcessReadWriteLock")
+            .field("path", &self.write.internals().base_path())
+            .finish_non_exhaustive()
     }
 }

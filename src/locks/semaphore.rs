@@ -164,9 +164,7 @@ impl InterProcessSemaphoreV2 {
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
-        let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
+        let patience = Patience::of(options);
         let io = patience.io(self.client().core.config.connection_timeout);
         // A statement of its own: the lock must not be held any longer.
         let data = self.data.lock().clone();
@@ -189,20 +187,24 @@ impl InterProcessSemaphoreV2 {
         lease.close()
     }
 
-    /// Gives leases back, all of them even if one fails.
+    /// Gives leases back, all of them even if one fails: one round trip for those of this object, however many they are,
+    /// and one session timeout bounds it.
     ///
     /// # Errors
     /// The first of all errors, as [`Lease::close`]; the others are logged.
     pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
-        let mut result = Ok(());
-        for lease in leases {
-            let closed = lease.close();
-            if let (Err(error), true) = (&closed, result.is_err()) {
-                log::warn!("{}: giving back one more lease: {error}", self.path());
+        let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(|lease| lease.is_of(&self.leases));
+        let nodes: Vec<Arc<HeldNode>> = own.into_iter().map(Lease::into_node).collect();
+        let own = self.leases.release_all(&nodes).into_iter().map(|(closed, job)| {
+            if let Some(job) = job {
+                self.client().core.clean_up(job);
             }
-            result = result.and(closed);
-        }
-        result
+            closed
+        });
+        let mut errors = own.chain(others.into_iter().map(Lease::close)).filter_map(Result::err);
+        let first = errors.next();
+        errors.for_each(|error| log::warn!("{}: giving back one more lease: {error}", self.path()));
+        first.map_or(Ok(()), Err)
     }
 
     /// The names of the znodes in `leases`, in the order in which they came: those that hold a lease and the one that

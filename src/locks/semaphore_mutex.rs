@@ -4,13 +4,13 @@ use std::{
     fmt,
     ops::Deref,
     sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use parking_lot::Mutex;
 
-use super::{AcquireOptions, Hold, InterProcessLock, InterProcessSemaphoreV2, Lease};
+use super::{AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, methods::lock_methods};
 use crate::{CuratorFramework, Error, Result, session::Stop};
 
 /// A mutex that processes share, not re-entrant, and which any thread may release. Java: `InterProcessSemaphoreMutex`.
@@ -66,97 +66,13 @@ impl InterProcessSemaphoreMutex {
         self
     }
 
-    /// Acquires the lock, waiting as long as it takes.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`].
-    pub fn acquire(&self) -> Result<()> {
-        self.acquire_with(&AcquireOptions::new()).map(drop)
-    }
-
-    /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue. Zero means not to
-    /// wait for others.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.acquire_with(&AcquireOptions::new().timeout(timeout))
-    }
-
-    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`].
-    pub fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
-        let Some(lease) = self.enter(options)? else { return Ok(false) };
-        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Held(lease));
-        // Outside of the lock: if it holds a lease, then one that was lost.
-        drop(slot);
-        Ok(true)
-    }
-
-    /// Gives back what was acquired, by whatever thread: one round trip.
-    ///
-    /// Without the server's confirmation it reports [`Error::ConnectionLoss`] after at most the session timeout, and the
-    /// background goes on; another call waits for that.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::release`].
-    pub fn release(&self) -> Result<()> {
-        // Taken out first, so that what another thread acquires meanwhile stays (CURATOR-376).
-        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Free);
-        match slot {
-            Slot::Held(lease) => self.give_back(lease),
-            Slot::Releasing(done) => self.await_release(done),
-            Slot::Free => Err(self.not_owner()),
-        }
-    }
-
-    /// Acquires the lock, waiting as long as it takes, as a guard.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`].
-    pub fn lock(&self) -> Result<SemaphoreMutexGuard<'_>> {
-        let never = || Error::Timeout { what: "acquire".into(), after: Duration::MAX };
-        // Without a timeout there is no other way out.
-        self.lock_with(&AcquireOptions::new())?.ok_or_else(never)
-    }
-
-    /// Acquires the lock as a guard unless the time is up first.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<SemaphoreMutexGuard<'_>>> {
-        self.lock_with(&AcquireOptions::new().timeout(timeout))
-    }
-
-    /// Acquires the lock as a guard unless somebody has it.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn try_lock(&self) -> Result<Option<SemaphoreMutexGuard<'_>>> {
-        self.lock_timeout(Duration::ZERO)
-    }
-
-    /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither.
-    ///
-    /// # Errors
-    /// As [`InterProcessSemaphoreMutex::acquire_with`].
-    pub fn lock_with(&self, options: &AcquireOptions) -> Result<Option<SemaphoreMutexGuard<'_>>> {
-        let Some(lease) = self.enter(options)? else { return Ok(None) };
-        self.guards.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(SemaphoreMutexGuard { _counted: Counted(&self.guards), lease }))
-    }
-
-    /// Whether the lock is held through this object, or was given back without the server's confirmation so far.
+    /// What is known about the lock, if it is held through this object and without a guard.
     #[must_use]
-    pub fn is_acquired_in_this_process(&self) -> bool {
-        let in_slot = match &*self.slot.lock() {
-            Slot::Free => false,
-            Slot::Held(_) => true,
-            Slot::Releasing(done) => done.try_recv() != Err(TryRecvError::Disconnected),
-        };
-        in_slot || self.guards.load(Ordering::Relaxed) > 0
+    pub fn hold(&self) -> Option<Hold> {
+        match &*self.slot.lock() {
+            Slot::Held(lease) => Some(lease.hold()),
+            Slot::Free | Slot::Releasing(_) => None,
+        }
     }
 
     /// The names of the znodes of the holder and of the one that waits for it.
@@ -178,7 +94,45 @@ impl InterProcessSemaphoreMutex {
         Ok(lease)
     }
 
-    fn give_back(&self, lease: Lease) -> Result<()> {
+    fn keep(&self, lease: Lease) {
+        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Held(lease));
+        // Outside of the lock: if it holds a lease, then one that was lost.
+        drop(slot);
+    }
+
+    fn guard(&self, lease: Lease) -> SemaphoreMutexGuard<'_> {
+        self.guards.fetch_add(1, Ordering::Relaxed);
+        SemaphoreMutexGuard { _counted: Counted(&self.guards), lease }
+    }
+
+    fn give_back(&self) -> Result<()> {
+        // Taken out first, so that what another thread acquires meanwhile stays (CURATOR-376).
+        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Free);
+        match slot {
+            Slot::Held(lease) => self.close(lease),
+            Slot::Releasing(done) => self.await_release(done),
+            Slot::Free => Err(self.not_owner()),
+        }
+    }
+
+    fn is_acquired(&self) -> bool {
+        let in_slot = match &*self.slot.lock() {
+            Slot::Free => false,
+            Slot::Held(_) => true,
+            Slot::Releasing(done) => done.try_recv() != Err(TryRecvError::Disconnected),
+        };
+        in_slot || self.guards.load(Ordering::Relaxed) > 0
+    }
+
+    fn base_path(&self) -> Option<&str> {
+        Some(self.semaphore.path())
+    }
+
+    fn known_holds(&self) -> Vec<Hold> {
+        self.hold().into_iter().collect()
+    }
+
+    fn close(&self, lease: Lease) -> Result<()> {
         let (result, job) = lease.end();
         if let Some(mut job) = job {
             self.releasing(job.done());
@@ -216,26 +170,11 @@ impl InterProcessSemaphoreMutex {
     }
 }
 
-impl InterProcessLock for InterProcessSemaphoreMutex {
-    fn acquire(&self) -> Result<()> {
-        InterProcessSemaphoreMutex::acquire(self)
-    }
-
-    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        InterProcessSemaphoreMutex::acquire_timeout(self, timeout)
-    }
-
-    fn release(&self) -> Result<()> {
-        InterProcessSemaphoreMutex::release(self)
-    }
-
-    fn is_acquired_in_this_process(&self) -> bool {
-        InterProcessSemaphoreMutex::is_acquired_in_this_process(self)
-    }
-
-    fn path(&self) -> Option<&str> {
-        Some(self.semaphore.path())
-    }
+lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
+    /// Acquires the lock, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
 }
 
 impl fmt::Debug for InterProcessSemaphoreMutex {

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 
 use crate::{
     CreateMode, CuratorFramework, Error, ErrorCode, ListenerId, Result,
-    framework::{CuratorFrameworkState, ServerPath},
+    framework::CuratorFrameworkState,
+    paths::ServerPath,
     proto::{EventType, Request, Response, Stat},
     session::{Reply, Session, SessionError, Stop, Submission, Ticket, Watch, WatchEvent, Watcher, submit},
 };

@@ -6,7 +6,8 @@ use std::fmt;
 ///
 /// Hand it to whatever the lock protects, and have that refuse a smaller number than it has seen before: then a holder
 /// that was paused for too long does no harm. It is the transaction id in which the lock's znode was created (czxid),
-/// so it keeps growing when the lock's directory was removed and made anew, which restarts the sequence numbers. [The guide](crate#fencing) has an example with the storage's side.
+/// so it keeps growing when the lock's directory was removed and made anew, which restarts the sequence numbers. The
+/// storage's side is a [`FencingChecker`](crate::FencingChecker); [the guide](crate#fencing) has an example.
 ///
 /// ```no_run
 /// # use curator_locks::{FencingToken, InterProcessMutex};
@@ -23,6 +24,12 @@ pub struct FencingToken(i64);
 impl FencingToken {
     pub(crate) fn new(czxid: i64) -> Self {
         FencingToken(czxid)
+    }
+
+    /// A token that came as a number, for instance over the network to the storage.
+    #[must_use]
+    pub fn from_value(value: i64) -> FencingToken {
+        FencingToken(value)
     }
 
     /// The number as such.

@@ -2,21 +2,16 @@
 
 mod attempt;
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use self::attempt::Attempt;
 use super::{
-    AcquireOptions, InterProcessLock, LockGuard, LockInternals, StandardLockInternalsDriver, internals::Patience,
-    owners::Owners,
+    AcquireOptions, LockGuard, LockInternals, StandardLockInternalsDriver, internals::Patience,
+    methods::thread_lock_methods, owners::Owners,
 };
 use crate::{
-    CuratorFramework, Error, Result,
+    CuratorFramework, Result,
     framework::{HeldNode, HoldKind},
-    session::Stop,
 };
 
 /// The name of the one znode that is the lock, in the lock's directory.
@@ -69,7 +64,7 @@ impl InterProcessUnfairMutex {
     /// A mutex in the directory `path`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessUnfairMutex> {
         let mut internals = LockInternals::new(client, path, Arc::new(StandardLockInternalsDriver::new()), 1)?;
         internals.set_kind(HoldKind::Unfair);
@@ -86,90 +81,8 @@ impl InterProcessUnfairMutex {
         self
     }
 
-    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`].
-    pub fn acquire(&self) -> Result<()> {
-        self.acquire_with(&AcquireOptions::new()).map(drop)
-    }
-
-    /// Acquires the lock unless the time is up first: then `false`. Zero means not to wait for others: if the lock is
-    /// taken, that costs one read and no write.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.acquire_with(&AcquireOptions::new().timeout(timeout))
-    }
-
-    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`].
-    pub fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
-        Ok(self.enter(options)?.is_some())
-    }
-
-    /// Gives the lock back, once for each time the calling thread acquired it; the last time is one round trip.
-    ///
-    /// Without the server's confirmation it reports [`Error::ConnectionLoss`] after at most the session timeout, and the
-    /// background goes on; another call waits for that.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::release`].
-    pub fn release(&self) -> Result<()> {
-        self.owners.release(&self.internals, None)
-    }
-
-    /// Acquires the lock, waiting as long as it takes, as a guard.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire`].
-    pub fn lock(&self) -> Result<LockGuard<'_>> {
-        match self.lock_with(&AcquireOptions::new())? {
-            Some(guard) => Ok(guard),
-            // Without a timeout there is no other way out.
-            None => Err(Error::Timeout { what: "acquire".into(), after: Duration::MAX }),
-        }
-    }
-
-    /// Acquires the lock as a guard unless the time is up first.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<LockGuard<'_>>> {
-        self.lock_with(&AcquireOptions::new().timeout(timeout))
-    }
-
-    /// Acquires the lock as a guard unless somebody has it.
-    ///
-    /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`].
-    pub fn try_lock(&self) -> Result<Option<LockGuard<'_>>> {
-        self.lock_timeout(Duration::ZERO)
-    }
-
-    /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither.
-    ///
-    /// # Errors
-    /// As [`InterProcessUnfairMutex::acquire_with`].
-    pub fn lock_with(&self, options: &AcquireOptions) -> Result<Option<LockGuard<'_>>> {
-        let held = self.enter(options)?;
-        Ok(held.map(|held| LockGuard::new(&self.internals, &self.owners, held)))
-    }
-
-    /// Whether any thread of this process holds the lock through this object, or has given it back without the server's
-    /// confirmation so far.
-    #[must_use]
-    pub fn is_acquired_in_this_process(&self) -> bool {
-        self.owners.is_any()
-    }
-
-    /// Whether the calling thread holds the lock through this object.
-    #[must_use]
-    pub fn is_owned_by_current_thread(&self) -> bool {
-        self.owners.is_current()
+    fn parts(&self) -> (&LockInternals, &Owners) {
+        (&self.internals, &self.owners)
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
@@ -177,9 +90,7 @@ impl InterProcessUnfairMutex {
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
-        let patience = Patience { stop, only_try: options.timeout == Some(Duration::ZERO) };
+        let patience = Patience::of(options);
         let attempt = |patience| Attempt::new(&self.internals, NAME, &self.data, patience).run();
         let held = self.internals.by_thread(patience, attempt)?;
         if let Some(held) = &held {
@@ -189,30 +100,10 @@ impl InterProcessUnfairMutex {
     }
 }
 
-impl InterProcessLock for InterProcessUnfairMutex {
-    fn acquire(&self) -> Result<()> {
-        InterProcessUnfairMutex::acquire(self)
-    }
-
-    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        InterProcessUnfairMutex::acquire_timeout(self, timeout)
-    }
-
-    fn release(&self) -> Result<()> {
-        InterProcessUnfairMutex::release(self)
-    }
-
-    fn is_acquired_in_this_process(&self) -> bool {
-        InterProcessUnfairMutex::is_acquired_in_this_process(self)
-    }
-
-    fn path(&self) -> Option<&str> {
-        Some(self.internals.base_path())
-    }
-}
-
-impl fmt::Debug for InterProcessUnfairMutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessUnfairMutex").field("path", &self.internals.base_path()).finish_non_exhaustive()
-    }
+thread_lock_methods! { InterProcessUnfairMutex,
+    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire); [`Error::WouldDeadlock`](crate::Error::WouldDeadlock)
+    /// if the calling thread holds the lock through another object of this client, so that it would wait for itself.
 }

@@ -537,12 +537,12 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 }
 
 /// When a waiter looks again although nothing has happened.
-pub(super) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
+pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
     Instant::now().checked_add(spread(client.core.config.recheck_interval?))
 }
 
 /// A quarter more or less, so that waiters do not all look at once.
-pub(crate) fn spread(interval: Duration) -> Duration {
+fn spread(interval: Duration) -> Duration {
     let quarter = interval / 4;
     quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
 }

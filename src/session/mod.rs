@@ -4,6 +4,7 @@
 //! reply awaited later, so several can be on the wire before the first answer; their order on the wire is the order of
 //! submission. [`native`] is this crate's own session.
 
+mod connect_string;
 mod liveness;
 mod machine;
 pub mod native;
@@ -26,8 +27,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use machine::{Action, Actions};
+
 use crate::proto::{ErrorCode, EventType, Request, Response};
 
+pub use connect_string::ConnectString;
 pub use native::NativeSessionFactory;
 pub(crate) use pending::{Answer, Pending, Stop, WaitEnd, Watch, submit, submit_one};
 #[cfg(feature = "tls")]
@@ -170,7 +174,7 @@ pub trait Session: Send + Sync + 'static {
     fn is_ended(&self) -> bool;
 
     /// Replaces the servers, from the next connection on. The session lives on if the new ones know it.
-    fn update_hosts(&self, hosts: &crate::framework::ConnectString);
+    fn update_hosts(&self, hosts: &ConnectString);
 
     /// Whether nothing runs for the session any more: it has ended, and was closed at the server or given up on.
     fn is_finished(&self) -> bool;
@@ -189,7 +193,7 @@ pub trait Session: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct SessionConfig {
     /// The servers.
-    pub hosts: crate::framework::ConnectString,
+    pub hosts: ConnectString,
     /// The session timeout to ask for.
     pub session_timeout: Duration,
     /// The longest that one attempt to connect may take.
@@ -223,4 +227,17 @@ pub trait SessionFactory: Send + Sync + 'static {
     /// # Errors
     /// Only what makes a session impossible from the start, for instance no thread to be had.
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> crate::Result<Arc<dyn Session>>;
+}
+
+/// Does what a state machine decided; called without a lock, as it runs what others brought.
+fn carry_out(actions: Actions<OnReply, Watcher>, observer: &SessionObserver) {
+    for action in actions {
+        match action {
+            Action::Complete(on_reply, reply) => on_reply(reply),
+            Action::Notify(watcher, event) => watcher(&event),
+            Action::Raise(event) => observer(event),
+            Action::DropCompletion(on_reply) => drop(on_reply),
+            Action::DropWatcher(watcher) => drop(watcher),
+        }
+    }
 }

@@ -14,14 +14,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounde
 use parking_lot::Mutex;
 
 use super::{
-    OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket, Watcher,
-    machine::{Action, Actions, Machine},
+    ConnectString, OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket,
+    Watcher,
+    machine::{Actions, Machine},
     rotation::{Rotation, Step},
     transport::{Closer, Connection, ReadHalf, Tcp, Transport, WriteHalf},
 };
 use crate::{
     Error, Result,
-    framework::ConnectString,
     proto::{ConnectResponse, FrameBuffer, ProtoError},
 };
 
@@ -287,15 +287,7 @@ impl Shared {
     }
 
     fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
-        for action in actions {
-            match action {
-                Action::Complete(on_reply, reply) => on_reply(reply),
-                Action::Notify(watcher, event) => watcher(&event),
-                Action::Raise(event) => (self.observer)(event),
-                Action::DropCompletion(on_reply) => drop(on_reply),
-                Action::DropWatcher(watcher) => drop(watcher),
-            }
-        }
+        super::carry_out(actions, &self.observer);
     }
 
     /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.

@@ -38,8 +38,9 @@ use std::{
 use ::zookeeper::{ZkResult, ZooKeeper};
 use crossbeam_channel::{TryRecvError, bounded, unbounded};
 
+use super::ConnectString;
 use super::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket};
-use crate::{Error, Result, framework::ConnectString};
+use crate::{Error, Result};
 use shared::Shared;
 use worker::Worker;
 
@@ -113,7 +114,7 @@ impl ZooKeeperSessionFactory {
     /// # Errors
     /// [`Error::InvalidPath`] for what is no path.
     pub fn probe_directory(mut self, path: &str) -> Result<ZooKeeperSessionFactory> {
-        crate::framework::validate_path(path)?;
+        crate::paths::validate_path(path)?;
         self.probe_directory = path.trim_end_matches('/').to_owned();
         Ok(self)
     }

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{AcquireOptions, CancelToken, CuratorFramework, Error, InterProcessMutex};
+use curator_locks::{
+    AcquireOptions, CancelToken, CuratorFramework, Error, InterProcessLock, InterProcessMutex,
+    InterProcessSemaphoreMutex, InterProcessUnfairMutex, SharedCount, WriteLock,
+};
 
 use crate::common::{self, another, await_queue, builder, connect, mutex, queue, quick_server, wait_until};
 
@@ -171,4 +174,43 @@ fn no_duration_is_too_long() {
     }
     assert!(client.block_until_connected(Some(Duration::MAX)).unwrap());
     client.close();
+}
+
+#[test]
+fn no_duration_is_too_long_for_those_who_wait_for_other_locks() {
+    let server = quick_server().start().unwrap();
+    let patient = || {
+        let builder = builder(&server, "patient").lock_recheck_interval(Some(Duration::MAX));
+        connect(builder.max_close_wait(Duration::MAX).max_hold_time(Duration::MAX))
+    };
+    let (one, two) = (patient(), patient());
+    let forever = AcquireOptions::new().timeout(Duration::MAX);
+    let contend = |held: &dyn InterProcessLock, waits: &dyn InterProcessLock| {
+        held.acquire().unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let taken = waits.acquire_with(&forever);
+                waits.release().unwrap();
+                taken
+            });
+            wait_until("holder and waiter watch", || server.watch_count().unwrap() >= 2);
+            held.release().unwrap();
+            assert!(waiting.join().unwrap().unwrap());
+        });
+        wait_until("nobody watches", || server.watch_count().unwrap() == 0);
+    };
+    let unfair = |client| InterProcessUnfairMutex::new(client, "/locks/unfair").unwrap();
+    contend(&unfair(&one), &unfair(&two));
+    let semaphore = |client| InterProcessSemaphoreMutex::new(client, "/locks/semaphore").unwrap();
+    contend(&semaphore(&one), &semaphore(&two));
+    let (first, second) = (WriteLock::new(&one, "/election").unwrap(), WriteLock::new(&two, "/election").unwrap());
+    assert!(first.lock().unwrap() && !second.lock().unwrap());
+    first.unlock().unwrap();
+    wait_until("the second is elected", || second.is_owner());
+    let count = SharedCount::new(&one, "/count", 3).unwrap();
+    count.start().unwrap();
+    assert_eq!(count.count(), 3);
+    for client in [one, two] {
+        client.close();
+    }
 }

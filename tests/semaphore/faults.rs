@@ -11,10 +11,11 @@ use std::{
 
 use curator_locks::{
     ConnectionState, CuratorFramework, EnsembleProvider, Error, ExponentialBackoffRetry, HoldState,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, RetryForever, testing::TestingServer,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, RetryForever,
+    testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 
-use crate::support::{LONG, children, client_of, eventually};
+use crate::support::{LONG, children, client_of, eventually, server};
 
 const SESSION: Duration = Duration::from_secs(2);
 
@@ -200,4 +201,52 @@ fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_server
         eventually("none holds in the end", || holders.load(Ordering::SeqCst) == 0);
         clients.iter().for_each(CuratorFramework::close);
     });
+}
+
+#[test]
+fn all_leases_go_back_in_one_round_trip() {
+    const COUNT: usize = 10;
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let client = client_of(&proxy.connect_string(), "all-at-once", LONG);
+    let semaphore = InterProcessSemaphoreV2::new(&client, "/s", COUNT).unwrap();
+    let leases = semaphore.acquire_many(COUNT).unwrap();
+    let held_up = proxy.inject(RequestMatch::op(op::DELETE), Fault::HoldReply);
+    let before = proxy.requests(op::DELETE);
+    thread::scope(|scope| {
+        let returning = scope.spawn(|| semaphore.return_all(leases));
+        eventually("all deletes are sent before the first reply", || {
+            proxy.requests(op::DELETE) - before >= COUNT as u64
+        });
+        held_up.release();
+        returning.join().unwrap().unwrap();
+    });
+    assert_eq!(proxy.requests(op::DELETE) - before, COUNT as u64);
+    assert_eq!(semaphore.participant_nodes().unwrap(), [""; 0]);
+}
+
+#[test]
+fn all_leases_go_back_though_a_reply_is_lost() {
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let client = client_of(&proxy.connect_string(), "all-but-one", LONG);
+    let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 5).unwrap();
+    let leases = semaphore.acquire_many(5).unwrap();
+    let cut = proxy.inject(RequestMatch::op(op::DELETE).skip(2), Fault::CutInsteadOfReply);
+    semaphore.return_all(leases).unwrap();
+    assert_eq!(cut.hits(), 1);
+    assert_eq!(semaphore.participant_nodes().unwrap(), [""; 0]);
+}
+
+#[test]
+fn a_lease_that_was_lost_is_reported_and_the_others_go_back() {
+    let client = client_of(&server().connect_string(), "one-was-lost", LONG);
+    let (one, two) = (
+        InterProcessSemaphoreV2::new(&client, "/s", 3).unwrap(),
+        InterProcessSemaphoreV2::new(&client, "/t", 3).unwrap(),
+    );
+    let mut leases = one.acquire_many(3).unwrap();
+    leases.extend(two.acquire_many(3).unwrap());
+    client.delete().for_path(leases[1].path()).unwrap();
+    assert!(matches!(one.return_all(leases), Err(Error::LockLost { .. })));
+    assert_eq!(one.participant_nodes().unwrap(), [""; 0]);
+    assert_eq!(two.participant_nodes().unwrap(), [""; 0], "leases of another semaphore go back, too");
 }

@@ -24,7 +24,7 @@ impl log::Log for Catcher {
 }
 
 /// Begins to catch. Can be called by every test.
-pub fn catch_logs() {
+pub(crate) fn catch_logs() {
     static BEGUN: OnceLock<()> = OnceLock::new();
     BEGUN.get_or_init(|| {
         log::set_logger(&Catcher).unwrap();
@@ -32,12 +32,12 @@ pub fn catch_logs() {
     });
 }
 
-pub fn logged() -> String {
+pub(crate) fn logged() -> String {
     LOGGED.lock().unwrap().clone()
 }
 
 /// In which of its usual forms a secret stands in the text: as it is, in hexadecimal, as a list of numbers.
-pub fn found_in(text: &str, secret: &[u8]) -> Vec<&'static str> {
+pub(crate) fn found_in(text: &str, secret: &[u8]) -> Vec<&'static str> {
     assert!(secret.len() >= 8, "too short to be looked for");
     let list =
         |separator: &str, number: fn(&u8) -> String| secret.iter().map(number).collect::<Vec<_>>().join(separator);

@@ -1,7 +1,14 @@
 //! The half that readers share.
 
-use super::{WriteLock, methods::lock_methods};
-use crate::{CuratorFramework, InterProcessMutex, ReadLockDriver, Result, framework::HoldKind};
+use std::sync::Arc;
+
+use super::{WriteLock, methods::half_methods};
+use crate::{
+    AcquireOptions, CuratorFramework, InterProcessMutex, LockGuard, LockInternals, ReadLockDriver, Result, Revocable,
+    RevocationListener,
+    framework::{HeldNode, HoldKind},
+    locks::owners::Owners,
+};
 
 /// The lock that readers share; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
 /// `InterProcessReadWriteLock.ReadLock`.
@@ -18,7 +25,7 @@ impl ReadLock {
     }
 }
 
-lock_methods! { ReadLock,
+half_methods! { ReadLock,
     /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts; one that holds the
     /// write lock gets it at once.
     ///

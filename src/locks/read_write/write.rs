@@ -1,7 +1,14 @@
 //! The half that a writer has alone.
 
-use super::methods::lock_methods;
-use crate::{CuratorFramework, InterProcessMutex, Result, WriteLockDriver, framework::HoldKind};
+use std::sync::Arc;
+
+use super::methods::half_methods;
+use crate::{
+    AcquireOptions, CuratorFramework, InterProcessMutex, LockGuard, LockInternals, Result, Revocable,
+    RevocationListener, WriteLockDriver,
+    framework::{HeldNode, HoldKind},
+    locks::owners::Owners,
+};
 
 /// The lock that a writer has alone; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
 /// `InterProcessReadWriteLock.WriteLock`.
@@ -19,13 +26,9 @@ impl WriteLock {
     pub(super) fn mutex(&self) -> &InterProcessMutex {
         &self.mutex
     }
-
-    pub(super) fn base_path(&self) -> &str {
-        self.mutex.internals().base_path()
-    }
 }
 
-lock_methods! { WriteLock,
+half_methods! { WriteLock,
     /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
     ///
     /// # Errors

@@ -6,8 +6,9 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use crate::{
     Error, LockInternals, Result,
-    framework::{Call, Failure, HeldNode, Job, Mark, ServerPath},
-    locks::{internals::Patience, wait::spread},
+    framework::{Call, Failure, HeldNode, Job, Mark},
+    locks::{internals::Patience, wait::next_recheck},
+    paths::ServerPath,
     proto::{CreateMode, EventType, Request, Response, Stat},
     session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit, submit_one},
 };
@@ -254,8 +255,7 @@ impl<'a> Attempt<'a> {
     /// No wake-up can be lost: the channel exists before the watch is sent for, whatever fires stays in it, and a deletion
     /// from before the watch shows in the reply that sets it. The re-check turns what nobody thought of into a delay.
     fn sleep(&self, call: &Call<'_>, events: &Receiver<WatchEvent>) -> Result<Option<Next>> {
-        let interval = self.lock.client().core.config.recheck_interval;
-        let recheck = interval.map(spread).map(|wait| Instant::now() + wait);
+        let recheck = next_recheck(self.lock.client());
         let stop = self.patience.stop;
         let bound = recheck.map_or(stop, |at| stop.by(at));
         loop {

@@ -5,7 +5,10 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::{framework::ConnectString, proto::Response, session::SessionError};
+use crate::{
+    proto::Response,
+    session::{ConnectString, SessionError},
+};
 
 /// Keeps completions until the test wants them called.
 #[derive(Default)]

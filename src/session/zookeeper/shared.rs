@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use super::{
     super::{
         OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Submission, Ticket, Watcher,
-        machine::{Action, Actions},
+        machine::Actions,
     },
     state::{Proof, Queued, Rearm, State},
 };
@@ -163,15 +163,7 @@ impl Shared {
     }
 
     fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
-        for action in actions {
-            match action {
-                Action::Complete(on_reply, reply) => on_reply(reply),
-                Action::Notify(watcher, event) => watcher(&event),
-                Action::Raise(event) => (self.observer)(event),
-                Action::DropCompletion(on_reply) => drop(on_reply),
-                Action::DropWatcher(watcher) => drop(watcher),
-            }
-        }
+        crate::session::carry_out(actions, &self.observer);
     }
 
     /// What the handle reports, on its own thread and under its own lock: it is noted here, and no more.

@@ -2,8 +2,10 @@
 
 use std::{fmt, net::Ipv6Addr, str::FromStr};
 
-use super::paths::validate_path;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    paths::validate_path,
+};
 
 const DEFAULT_PORT: u16 = 2181;
 

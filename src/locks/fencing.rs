@@ -1,0 +1,119 @@
+//! The storage's side of fencing.
+
+use std::{
+    error, fmt,
+    sync::atomic::{AtomicI64, Ordering},
+};
+
+use super::FencingToken;
+
+/// Refuses holders whose lock has passed on: the part of fencing that belongs to the storage.
+///
+/// It remembers the newest token it was shown, and refuses older ones. Whatever the lock protects has one checker, and
+/// asks it in the same critical section as it writes; with the newest token kept beside the data it survives a restart
+/// ([`resume`](FencingChecker::resume)). Where the storage can compare by itself, a column and a condition do the same:
+/// `UPDATE ... WHERE newest <= $token`.
+///
+/// ```
+/// use curator_locks::{FencingChecker, FencingToken};
+///
+/// let checker = FencingChecker::new();
+/// let (early, late) = (FencingToken::from_value(7), FencingToken::from_value(12));
+/// assert!(checker.check(early).is_ok());
+/// assert!(checker.check(late).is_ok()); // the lock has passed on
+/// assert!(checker.check(late).is_ok()); // as often as its holder likes
+/// assert_eq!(checker.check(early).unwrap_err().newest, late);
+/// ```
+#[derive(Debug, Default)]
+pub struct FencingChecker {
+    /// Tokens are transaction ids, which begin at 1.
+    newest: AtomicI64,
+}
+
+/// A token that is older than one that was shown before: its holder has lost the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StaleToken {
+    /// The token that was refused.
+    pub token: FencingToken,
+    /// The newest one.
+    pub newest: FencingToken,
+}
+
+impl FencingChecker {
+    /// Has seen no token yet.
+    #[must_use]
+    pub fn new() -> FencingChecker {
+        FencingChecker::default()
+    }
+
+    /// Goes on from the newest token seen before a restart.
+    #[must_use]
+    pub fn resume(newest: FencingToken) -> FencingChecker {
+        FencingChecker { newest: AtomicI64::new(newest.value()) }
+    }
+
+    /// Takes the token down. Does not block.
+    ///
+    /// # Errors
+    /// [`StaleToken`] if a newer one was shown before.
+    pub fn check(&self, token: FencingToken) -> Result<(), StaleToken> {
+        let newest = self.newest.fetch_max(token.value(), Ordering::SeqCst);
+        if newest > token.value() {
+            return Err(StaleToken { token, newest: FencingToken::new(newest) });
+        }
+        Ok(())
+    }
+
+    /// The newest token seen so far.
+    #[must_use]
+    pub fn newest(&self) -> Option<FencingToken> {
+        Some(self.newest.load(Ordering::SeqCst)).filter(|newest| *newest != 0).map(FencingToken::new)
+    }
+}
+
+impl fmt::Display for StaleToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the fencing token {} is stale: somebody has had the lock since, with {}", self.token, self.newest)
+    }
+}
+
+impl error::Error for StaleToken {}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_newest_token_passes() {
+        let checker = FencingChecker::resume(FencingToken::from_value(10));
+        assert!(checker.check(FencingToken::from_value(9)).is_err());
+        checker.check(FencingToken::from_value(10)).unwrap();
+        checker.check(FencingToken::from_value(11)).unwrap();
+        let error = checker.check(FencingToken::from_value(10)).unwrap_err();
+        assert_eq!((error.token.value(), error.newest.value()), (10, 11));
+        assert!(error.to_string().contains("10") && error.to_string().contains("11"));
+        assert_eq!(checker.newest(), Some(FencingToken::from_value(11)));
+        assert_eq!(FencingChecker::new().newest(), None);
+    }
+
+    #[test]
+    fn of_threads_with_all_tokens_the_last_to_pass_has_the_newest() {
+        let checker = FencingChecker::new();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let checker = &checker;
+                scope.spawn(move || {
+                    for token in 1..1_000 {
+                        let token = FencingToken::from_value(token * 4 + thread);
+                        if checker.check(token).is_ok() {
+                            assert!(checker.newest().unwrap() >= token);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(checker.newest(), Some(FencingToken::from_value(999 * 4 + 3)));
+    }
+}

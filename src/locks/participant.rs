@@ -1,0 +1,79 @@
+//! Who stands in a queue.
+
+use super::{FencingToken, driver::sorted_contenders, internals::LockInternals};
+use crate::{
+    CuratorFramework, Result,
+    proto::{Request, Response},
+    session::{Stop, submit},
+};
+
+/// One contender in a lock's queue, as the server knows it: whoever made it, in whatever language.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Participant {
+    /// How many contenders stand in front of it: 0 for the first, who holds the lock.
+    pub position: usize,
+    /// The path of its znode.
+    pub path: String,
+    /// The session it belongs to; 0 if its znode is not ephemeral.
+    pub session: i64,
+    /// The czxid of its znode: its fencing token if it gets the lock.
+    pub fencing_token: FencingToken,
+    /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock.
+    pub since_millis: i64,
+    /// What its znode carries: the lock data, or the client's default data, which is an IP address if nobody changed it.
+    pub data: Vec<u8>,
+}
+
+impl LockInternals {
+    /// Who stands in the queue, since when, from which session: two round trips, one for the names and one for all the
+    /// rest. Empty if there is no such directory; contenders who leave in between are left out.
+    ///
+    /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
+    ///
+    /// ```no_run
+    /// # use curator_locks::{CuratorFramework, LockInternals};
+    /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+    /// for contender in LockInternals::participants(client, "/locks/order-42")? {
+    ///     println!("{}: {} of session {:#x}", contender.position, contender.path, contender.session);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As every operation on a znode.
+    pub fn participants(client: &CuratorFramework, base_path: &str) -> Result<Vec<Participant>> {
+        let directory = client.prefix.to_server(base_path)?;
+        let call = client.call("participants", base_path, Stop::default());
+        call.retry(|session| {
+            let list = Request::GetChildren { path: directory.as_str().to_owned(), watch: false, with_stat: false };
+            let names = match call.ask(session, list) {
+                Ok(Response::Children { names, .. }) => names,
+                Ok(other) => return Err(call.unexpected(&other)),
+                Err(error) if error.is_no_node() => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            };
+            let nodes: Vec<_> = sorted_contenders(&names).into_iter().map(|name| directory.join(name)).collect();
+            let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
+            let replies = submit(session, reads.map(|read| (read, None)).collect());
+            let mut participants = Vec::with_capacity(nodes.len());
+            for (node, (pending, _)) in nodes.iter().zip(replies) {
+                match call.reply(pending) {
+                    Ok(Response::Data { data, stat }) => participants.push(Participant {
+                        position: participants.len(),
+                        path: client.prefix.to_client(node.as_str()),
+                        session: stat.ephemeral_owner,
+                        fencing_token: FencingToken::new(stat.czxid),
+                        since_millis: stat.ctime,
+                        data,
+                    }),
+                    Ok(other) => return Err(call.unexpected(&other)),
+                    Err(error) if error.is_no_node() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(participants)
+        })
+    }
+}
