@@ -291,7 +291,9 @@ impl<'a> Queued<'a> {
         }
         let requests =
             requests.into_iter().map(|(path, watcher)| (Request::GetData { path, watch: true }, Some(watcher)));
-        let mut replies = submit(&self.session, requests.collect()).into_iter();
+        let mut sent = submit(&self.session, requests.collect());
+        self.call.await_last(&mut sent);
+        let mut replies = sent.into_iter();
         let predecessor = name.is_some().then(|| replies.next()).flatten();
         let own = replies.next();
         let predecessor = predecessor.map(|(pending, watch)| (self.call.reply(pending), watch));
