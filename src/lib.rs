@@ -193,7 +193,8 @@
 //! # From Curator
 //!
 //! The names are Curator's, in snake_case and without `get`; each item names its source. The README has the table and
-//! what is out for now.
+//! what is out for now. Which locks processes in Java and Python can share with those of this crate, and what there is to
+//! mind, is in the chapter [Sharing locks with Curator and kazoo](sharing).
 #![forbid(unsafe_code)]
 
 mod cancel;
@@ -206,6 +207,7 @@ pub mod locks;
 mod paths;
 pub mod proto;
 pub mod session;
+pub mod sharing;
 #[cfg(feature = "testing")]
 pub mod testing;
 
