@@ -45,7 +45,9 @@ impl Creation<'_> {
         let claims: Vec<Claim> = prefixes.iter().map(|prefix| Claim::doubtful(self, session, prefix)).collect();
         let creates = prefixes.iter().map(|prefix| self.request(prefix));
         let requests = creates.chain(reads.iter().cloned()).map(|request| (request, None)).collect();
-        let mut replies = submit(session, requests).into_iter().map(|(pending, _)| pending);
+        let mut sent = submit(session, requests);
+        call.await_last(&mut sent);
+        let mut replies = sent.into_iter().map(|(pending, _)| pending);
         let mut nodes = Vec::with_capacity(count);
         let mut failed = None;
         for claim in claims {

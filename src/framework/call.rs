@@ -13,7 +13,7 @@ use super::{client::Core, retry::RetrySleeper};
 use crate::{
     Error, Result,
     proto::{Request, Response},
-    session::{Answer, Pending, Session, SessionError, Stop, WaitEnd, submit_one},
+    session::{Answer, Pending, Session, SessionError, Stop, WaitEnd, Watch, submit_one},
 };
 
 /// One operation on one path, bounded by one deadline.
@@ -123,6 +123,14 @@ impl<'a> Call<'a> {
     /// Sends one request and waits for its reply.
     pub(crate) fn ask(&self, session: &Arc<dyn Session>, request: Request) -> Result<Response> {
         self.reply(submit_one(session, request))
+    }
+
+    /// Waits for the last of several replies to one write. They come in the order of the requests, so that the others are
+    /// there by then: the thread is woken once, not by each of them.
+    pub(crate) fn await_last(&self, sent: &mut [(Pending, Option<Watch>)]) {
+        if let [_, .., (last, _)] = sent {
+            last.await_arrival(self.stop, self.core.config.connection_timeout);
+        }
     }
 
     /// Waits for a reply.

@@ -419,6 +419,11 @@ impl Core {
         self.held.lose_all(None, LostReason::ClientClosed);
         // The background thread tells the holders, and then ends itself and the dispatcher.
         self.post(Event::Stop);
+        // In front of the session's end, because the background thread may not have come round to it: containers that
+        // were made for nothing stay for ever.
+        if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {
+            self.cleanup.work(session);
+        }
         self.cleanup.clear();
         if let Some(session) = session {
             session.close(deadline);

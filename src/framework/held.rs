@@ -96,13 +96,15 @@ pub(crate) struct HeldNodes {
 
 struct Registry {
     nodes: HashMap<u64, Arc<HeldNode>>,
-    /// The background thread looks again within `WATCH_AFTER`; it stops when it finds nothing held.
+    /// The background thread looks again within `WATCH_AFTER`. It stops when it finds nothing held twice in a row: short
+    /// holds one after the other must not wake it each time.
     looked_after: bool,
+    was_empty: bool,
 }
 
 impl HeldNodes {
     pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>) -> Self {
-        let registry = Registry { nodes: HashMap::new(), looked_after: false };
+        let registry = Registry { nodes: HashMap::new(), looked_after: false, was_empty: false };
         HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events }
     }
 
@@ -150,7 +152,8 @@ impl HeldNodes {
         });
         let mut registry = self.nodes.lock();
         registry.nodes.insert(node.id, node.clone());
-        if !std::mem::replace(&mut registry.looked_after, true) || node.revocable.is_some() {
+        let is_looked_after = std::mem::replace(&mut registry.looked_after, true);
+        if !is_looked_after || node.revocable.is_some() || node.is_doubtful_soon() {
             // The inbox lives as long as the client.
             let _ = self.events.send(Event::Look);
         }
@@ -175,7 +178,9 @@ impl HeldNodes {
     pub(crate) fn look(&self, dispatcher: &Dispatcher, now: Instant) -> Option<Instant> {
         let nodes = {
             let mut registry = self.nodes.lock();
-            registry.looked_after = !registry.nodes.is_empty();
+            let is_empty = registry.nodes.is_empty();
+            registry.looked_after = !(is_empty && registry.was_empty);
+            registry.was_empty = is_empty && registry.looked_after;
             if !registry.looked_after {
                 return None;
             }
@@ -260,6 +265,11 @@ impl HeldNode {
             return HoldState::InDoubt;
         }
         HoldState::Held
+    }
+
+    /// Whether listeners may have to be told before the background thread comes round.
+    fn is_doubtful_soon(&self) -> bool {
+        self.session.valid_until().is_none_or(|at| at < self.since + WATCH_AFTER)
     }
 
     /// Whether the znode is there for certain, unless somebody deletes it right now.

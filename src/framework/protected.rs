@@ -236,7 +236,9 @@ impl Creation<'_> {
         }
         let connection = session.connection();
         let mut claim = Claim::doubtful(self, session, &progress.prefix);
-        let mut replies = submit(session, requests).into_iter().map(|(pending, _)| pending);
+        let mut sent = submit(session, requests);
+        call.await_last(&mut sent);
+        let mut replies = sent.into_iter().map(|(pending, _)| pending);
         let reply = replies.next().map(|pending| call.reply_or_failure(pending));
         let created = match reply {
             Some(Ok(Response::Created { path, stat: Some(stat) })) => {

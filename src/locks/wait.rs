@@ -183,15 +183,18 @@ impl<'a> Queued<'a> {
                     Err(turn) => return Ok(turn),
                 },
             };
-            let next = match self.lock.driver().decide(&listing.children, &self.name, self.lock.max_leases()) {
+            let decision = self.lock.driver().decide(&listing.children, &self.name, self.lock.max_leases());
+            // Both stand in one listing: nobody was granted between the writer and this reader.
+            let is_writer_gone = self.writer.is_some_and(|writer| !stands(writer, &listing.children));
+            let connection = listing.connection;
+            // Not to be kept while the waiter sleeps: a thousand waiters would hold a million names.
+            drop(listing);
+            let next = match decision {
                 Decision::Missing => Next::End(Turn::NodeGone),
-                // Both stand in one listing: nobody was granted between the writer and this reader.
-                _ if self.writer.is_some_and(|writer| !stands(writer, &listing.children)) => {
-                    Next::End(Turn::WriterGone)
-                }
+                _ if is_writer_gone => Next::End(Turn::WriterGone),
                 Decision::Granted => Next::Grant,
                 Decision::Wait { .. } if self.patience.only_try => Next::End(Turn::TimeIsUp),
-                Decision::Wait { watch, first } => match self.prepare(watch, first, listing.connection)? {
+                Decision::Wait { watch, first } => match self.prepare(watch, first, connection)? {
                     Some(next) => next,
                     None => self.sleep()?,
                 },
@@ -200,7 +203,7 @@ impl<'a> Queued<'a> {
                 Next::Look => {}
                 Next::End(turn) => return Ok(turn),
                 Next::Grant => {
-                    if let Some(turn) = self.grant(listing.connection)? {
+                    if let Some(turn) = self.grant(connection)? {
                         return Ok(turn);
                     }
                 }
@@ -288,7 +291,9 @@ impl<'a> Queued<'a> {
         }
         let requests =
             requests.into_iter().map(|(path, watcher)| (Request::GetData { path, watch: true }, Some(watcher)));
-        let mut replies = submit(&self.session, requests.collect()).into_iter();
+        let mut sent = submit(&self.session, requests.collect());
+        self.call.await_last(&mut sent);
+        let mut replies = sent.into_iter();
         let predecessor = name.is_some().then(|| replies.next()).flatten();
         let own = replies.next();
         let predecessor = predecessor.map(|(pending, watch)| (self.call.reply(pending), watch));

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, select};
+use crossbeam_channel::{Receiver, Select, bounded};
 
 use super::{Reply, Session, Submission, Ticket, Watcher};
 use crate::{cancel::CancelToken, proto::Request};
@@ -54,19 +54,23 @@ impl<'a> Stop<'a> {
         if let Ok(message) = channel.try_recv() {
             return Ok(message);
         }
-        let received = match (self.deadline, self.cancel) {
-            (None, None) => channel.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            (Some(deadline), None) => channel.recv_deadline(deadline),
-            (deadline, Some(cancel)) => {
-                let time_is_up = deadline.map_or_else(crossbeam_channel::never, crossbeam_channel::at);
-                select! {
-                    recv(channel) -> message => message.map_err(|_| RecvTimeoutError::Disconnected),
-                    recv(cancel.signal()) -> _ => return Err(WaitEnd::Cancelled),
-                    recv(time_is_up) -> _ => Err(RecvTimeoutError::Timeout),
-                }
-            }
+        // Not `recv`, which spins and yields before it parks: nothing here comes sooner than a round trip, and a hundred
+        // threads that yield to each other keep the reader thread from its work.
+        let mut select = Select::new();
+        let message = select.recv(channel);
+        if let Some(cancel) = self.cancel {
+            select.recv(cancel.signal());
+        }
+        let selected = match self.deadline {
+            Some(deadline) => select.select_deadline(deadline).map_err(|_| WaitEnd::Deadline)?,
+            None => select.select(),
         };
-        received.map_err(|_| WaitEnd::Deadline)
+        if selected.index() == message {
+            return selected.recv(channel).map_err(|_| WaitEnd::Deadline);
+        }
+        // Nothing is ever sent there: the channel ends.
+        let _ = self.cancel.map(|cancel| selected.recv(cancel.signal()));
+        Err(WaitEnd::Cancelled)
     }
 }
 
@@ -75,7 +79,10 @@ pub(crate) struct Pending {
     session: Arc<dyn Session>,
     ticket: Ticket,
     reply: Receiver<Reply>,
-    /// The reply was taken, or is not of interest any more.
+    submitted: Instant,
+    /// Taken from the channel before it was asked for.
+    arrived: Option<Reply>,
+    /// The reply was handed out, or is not of interest any more.
     is_settled: bool,
 }
 
@@ -91,7 +98,8 @@ pub(crate) enum Answer {
 impl Pending {
     /// Waits for the reply. A request that was not written when the wait ends is taken back.
     pub(crate) fn wait(mut self, stop: Stop<'_>) -> Answer {
-        let received = stop.recv(&self.reply);
+        let arrived = self.arrived.take();
+        let received = arrived.map_or_else(|| stop.recv(&self.reply), Ok);
         self.is_settled = true;
         let end = match received {
             Ok(reply) => return Answer::Reply(reply),
@@ -109,20 +117,23 @@ impl Pending {
 }
 
 impl Pending {
-    /// Waits for the reply; but a request that was not even written after `patience` is taken back.
+    /// Waits for the reply; but a request that was not even written `patience` after its submission is taken back.
     pub(crate) fn wait_sent(mut self, stop: Stop<'_>, patience: Duration) -> Answer {
-        let end_of_patience = Instant::now().checked_add(patience);
-        match end_of_patience.map_or(stop, |at| stop.by(at)).recv(&self.reply) {
-            Ok(reply) => {
-                self.is_settled = true;
-                Answer::Reply(reply)
-            }
-            Err(end) if stop.is_over().is_none() && self.session.withdraw(self.ticket) => {
-                self.is_settled = true;
-                Answer::Stopped { end, sent: false }
-            }
-            // On the wire: the reply, or the end of the connection, comes in its time.
-            Err(_) => self.wait(stop),
+        self.await_arrival(stop, patience);
+        if self.arrived.is_none() && stop.is_over().is_none() && self.session.withdraw(self.ticket) {
+            self.is_settled = true;
+            return Answer::Stopped { end: WaitEnd::Deadline, sent: false };
+        }
+        // On the wire: the reply, or the end of the connection, comes in its time.
+        self.wait(stop)
+    }
+
+    /// Waits until the reply is there, or the request was given time enough to be written. Either way the pending reply
+    /// can be waited for as before.
+    pub(crate) fn await_arrival(&mut self, stop: Stop<'_>, patience: Duration) {
+        if self.arrived.is_none() {
+            let end_of_patience = self.submitted.checked_add(patience);
+            self.arrived = end_of_patience.map_or(stop, |at| stop.by(at)).recv(&self.reply).ok();
         }
     }
 }
@@ -131,7 +142,7 @@ impl Drop for Pending {
     /// Nobody waits for the reply: a request that was not written yet need not be. While the server takes nothing, what
     /// callers have given up would pile up otherwise.
     fn drop(&mut self) {
-        if !self.is_settled && self.reply.is_empty() {
+        if !self.is_settled && self.arrived.is_none() && self.reply.is_empty() {
             self.session.withdraw(self.ticket);
         }
     }
@@ -186,13 +197,14 @@ pub(crate) fn submit(
             Submission { request, watcher, on_reply }
         })
         .collect();
+    let submitted = Instant::now();
     let tickets = session.submit(batch);
     tickets
         .into_iter()
         .zip(waiting)
         .map(|(ticket, (reply, watched))| {
             let watch = watched.then(|| Watch { session: session.clone(), ticket });
-            (Pending { session: session.clone(), ticket, reply, is_settled: false }, watch)
+            (Pending { session: session.clone(), ticket, reply, submitted, arrived: None, is_settled: false }, watch)
         })
         .collect()
 }
@@ -204,9 +216,10 @@ pub(crate) fn submit_one(session: &Arc<dyn Session>, request: Request) -> Pendin
         // Nobody listens if the caller's time was up.
         let _ = sender.send(reply);
     });
+    let submitted = Instant::now();
     let tickets = session.submit(vec![Submission { request, watcher: None, on_reply }]);
     let ticket = tickets.first().copied().unwrap_or(Ticket(0));
-    Pending { session: session.clone(), ticket, reply, is_settled: false }
+    Pending { session: session.clone(), ticket, reply, submitted, arrived: None, is_settled: false }
 }
 
 #[cfg(test)]

@@ -1,0 +1,85 @@
+//! What was promised, and whether it holds.
+
+use crate::{
+    peer::Kind::{self, BareSocket, Curator, CuratorLocks, Kazoo},
+    results::Results,
+};
+
+pub struct Line {
+    what: String,
+    must: String,
+    measured: Option<f64>,
+    holds: bool,
+}
+
+type Figure<'a> = (&'a str, Kind, usize);
+
+pub fn lines(results: &Results) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut ratio = |what: &str, of: Figure<'_>, to: Figure<'_>, must: &str, limit: f64| {
+        let figure = |(workload, side, n): Figure<'_>| results.median(workload, side, n);
+        let measured = figure(of).zip(figure(to)).map(|(of, to)| of / to);
+        let holds = measured.is_some_and(|measured| measured <= limit);
+        lines.push(Line { what: what.to_owned(), must: must.to_owned(), measured, holds });
+    };
+    let ours = |workload, n| (workload, CuratorLocks, n);
+    let mutex = "uncontended_mutex";
+    ratio("uncontended mutex cycle / bare socket", ours(mutex, 1), (mutex, BareSocket, 1), "<= 1.2", 1.2);
+    ratio("uncontended mutex cycle / Curator", ours(mutex, 1), (mutex, Curator, 1), "<= 0.6", 0.6);
+    ratio("uncontended mutex cycle / kazoo", ours(mutex, 1), (mutex, Kazoo, 1), "<= 0.25", 0.25);
+    let unfair = "uncontended_unfair";
+    ratio("unfair lock cycle / bare create + delete", ours(unfair, 1), (unfair, BareSocket, 1), "<= 1.2", 1.2);
+    let drain = "drain_shared_session";
+    ratio("drain, one client: N = 1000 / N = 10", ours(drain, 1000), ours(drain, 10), "<= 1.5", 1.5);
+    ratio("drain, one client, N = 300 / Curator", ours(drain, 300), (drain, Curator, 300), "<= 1/100", 0.01);
+    ratio("drain, one client, N = 1000 / Curator", ours(drain, 1000), (drain, Curator, 1000), "<= 1/400", 0.0025);
+    let drain = "drain_own_session";
+    for n in [10, 100, 300] {
+        let what = format!("drain, a session each, N = {n}");
+        ratio(&format!("{what} / Curator"), ours(drain, n), (drain, Curator, n), "<= 0.5", 0.5);
+        ratio(&format!("{what} / kazoo"), ours(drain, n), (drain, Kazoo, n), "<= 0.7", 0.7);
+    }
+    ratio("drain, a session each: N = 300 / N = 10", ours(drain, 300), ours(drain, 10), "<= 2", 2.0);
+    for (lock, limit) in [("read", 0.6), ("write", 0.6), ("semaphore", 0.5)] {
+        let workload = format!("uncontended_{lock}");
+        let (of, to) = ((workload.as_str(), CuratorLocks, 1), (workload.as_str(), Curator, 1));
+        ratio(&format!("{lock} cycle / Curator"), of, to, &format!("<= {limit}"), limit);
+    }
+    let many = "many_paths";
+    let throughput = "1,000 paths, 32 threads, throughput: ";
+    ratio(&format!("{throughput}bare socket / ours"), ours(many, 32), (many, BareSocket, 32), "<= 1/0.85", 1.0 / 0.85);
+    ratio(&format!("{throughput}Curator / ours"), ours(many, 32), (many, Curator, 32), "<= 1/1.15", 1.0 / 1.15);
+    let mut fact = |what: &str, name: &str, n: usize, must: &str, limit: f64| {
+        let measured = results.fact(name, CuratorLocks, n);
+        let holds = measured.is_some_and(|measured| measured <= limit);
+        lines.push(Line { what: what.to_owned(), must: must.to_owned(), measured, holds });
+    };
+    let hand_over = "requests per hand-over between threads of one client (a delete, no listing)";
+    fact(hand_over, "drain_shared_session_packets", 300, "1", 1.05);
+    fact("requests per busy try-lock", "busy_try_packets", 1, "1", 1.02);
+    fact("threads per client with 1,000 waiters", "client_threads", 1000, "<= 3", 3.0);
+    fact("live heap per waiter, bytes", "heap_per_waiter", 1000, "<= 4096", 4096.0);
+    lines
+}
+
+pub fn table(lines: &[Line]) -> String {
+    let header = ["acceptance", "must be", "is", ""].map(str::to_owned);
+    let rows: Vec<Vec<String>> = lines
+        .iter()
+        .map(|line| {
+            let (measured, verdict) = match line.measured {
+                None => ("-".to_owned(), "not measured"),
+                Some(measured) => {
+                    let measured = match measured {
+                        small if small < 0.1 => format!("1/{:.0}", 1.0 / small),
+                        large if large >= 100.0 => format!("{large:.0}"),
+                        _ => format!("{measured:.2}"),
+                    };
+                    (measured, if line.holds { "holds" } else { "FALLS SHORT" })
+                }
+            };
+            vec![line.what.clone(), line.must.clone(), measured, verdict.to_owned()]
+        })
+        .collect();
+    format!("\n### Acceptance\n\nRatios of medians, in memory.\n\n{}", crate::results::table(&header, &rows).trim_end())
+}

@@ -1,0 +1,140 @@
+//! This crate.
+
+use std::{sync::Arc, time::Duration};
+
+use curator_locks::{
+    CuratorFramework, ExponentialBackoffRetry, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease,
+    WaitStrategy,
+};
+use parking_lot::Mutex;
+
+use super::{
+    LEASES, Outcome, Side,
+    threaded::{Library, Lock, Threaded},
+    unknown,
+};
+use crate::heap;
+
+pub fn side() -> impl Side {
+    Threaded::new(CuratorLocks { strategy: WaitStrategy::default() })
+}
+
+struct CuratorLocks {
+    /// How the mutexes wait that are made from now on.
+    strategy: WaitStrategy,
+}
+
+impl Library for CuratorLocks {
+    type Client = CuratorFramework;
+
+    fn connect(&self, address: &str) -> Outcome<CuratorFramework> {
+        let client = CuratorFramework::builder()
+            .connect_string(address)
+            .session_timeout(Duration::from_secs(60))
+            .connection_timeout(Duration::from_secs(15))
+            .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 10))
+            .default_data(super::bare_socket::DATA)
+            .build()?;
+        client.start()?;
+        match client.block_until_connected(Some(Duration::from_secs(20)))? {
+            true => Ok(client),
+            false => Err("no connection".into()),
+        }
+    }
+
+    fn close(&self, client: CuratorFramework) {
+        client.close();
+    }
+
+    fn lock(&self, client: &CuratorFramework, kind: &str, path: &str) -> Outcome<Arc<dyn Lock>> {
+        Ok(match kind {
+            "mutex" => plain(InterProcessMutex::new(client, path)?.with_wait_strategy(self.strategy)),
+            "semaphore_mutex" => plain(InterProcessSemaphoreMutex::new(client, path)?),
+            "unfair" => plain(InterProcessUnfairMutex::new(client, path)?),
+            "multi" => plain(InterProcessMultiLock::new(client, [format!("{path}-a"), format!("{path}-b")])?),
+            "read" => Arc::new(Half { lock: InterProcessReadWriteLock::new(client, path)?, is_write: false }),
+            "write" => Arc::new(Half { lock: InterProcessReadWriteLock::new(client, path)?, is_write: true }),
+            "semaphore" => {
+                let semaphore = InterProcessSemaphoreV2::new(client, path, LEASES)?;
+                Arc::new(Semaphore { semaphore, leases: Mutex::default() })
+            }
+            _ => return Err(unknown(&[kind])),
+        })
+    }
+
+    fn children(&self, client: &CuratorFramework, path: &str) -> Outcome<usize> {
+        let stat = client.check_exists().for_path(path)?;
+        Ok(stat.map_or(0, |stat| usize::try_from(stat.num_children).unwrap_or(0)))
+    }
+
+    fn answer(&mut self, words: &[&str]) -> Outcome<Vec<u64>> {
+        match *words {
+            ["heap"] => Ok(vec![heap::live()]),
+            ["strategy", "poll", millis] => self.wait_by(WaitStrategy::Poll(Duration::from_millis(millis.parse()?))),
+            ["strategy", "parent"] => self.wait_by(WaitStrategy::WatchParent),
+            ["strategy", "predecessor"] => self.wait_by(WaitStrategy::WatchPredecessor),
+            _ => Err(unknown(words)),
+        }
+    }
+}
+
+impl CuratorLocks {
+    fn wait_by(&mut self, strategy: WaitStrategy) -> Outcome<Vec<u64>> {
+        self.strategy = strategy;
+        Ok(Vec::new())
+    }
+}
+
+fn plain(lock: impl InterProcessLock + 'static) -> Arc<dyn Lock> {
+    Arc::new(Plain(lock))
+}
+
+struct Plain<L>(L);
+
+impl<L: InterProcessLock> Lock for Plain<L> {
+    fn acquire(&self) -> Outcome<()> {
+        Ok(self.0.acquire()?)
+    }
+
+    fn release(&self) -> Outcome<()> {
+        Ok(self.0.release()?)
+    }
+
+    fn try_acquire(&self) -> Outcome<bool> {
+        Ok(self.0.acquire_timeout(Duration::ZERO)?)
+    }
+}
+
+struct Half {
+    lock: InterProcessReadWriteLock,
+    is_write: bool,
+}
+
+impl Lock for Half {
+    fn acquire(&self) -> Outcome<()> {
+        Ok(if self.is_write { self.lock.write_lock().acquire()? } else { self.lock.read_lock().acquire()? })
+    }
+
+    fn release(&self) -> Outcome<()> {
+        Ok(if self.is_write { self.lock.write_lock().release()? } else { self.lock.read_lock().release()? })
+    }
+}
+
+struct Semaphore {
+    semaphore: InterProcessSemaphoreV2,
+    leases: Mutex<Vec<Lease>>,
+}
+
+impl Lock for Semaphore {
+    fn acquire(&self) -> Outcome<()> {
+        let lease = self.semaphore.acquire()?;
+        self.leases.lock().push(lease);
+        Ok(())
+    }
+
+    fn release(&self) -> Outcome<()> {
+        let lease = self.leases.lock().pop();
+        Ok(self.semaphore.return_lease(lease.ok_or("no lease")?)?)
+    }
+}
