@@ -221,6 +221,8 @@ impl Peer {
             let line = self.line();
             match line.split_once(' ') {
                 Some(("hold", rest)) => holds.push(Hold::parse(self.side, rest)),
+                // Of what it held before: each lock of a multi lock tells by itself.
+                Some(("state", _)) => {}
                 Some(("done", failures)) => return failures.parse().unwrap(),
                 _ => panic!("{:?} says: {line}", self.side),
             }
