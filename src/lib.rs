@@ -119,7 +119,8 @@
 //! Callers write their requests to the socket and sleep until the reply is there. A client has three threads of its own,
 //! however many callers there are: one reads the socket and completes replies, one looks after connection states, held
 //! znodes and clean-up, and one runs listeners. Listeners run in order and under no lock, so they may use the client;
-//! while one runs, the others wait.
+//! while one runs, the others wait. A listener that panics is logged, and the thread goes on. Servers' names are resolved
+//! on threads that end with the answer.
 //!
 //! # Fencing
 //!
@@ -192,16 +193,21 @@
 //! # From Curator
 //!
 //! The names are Curator's, in snake_case and without `get`; each item names its source. The README has the table and
-//! what is out for now.
+//! what is out for now. Which locks processes in Java and Python can share with those of this crate, and what there is to
+//! mind, is in the chapter [Sharing locks with Curator and kazoo](sharing).
 #![forbid(unsafe_code)]
 
 mod cancel;
 mod error;
 pub mod framework;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod hooks;
 pub mod locks;
 mod paths;
 pub mod proto;
 pub mod session;
+pub mod sharing;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -16,7 +16,7 @@ use std::{
 
 use curator_locks::{
     AcquireOptions, CancelToken, Error, ErrorCode, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessSemaphoreMutex, LostReason, Result,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LostReason, Result,
 };
 use support::{LONG, children, client, client_of, eventually, server};
 
@@ -296,6 +296,37 @@ fn an_acquire_that_times_out_holds_none_and_leaves_none() {
     blocker.release().unwrap();
     assert!(lock.acquire_timeout(LONG).unwrap());
     lock.release().unwrap();
+}
+
+#[test]
+fn locks_of_all_kinds_are_held_together_or_not_at_all() {
+    let (client, other) = (client("kinds"), client("kinds"));
+    let books = InterProcessReadWriteLock::new(&client, "/books").unwrap();
+    let prices = InterProcessReadWriteLock::new(&client, "/prices").unwrap();
+    let locks: [Arc<dyn InterProcessLock>; 5] = [
+        Arc::new(InterProcessMutex::new(&client, "/a").unwrap()),
+        Arc::new(books.write_lock().clone()),
+        Arc::new(prices.read_lock().clone()),
+        Arc::new(InterProcessUnfairMutex::new(&client, "/u").unwrap()),
+        Arc::new(InterProcessSemaphoreMutex::new(&client, "/s").unwrap()),
+    ];
+    let all = InterProcessMultiLock::from_locks(locks).unwrap();
+    let left = || ["/a", "/books", "/prices", "/u", "/s/leases", "/s/locks"].map(|path| children(&other, path).len());
+    let held = all.lock().unwrap();
+    assert_eq!((held.holds().len(), left()), (5, [1, 1, 1, 1, 1, 0]));
+    assert!(books.write_lock().is_owned_by_current_thread(), "a clone is the same lock");
+    books.write_lock().acquire().unwrap();
+    books.write_lock().release().unwrap();
+    let theirs = InterProcessReadWriteLock::new(&other, "/prices").unwrap();
+    let reading = theirs.read_lock().try_lock().unwrap().expect("beside a reader");
+    reading.release().unwrap();
+    held.release().unwrap();
+    assert_eq!(left(), [0; 6]);
+    let blocker = InterProcessUnfairMutex::new(&other, "/u").unwrap();
+    blocker.acquire().unwrap();
+    assert!(!all.acquire_timeout(Duration::from_millis(200)).unwrap());
+    assert_eq!(left(), [0, 0, 0, 1, 0, 0]);
+    blocker.release().unwrap();
 }
 
 const PROCESSES: usize = 4;

@@ -1,6 +1,7 @@
 //! Locks over a handle of the package `zookeeper`.
 //!
-//! Of the contract of locks, not applicable there, as the package has no such requests or keeps things to itself:
+//! The contract of locks (`contract`) runs over it, too. What is special here, as the package has no such requests or keeps
+//! things to itself:
 //! - container parents: parents are plain persistent znodes (`parents_are_plain_persistent_znodes`);
 //! - expiry from outside through a second connection: the session's password cannot be had
 //!   (`the_password_is_unknown`), so expiry is tested by a server that has forgotten the session;

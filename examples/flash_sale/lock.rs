@@ -71,7 +71,7 @@ impl LockKind {
                 semaphore: InterProcessSemaphoreV2::new(client, path, 1)?,
                 lease: Mutex::new(None),
             }),
-            LockKind::ReadWrite => Box::new(WriteHalf(InterProcessReadWriteLock::new(client, path)?)),
+            LockKind::ReadWrite => Box::new(InterProcessReadWriteLock::new(client, path)?.write_lock().clone()),
             LockKind::Multi => {
                 Box::new(InterProcessMultiLock::new(client, [format!("{path}/a"), format!("{path}/b")])?)
             }
@@ -81,27 +81,6 @@ impl LockKind {
             }
             LockKind::None => Box::new(NoLock),
         })
-    }
-}
-
-/// The write half alone.
-struct WriteHalf(InterProcessReadWriteLock);
-
-impl InterProcessLock for WriteHalf {
-    fn acquire(&self) -> Result<()> {
-        self.0.write_lock().acquire()
-    }
-
-    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.0.write_lock().acquire_timeout(timeout)
-    }
-
-    fn release(&self) -> Result<()> {
-        self.0.write_lock().release()
-    }
-
-    fn is_acquired_in_this_process(&self) -> bool {
-        self.0.write_lock().is_acquired_in_this_process()
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
     ConnectionState, CuratorFramework,
     client::{Core, LastHandle},
     connection_state::ConnectionStateMachine,
+    panics::caught,
 };
 use crate::{
     Error, LostReason, Result,
@@ -23,6 +24,9 @@ const LOOK_FOR_SERVERS: Duration = Duration::from_secs(1);
 
 /// How long a job waits that a server could not do for now; a new connection works it off at once.
 const CLEAN_UP_AGAIN: Duration = Duration::from_secs(1);
+
+/// When the held znodes are looked at again if a look came to nothing.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the thread is told.
 pub(crate) enum Event {
@@ -87,20 +91,29 @@ impl Background {
                 Some(at) => self.core.inbox().recv_deadline(at).ok(),
                 None => self.core.inbox().recv().ok(),
             };
+            // Sessions, providers and what drops with a task may be the caller's. Without this thread no holder would be
+            // told of anything.
             match event {
                 Some(Event::Stop) => {
-                    self.core.held.look(&self.core.dispatcher, Instant::now());
+                    let look = || self.core.held.look(&self.core.dispatcher, Instant::now());
+                    let _ = caught("a last look at what is held", look);
                     return self.core.dispatcher.stop();
                 }
-                Some(Event::Session(generation, event)) if generation == self.generation => self.session_event(event),
-                Some(Event::Session(..)) => {}
-                Some(Event::Look) => self.next_look = Some(Instant::now()),
-                Some(Event::CleanUp) => self.clean_up(),
-                Some(Event::Run(task)) => task(),
-                Some(Event::CleanedUp(ids, reply)) => self.cleaned_up(&ids, &reply),
+                Some(event) => drop(caught("a step of the client's thread", || self.take(event))),
                 None => {}
             }
-            self.timers(Instant::now());
+            let _ = caught("a timer of the client's thread", || self.timers(Instant::now()));
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Session(generation, event) if generation == self.generation => self.session_event(event),
+            Event::Session(..) | Event::Stop => {}
+            Event::Look => self.next_look = Some(Instant::now()),
+            Event::CleanUp => self.clean_up(),
+            Event::Run(task) => task(),
+            Event::CleanedUp(ids, reply) => self.cleaned_up(&ids, &reply),
         }
     }
 
@@ -148,6 +161,7 @@ impl Background {
         }
     }
 
+    /// Each timer is set anew before what it is for, which may panic.
     fn timers(&mut self, now: Instant) {
         let lost = self.states.tick(now);
         if !lost.is_empty() {
@@ -163,18 +177,19 @@ impl Background {
         }
         self.recheck(now);
         if self.next_look.is_some_and(|at| now >= at) {
+            self.next_look = Some(now + LOOK_AGAIN);
             self.next_look = self.core.held.look(&self.core.dispatcher, now);
         }
     }
 
     fn recheck(&mut self, now: Instant) {
         let Some(interval) = self.core.config.recheck_interval else { return };
-        if self.next_recheck.is_some_and(|at| now >= at) {
-            self.core.followers.wake();
-            self.next_recheck = None;
-        }
+        let is_due = self.next_recheck.take_if(|at| now >= *at).is_some();
         if self.next_recheck.is_none() && !self.core.followers.is_empty() {
             self.next_recheck = now.checked_add(interval);
+        }
+        if is_due {
+            self.core.followers.wake();
         }
     }
 
@@ -222,7 +237,9 @@ impl Background {
 
     /// The connect string may have changed, which matters only while there is no connection.
     fn look_for_servers(&mut self) {
-        match ConnectString::parse(&self.core.config.ensemble.connection_string()) {
+        let ensemble = &self.core.config.ensemble;
+        let asked = caught("the ensemble provider", || ConnectString::parse(&ensemble.connection_string()));
+        match asked.unwrap_or_else(|| Ok(self.hosts.clone())) {
             Ok(hosts) if hosts == self.hosts => {}
             Ok(hosts) if hosts.chroot() != self.hosts.chroot() => {
                 log::error!("the connect string changed to {hosts}, ignored: the chroot cannot change");

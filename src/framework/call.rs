@@ -1,6 +1,7 @@
 //! One call from outside: its deadline, its cancellation, its retries.
 
 use std::{
+    cell::OnceCell,
     fmt,
     sync::Arc,
     time::{Duration, Instant},
@@ -23,6 +24,8 @@ pub(crate) struct Call<'a> {
     path: &'a str,
     stop: Stop<'a>,
     started: Instant,
+    /// The session it began with.
+    session: OnceCell<Arc<dyn Session>>,
 }
 
 /// How it goes on after a request failed while a znode has to be waited for.
@@ -50,7 +53,7 @@ impl fmt::Debug for Call<'_> {
 
 impl<'a> Call<'a> {
     pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Self {
-        Call { core, operation, path, stop, started: Instant::now() }
+        Call { core, operation, path, stop, started: Instant::now(), session: OnceCell::new() }
     }
 
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
@@ -91,11 +94,30 @@ impl<'a> Call<'a> {
     /// The current session, once it is connected. Waits for that at most the connection timeout.
     pub(crate) fn session(&self) -> Result<Arc<dyn Session>> {
         let patience = Instant::now() + self.core.config.connection_timeout;
-        match self.core.connected_session(self.stop.by(patience))? {
+        let found = self.core.connected_session(self.stop.by(patience))?;
+        self.check_session(found.as_ref().ok())?;
+        match found {
             Ok(session) => Ok(session),
             Err(WaitEnd::Cancelled) => Err(self.cancelled()),
             Err(WaitEnd::Deadline) => Err(self.connection_loss()),
         }
+    }
+
+    /// A policy may want a call to end with the session in which it began, also when the session is lost between two
+    /// attempts, where no reply says so.
+    fn check_session(&self, found: Option<&Arc<dyn Session>>) -> Result<()> {
+        if self.session.get().is_none()
+            && let Some(first) = found.cloned().or_else(|| self.core.current_session())
+        {
+            let _ = self.session.set(first);
+        }
+        if self.session.get().is_some_and(|first| first.is_ended()) {
+            let error = self.error(SessionError::Expired);
+            if !self.core.config.retry_policy.allows_error(&error) {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Sends one request and waits for its reply.

@@ -23,6 +23,7 @@ use super::{
     grants::RecentGrants,
     held::HeldNodes,
     holds::Holds,
+    panics::caught,
 };
 use crate::{
     CancelToken, Error, LostReason, Result,
@@ -314,7 +315,8 @@ impl Core {
     /// look was made, and whoever makes a change wakes all that are registered.
     pub(crate) fn connected_session(&self, stop: Stop<'_>) -> Result<std::result::Result<Arc<dyn Session>, WaitEnd>> {
         loop {
-            let wake = {
+            let (sender, wake) = bounded(1);
+            {
                 let mut link = self.link.lock();
                 match link.life {
                     CuratorFrameworkState::Started => {}
@@ -324,30 +326,24 @@ impl Core {
                 if let Some(scheme) = &link.auth_failed {
                     return Err(Error::AuthFailed { scheme: scheme.clone() });
                 }
+                // Nothing is begun for a call that was cancelled before: its reply could come before the next look.
+                if stop.is_cancelled() {
+                    return Ok(Err(WaitEnd::Cancelled));
+                }
                 if let Some(session) = &link.session
                     && session.connection() != 0
                 {
                     return Ok(Ok(session.clone()));
                 }
-                let (sender, wake) = bounded(1);
-                link.waiting.push(sender);
-                wake
-            };
+                link.waiting.push(sender.clone());
+            }
             if let Err(end) = stop.recv(&wake) {
-                drop(wake);
-                self.forget_waiting();
+                // Its own entry alone: with a wake-up for all, a thousand callers that give up at one time would wake each
+                // other a million times.
+                self.link.lock().waiting.retain(|other| !other.same_channel(&sender));
                 return Ok(Err(end));
             }
         }
-    }
-
-    /// Removes the channels of threads that gave up waiting.
-    fn forget_waiting(&self) {
-        let probe = |sender: &Sender<()>| {
-            !matches!(sender.try_send(()), Err(crossbeam_channel::TrySendError::Disconnected(())))
-        };
-        // A wake-up for nothing makes the others look again, no more.
-        self.link.lock().waiting.retain(probe);
     }
 
     pub(crate) fn current_session(&self) -> Option<Arc<dyn Session>> {
@@ -435,7 +431,8 @@ impl Core {
         for session in retired {
             session.close(deadline);
         }
-        self.config.ensemble.close();
+        // The last handle may go while its thread unwinds.
+        let _ = caught("the ensemble provider", || self.config.ensemble.close());
     }
 }
 
@@ -443,5 +440,46 @@ fn wake_all(link: &mut Link) {
     for sender in link.waiting.drain(..) {
         // Full or gone: either way there is nothing to wake.
         let _ = sender.try_send(());
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::RetryOneTime;
+
+    /// A client whose servers are not there.
+    fn client() -> CuratorFramework {
+        let client = CuratorFramework::builder()
+            .connect_string("127.0.0.1:1")
+            .retry_policy(RetryOneTime::new(Duration::from_millis(1)))
+            .build()
+            .unwrap();
+        client.start().unwrap();
+        client
+    }
+
+    #[test]
+    fn who_gives_up_waiting_for_a_connection_wakes_nobody() {
+        let client = client();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| client.block_until_connected(None));
+            let first = loop {
+                if let Some(sender) = client.core.link.lock().waiting.first() {
+                    break sender.clone();
+                }
+                std::thread::yield_now();
+            };
+            for _ in 0..100 {
+                assert!(!client.block_until_connected(Some(Duration::ZERO)).unwrap());
+            }
+            let link = client.core.link.lock();
+            assert!(link.waiting.len() == 1 && link.waiting.iter().all(|sender| sender.same_channel(&first)));
+            assert!(first.is_empty());
+            drop(link);
+            client.close();
+            assert!(matches!(waiting.join().unwrap(), Err(Error::ClientClosed)));
+        });
     }
 }

@@ -1,10 +1,9 @@
 //! Runs user code, on a thread of its own and under no lock.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
+use super::panics::caught;
 use crate::{Error, Result};
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -28,8 +27,8 @@ impl Dispatcher {
         let Some(queue) = self.queue.lock().take() else { return Ok(()) };
         let run = move || {
             for task in queue {
-                // The panic of one listener must not silence the others. The panic hook has reported it.
-                let _ = catch_unwind(AssertUnwindSafe(task));
+                // The panic of one listener must not silence the others.
+                let _ = caught("a listener", task);
             }
         };
         std::thread::Builder::new()

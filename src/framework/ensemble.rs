@@ -10,7 +10,8 @@ use crate::error::Result;
 ///
 /// A client asks again for every new session, so a changed answer moves it to other servers.
 pub trait EnsembleProvider: Send + Sync + 'static {
-    /// The connect string of now, as in [`ConnectString`](crate::ConnectString); must not block.
+    /// The connect string of now, as in [`ConnectString`](crate::ConnectString); must not block: it runs on the client's
+    /// own thread. A panic is logged, and the servers stay as they were.
     fn connection_string(&self) -> String;
 
     /// Called once when the client starts, before the first [`connection_string`](EnsembleProvider::connection_string).

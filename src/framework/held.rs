@@ -38,17 +38,27 @@ pub enum HoldState {
 /// A callback for [`HoldState`]; runs on the dispatch thread.
 pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;
 
-/// An ephemeral znode of a session, held until released or lost.
+/// The znode that is a hold.
+pub(crate) struct Znode {
+    pub(crate) path: ServerPath,
+    pub(crate) czxid: i64,
+    /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
+    pub(crate) token: i64,
+    /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
+    /// that made it, nobody looks any more whether it is there.
+    pub(crate) outlives_session: bool,
+}
+
+/// A znode of a session, held until released or lost.
 pub(crate) struct HeldNode {
     id: u64,
-    path: ServerPath,
+    znode: Znode,
     session: Arc<dyn Session>,
-    czxid: i64,
-    /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
-    token: i64,
     since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
     seen_over: AtomicU64,
+    /// The connection over which that was asked for last.
+    asked_over: AtomicU64,
     /// Its data are looked at for requests to give the lock back.
     revocable: Option<Arc<RevocableNode>>,
     events: Sender<Event>,
@@ -58,12 +68,13 @@ pub(crate) struct HeldNode {
 struct Inner {
     lost: Option<LostReason>,
     released: bool,
-    /// What listeners were told last.
-    told: HoldState,
     /// A watch, or a check after a reconnect, is on its way or in place.
     watch: WatchState,
-    channels: Vec<Sender<HoldState>>,
-    listeners: Vec<HoldListener>,
+    /// What was told last, for the log.
+    told: HoldState,
+    /// Each with what it was told last; the state in which a hold begins counts as told.
+    channels: Vec<(HoldState, Sender<HoldState>)>,
+    listeners: Vec<(HoldState, HoldListener)>,
     /// How often it was said that the lock is held for long.
     warnings: u32,
 }
@@ -106,35 +117,34 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        self.add_with_token(path, session, (czxid, czxid), connection, watch, None)
+        let znode = Znode { path, czxid, token: czxid, outlives_session: false };
+        self.add_znode(znode, session, connection, watch, None)
     }
 
-    /// [`HeldNodes::add`] for a znode whose fencing token may not be its own czxid (both, in the order czxid, token), or
-    /// that may carry a request to give it back: its watch is armed at once then.
-    pub(crate) fn add_with_token(
+    /// [`HeldNodes::add`] for any znode, also one that may carry a request to give it back: its watch is armed at once
+    /// then.
+    pub(crate) fn add_znode(
         &self,
-        path: ServerPath,
+        znode: Znode,
         session: Arc<dyn Session>,
-        (czxid, token): (i64, i64),
         connection: u64,
         watch: Option<Watch>,
         revocable: Option<Arc<RevocableNode>>,
     ) -> Arc<HeldNode> {
         let node = Arc::new(HeldNode {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
-            path,
+            znode,
             session,
-            czxid,
-            token,
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
+            asked_over: AtomicU64::new(connection),
             revocable,
             events: self.events.clone(),
             inner: Mutex::new(Inner {
                 lost: None,
                 released: false,
-                told: HoldState::Held,
                 watch: watch.map_or(WatchState::Absent, WatchState::Present),
+                told: HoldState::Held,
                 channels: Vec::new(),
                 listeners: Vec::new(),
                 warnings: 0,
@@ -154,10 +164,10 @@ impl HeldNodes {
         self.nodes.lock().nodes.remove(&node.id);
     }
 
-    /// Marks every znode of the session (`None`: of any) as lost.
+    /// Marks every znode that ends with the session (`None`: with the client) as lost.
     pub(crate) fn lose_all(&self, session: Option<&Arc<dyn Session>>, reason: LostReason) {
         for node in self.all() {
-            if session.is_none_or(|session| Arc::ptr_eq(session, &node.session)) {
+            if session.is_none_or(|session| Arc::ptr_eq(session, &node.session) && !node.znode.outlives_session) {
                 node.lose(reason);
             }
         }
@@ -197,7 +207,11 @@ impl HeldNodes {
 
 impl HeldNode {
     pub(crate) fn path(&self) -> &ServerPath {
-        &self.path
+        &self.znode.path
+    }
+
+    pub(crate) fn outlives_session(&self) -> bool {
+        self.znode.outlives_session
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {
@@ -209,18 +223,22 @@ impl HeldNode {
     }
 
     pub(crate) fn czxid(&self) -> i64 {
-        self.czxid
+        self.znode.czxid
     }
 
     /// What storage has to be shown: grows with every grant of a lock.
     pub(crate) fn token(&self) -> i64 {
-        self.token
+        self.znode.token
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {
-        match self.inner.lock().lost {
+        self.lost_in(&self.inner.lock())
+    }
+
+    fn lost_in(&self, inner: &Inner) -> Option<LostReason> {
+        match inner.lost {
             // The background thread has yet to say why.
-            None if self.session.is_ended() => Some(LostReason::SessionExpired),
+            None if self.session.is_ended() && !self.znode.outlives_session => Some(LostReason::SessionExpired),
             lost => lost,
         }
     }
@@ -234,7 +252,11 @@ impl HeldNode {
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {
-        if let Some(reason) = self.lost() {
+        self.state_in(&self.inner.lock(), now)
+    }
+
+    fn state_in(&self, inner: &Inner, now: Instant) -> HoldState {
+        if let Some(reason) = self.lost_in(inner) {
             return HoldState::Lost(reason);
         }
         let connection = self.session.connection();
@@ -268,27 +290,45 @@ impl HeldNode {
         self.inner.lock().released = true;
     }
 
+    /// Tells of the state if it is not that in which a hold begins, and of every change. What happened between the grant
+    /// and this call would be missed otherwise.
     pub(crate) fn channel(&self) -> Receiver<HoldState> {
         let (sender, receiver) = unbounded();
-        self.inner.lock().channels.push(sender);
+        let mut inner = self.inner.lock();
+        let state = self.state_in(&inner, Instant::now());
+        if state != HoldState::Held {
+            // The receiver is right here.
+            let _ = sender.send(state);
+        }
+        inner.channels.push((state, sender));
         receiver
     }
 
+    /// As [`channel`](Self::channel), on the dispatch thread.
     pub(crate) fn listen(&self, listener: HoldListener) {
-        self.inner.lock().listeners.push(listener);
+        self.inner.lock().listeners.push((HoldState::Held, listener));
+        // The inbox lives as long as the client.
+        let _ = self.events.send(Event::Look);
     }
 
     fn tell(&self, dispatcher: &Dispatcher, now: Instant) {
-        let state = self.state(now);
         let mut inner = self.inner.lock();
-        if inner.released || inner.told == state {
+        if inner.released {
             return;
         }
-        inner.told = state;
-        inner.channels.retain(|channel| channel.send(state).is_ok());
-        let listeners = inner.listeners.clone();
+        let state = self.state_in(&inner, now);
+        inner
+            .channels
+            .retain_mut(|(told, channel)| std::mem::replace(told, state) == state || channel.send(state).is_ok());
+        let is_news = |(told, listener): &mut (HoldState, HoldListener)| {
+            (std::mem::replace(told, state) != state).then(|| listener.clone())
+        };
+        let listeners: Vec<HoldListener> = inner.listeners.iter_mut().filter_map(is_news).collect();
+        let is_change = std::mem::replace(&mut inner.told, state) != state;
         drop(inner);
-        log::debug!("{}: {state:?}", self.path);
+        if is_change {
+            log::debug!("{}: {state:?}", self.znode.path);
+        }
         for listener in listeners {
             dispatcher.run(move || listener(state));
         }
@@ -304,7 +344,7 @@ impl HeldNode {
         }
         inner.warnings += 1;
         drop(inner);
-        log::warn!("{}: held for {held_for:?}, longer than the maximum hold time of {limit:?}", self.path);
+        log::warn!("{}: held for {held_for:?}, longer than the maximum hold time of {limit:?}", self.path());
     }
 
     /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it.
@@ -318,7 +358,8 @@ impl HeldNode {
         let unwatched = is_due && matches!(self.inner.lock().watch, WatchState::Absent);
         if unwatched {
             self.request_watch(connection);
-        } else if unseen {
+        } else if unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection {
+            // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
             self.request_stat(connection);
         }
     }
@@ -337,7 +378,7 @@ impl HeldNode {
                 node.watched(event);
             }
         });
-        let request = Request::GetData { path: self.path.as_str().to_owned(), watch: true };
+        let request = Request::GetData { path: self.znode.path.as_str().to_owned(), watch: true };
         let node = Arc::downgrade(self);
         let on_reply = Box::new(move |reply| {
             if let Some(node) = node.upgrade() {
@@ -357,7 +398,7 @@ impl HeldNode {
     }
 
     fn request_stat(self: &Arc<Self>, connection: u64) {
-        let request = Request::Exists { path: self.path.as_str().to_owned(), watch: false };
+        let request = Request::Exists { path: self.znode.path.as_str().to_owned(), watch: false };
         let node = Arc::downgrade(self);
         let on_reply = Box::new(move |reply| {
             if let Some(node) = node.upgrade() {
@@ -381,13 +422,16 @@ impl HeldNode {
             }
             Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.lose(LostReason::NodeDeleted),
             // Unknown: the next look asks again. A watch that was asked for is not there.
-            Err(_) => self.unwatched(),
+            Err(_) => {
+                self.asked_over.store(0, Ordering::Release);
+                self.unwatched();
+            }
         }
     }
 
     pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
         // A driver may use znodes that no session owns.
-        stat.czxid == self.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
+        stat.czxid == self.znode.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
     }
 
     /// The watch reports. Runs on the session's reader thread.
@@ -419,6 +463,9 @@ impl HeldNode {
 
 impl fmt::Debug for HeldNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldNode").field("path", &self.path).field("czxid", &self.czxid).finish_non_exhaustive()
+        f.debug_struct("HeldNode")
+            .field("path", &self.znode.path)
+            .field("czxid", &self.znode.czxid)
+            .finish_non_exhaustive()
     }
 }

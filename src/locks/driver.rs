@@ -147,6 +147,11 @@ pub trait LockInternalsDriver: Send + Sync + 'static {
     }
 
     /// The kind of node, which has to be a sequential one; defaults to [`CreateMode::EphemeralSequential`].
+    ///
+    /// A lock on persistent nodes outlives the session in which it was acquired: its holder is
+    /// [in doubt](crate::HoldState::InDoubt) from then on, because nobody looks any more whether the node is there, and a
+    /// release deletes it in whatever session there is. It outlives a closed client and a process that died, too: then
+    /// somebody else has to delete the node.
     fn create_mode(&self) -> CreateMode {
         CreateMode::EphemeralSequential
     }

@@ -69,13 +69,15 @@ impl Hold {
         self.held.state(Instant::now())
     }
 
-    /// Every change of the state from now on, in order. For `select!`.
+    /// Every change of the state from now on, in order; first of all the state itself, unless it is
+    /// [`Held`](HoldState::Held). For `select!`.
     #[must_use]
     pub fn state_changes(&self) -> Receiver<HoldState> {
         self.held.channel()
     }
 
-    /// Calls the listener on every change of the state from now on, in order, on the client's dispatch thread.
+    /// Calls the listener on every change of the state from now on, in order, on the client's dispatch thread; first of
+    /// all with the state itself, unless it is [`Held`](HoldState::Held).
     pub fn on_state_change(&self, listener: impl Fn(HoldState) + Send + Sync + 'static) {
         self.held.listen(Arc::new(listener));
     }

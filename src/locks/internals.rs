@@ -476,7 +476,7 @@ impl LockInternals {
                 let result = if sent_before { Ok(()) } else { Err(self.lost(LostReason::NodeDeleted)) };
                 return (result, None);
             }
-            if held.session().is_ended() {
+            if held.session().is_ended() && !held.outlives_session() {
                 return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
             }
             if !error.is_retryable() {
@@ -518,10 +518,14 @@ impl LockInternals {
         }
     }
 
-    /// The session that owns the znode: no delete crosses over to the next one.
+    /// The session that owns the znode: no delete crosses over to the next one, unless no session owns it.
     fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
         let session = call.session()?;
-        if Arc::ptr_eq(&session, held.session()) { Ok(session) } else { Err(call.error(SessionError::Expired)) }
+        if Arc::ptr_eq(&session, held.session()) || held.outlives_session() {
+            Ok(session)
+        } else {
+            Err(call.error(SessionError::Expired))
+        }
     }
 
     /// What is left to the background when a delete's outcome is unknown.
@@ -529,7 +533,7 @@ impl LockInternals {
         if self.reuses_names {
             Job::marked(held.path().clone(), Mark::Czxid(held.czxid()), held.session())
         } else {
-            Job::delete(held.path().clone(), Some(held.session()))
+            Job::delete(held.path().clone(), (!held.outlives_session()).then_some(held.session()))
         }
     }
 
@@ -539,7 +543,7 @@ impl LockInternals {
             return;
         }
         let (core, job) = (self.client.core.clone(), self.deletion(held));
-        if self.reuses_names && !held.is_certain() {
+        if held.outlives_session() || self.reuses_names && !held.is_certain() {
             return core.clean_up(job);
         }
         let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };

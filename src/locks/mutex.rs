@@ -202,6 +202,12 @@ impl InterProcessMutex {
         &self.internals
     }
 
+    /// The same lock once more: what a thread holds through one, it holds through the other.
+    pub(super) fn share(&self) -> InterProcessMutex {
+        let (internals, owners) = (self.internals.clone(), self.owners.clone());
+        InterProcessMutex { internals, owners, data: self.data.clone(), writers: self.writers.clone() }
+    }
+
     pub(super) fn parts(&self) -> (&LockInternals, &Owners) {
         (&self.internals, &self.owners)
     }

@@ -79,13 +79,14 @@ impl InterProcessReadWriteLock {
         }
     }
 
-    /// The lock that readers share.
+    /// The lock that readers share. A clone of it is the same lock, for where a value is wanted, as by
+    /// [`InterProcessMultiLock::from_locks`](crate::InterProcessMultiLock::from_locks).
     #[must_use]
     pub fn read_lock(&self) -> &ReadLock {
         &self.read
     }
 
-    /// The lock that a writer has alone.
+    /// The lock that a writer has alone. A clone of it is the same lock, too.
     #[must_use]
     pub fn write_lock(&self) -> &WriteLock {
         &self.write

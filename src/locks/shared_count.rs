@@ -183,33 +183,34 @@ impl SharedCount {
     /// Writes the value unless somebody wrote one since `previous`: then `false`, and the known value is read again.
     /// Java: `trySetCount`.
     ///
-    /// If the reply is lost, the value is read: the next version with the value to write counts as written.
+    /// If the reply is lost and somebody has written since, then who wrote what may be unknown, as two may write the same
+    /// value. That is an error, and neither `true` nor `false`: else two that add one could count one step. (Curator
+    /// says `false` then, even if the value was written.)
     ///
     /// # Errors
-    /// As [`SharedCount::set_count`].
+    /// As [`SharedCount::set_count`]; [`Error::ConnectionLoss`] also if it is unknown whether the value was written.
     pub fn try_set_count(&self, previous: VersionedValue<i32>, count: i32) -> Result<bool> {
         let shared = &self.shared;
         if shared.state.lock().known != previous {
             return Ok(false);
         }
         let call = shared.client.call("try_set_count", &shared.path, Stop::default());
-        let mut is_doubtful = false;
+        let mut doubt = None;
         call.retry(|session| match call.ask(session, shared.write(count, previous.version)) {
             Ok(Response::Stat(stat)) => {
                 shared.accept(session, &stat, count);
-                Ok(true)
+                Ok(Ok(true))
             }
             Ok(other) => Err(call.unexpected(&other)),
             Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
                 shared.read()?;
-                let written = VersionedValue { version: previous.version.wrapping_add(1), value: count };
-                Ok(is_doubtful && shared.state.lock().known == written)
+                Ok(shared.refused(previous, count, doubt.take()))
             }
             Err(error) => {
-                is_doubtful |= error.is_retryable();
+                doubt = doubt.take().or_else(|| error.is_retryable().then(|| error.clone()));
                 Err(error)
             }
-        })
+        })?
     }
 
     /// Calls the listener with the value whenever it changes, in order, on the client's dispatch thread and under no
@@ -255,6 +256,14 @@ impl Drop for Subscription {
 impl Shared {
     fn write(&self, count: i32, version: i32) -> Request {
         Request::SetData { path: self.node.as_str().to_owned(), data: count.to_be_bytes().to_vec(), version }
+    }
+
+    /// What a refused write means, after the value was read again. `doubt`: an earlier attempt got no reply.
+    fn refused(&self, previous: VersionedValue<i32>, count: i32, doubt: Option<Error>) -> Result<bool> {
+        let known = self.state.lock().known;
+        // The earlier attempt can have written this version and no other.
+        let is_of_another = known.version == previous.version.wrapping_add(1) && known.value != count;
+        doubt.filter(|_| !is_of_another).map_or(Ok(false), Err)
     }
 
     fn read_or_create(self: &Arc<Self>) -> Result<()> {

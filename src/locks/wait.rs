@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, Result,
-    framework::{Call, Claim, Created, HeldNode, Listing, Outlasted, RevocableNode},
+    framework::{Call, Claim, Created, HeldNode, Listing, Outlasted, RevocableNode, Znode},
     proto::{EventType, Request, Response, Stat},
     session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
@@ -421,8 +421,10 @@ impl<'a> Queued<'a> {
         let (session, revocable) = (self.session.clone(), self.revocable.clone());
         // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that wait
         // behind it, and tokens must not shrink from one grant to the next.
-        let zxids = (self.stat.czxid, self.writer.map_or(self.stat.czxid, HeldNode::token));
-        let held = core.held.add_with_token(path, session, zxids, seen_over, watch, revocable);
+        let token = self.writer.map_or(self.stat.czxid, HeldNode::token);
+        let outlives_session = !self.lock.driver().create_mode().is_ephemeral();
+        let znode = Znode { path, czxid: self.stat.czxid, token, outlives_session };
+        let held = core.held.add_znode(znode, session, seen_over, watch, revocable);
         if let Some(target) = target {
             let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
             // From here on events go to the holder. Those from before are in the channel.

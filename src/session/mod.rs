@@ -6,7 +6,8 @@
 
 mod connect_string;
 mod liveness;
-mod machine;
+pub(crate) mod machine;
+mod names;
 pub mod native;
 mod pending;
 mod rotation;

@@ -17,6 +17,7 @@ use super::{
     ConnectString, OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket,
     Watcher,
     machine::{Actions, Machine},
+    names::Names,
     rotation::{Rotation, Step},
     transport::{Closer, Connection, ReadHalf, Tcp, Transport, WriteHalf},
 };
@@ -395,10 +396,13 @@ struct Reader {
 impl Reader {
     fn run(&self) {
         let config = &self.shared.config;
-        let mut rotation = Rotation::new(config.hosts.hosts(), config.connection_timeout, config.session_timeout);
+        let transport = self.shared.transport.clone();
+        let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)));
+        let hosts = config.hosts.hosts();
+        let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
-                rotation = Rotation::new(hosts.hosts(), config.connection_timeout, config.session_timeout);
+                rotation.set_hosts(hosts.hosts());
             }
             match rotation.step() {
                 Step::Pause(pause) => self.pause(pause),

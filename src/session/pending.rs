@@ -35,8 +35,12 @@ impl<'a> Stop<'a> {
         Stop { deadline: Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline))), ..self }
     }
 
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(CancelToken::is_cancelled)
+    }
+
     pub(crate) fn is_over(&self) -> Option<WaitEnd> {
-        if self.cancel.is_some_and(CancelToken::is_cancelled) {
+        if self.is_cancelled() {
             Some(WaitEnd::Cancelled)
         } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             Some(WaitEnd::Deadline)
@@ -78,6 +82,8 @@ pub(crate) struct Pending {
     submitted: Instant,
     /// Taken from the channel before it was asked for.
     arrived: Option<Reply>,
+    /// The reply was handed out, or is not of interest any more.
+    is_settled: bool,
 }
 
 /// How the wait for a reply ended.
@@ -92,10 +98,10 @@ pub(crate) enum Answer {
 impl Pending {
     /// Waits for the reply. A request that was not written when the wait ends is taken back.
     pub(crate) fn wait(mut self, stop: Stop<'_>) -> Answer {
-        if let Some(reply) = self.arrived.take() {
-            return Answer::Reply(reply);
-        }
-        let end = match stop.recv(&self.reply) {
+        let arrived = self.arrived.take();
+        let received = arrived.map_or_else(|| stop.recv(&self.reply), Ok);
+        self.is_settled = true;
+        let end = match received {
             Ok(reply) => return Answer::Reply(reply),
             Err(end) => end,
         };
@@ -115,6 +121,7 @@ impl Pending {
     pub(crate) fn wait_sent(mut self, stop: Stop<'_>, patience: Duration) -> Answer {
         self.await_arrival(stop, patience);
         if self.arrived.is_none() && stop.is_over().is_none() && self.session.withdraw(self.ticket) {
+            self.is_settled = true;
             return Answer::Stopped { end: WaitEnd::Deadline, sent: false };
         }
         // On the wire: the reply, or the end of the connection, comes in its time.
@@ -127,6 +134,16 @@ impl Pending {
         if self.arrived.is_none() {
             let end_of_patience = self.submitted.checked_add(patience);
             self.arrived = end_of_patience.map_or(stop, |at| stop.by(at)).recv(&self.reply).ok();
+        }
+    }
+}
+
+impl Drop for Pending {
+    /// Nobody waits for the reply: a request that was not written yet need not be. While the server takes nothing, what
+    /// callers have given up would pile up otherwise.
+    fn drop(&mut self) {
+        if !self.is_settled && self.arrived.is_none() && self.reply.is_empty() {
+            self.session.withdraw(self.ticket);
         }
     }
 }
@@ -187,7 +204,7 @@ pub(crate) fn submit(
         .zip(waiting)
         .map(|(ticket, (reply, watched))| {
             let watch = watched.then(|| Watch { session: session.clone(), ticket });
-            (Pending { session: session.clone(), ticket, reply, submitted, arrived: None }, watch)
+            (Pending { session: session.clone(), ticket, reply, submitted, arrived: None, is_settled: false }, watch)
         })
         .collect()
 }
@@ -202,7 +219,7 @@ pub(crate) fn submit_one(session: &Arc<dyn Session>, request: Request) -> Pendin
     let submitted = Instant::now();
     let tickets = session.submit(vec![Submission { request, watcher: None, on_reply }]);
     let ticket = tickets.first().copied().unwrap_or(Ticket(0));
-    Pending { session: session.clone(), ticket, reply, submitted, arrived: None }
+    Pending { session: session.clone(), ticket, reply, submitted, arrived: None, is_settled: false }
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! Which server to try next, for how long, and when to pause: never a spin, never longer than a second.
 
-use std::{
-    net::{SocketAddr, ToSocketAddrs},
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
+
+use super::names::Names;
 
 /// A first attempt gets no more than this, so that a dead server does not hold up the living ones.
 const FIRST_LIMIT: Duration = Duration::from_secs(1);
@@ -28,6 +27,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Rotation {
     hosts: Vec<(String, u16)>,
+    names: Names,
     next_host: usize,
     round: Vec<(String, SocketAddr)>,
     addresses: usize,
@@ -40,13 +40,38 @@ pub(crate) struct Rotation {
 
 impl Rotation {
     /// `connection_timeout` bounds one attempt; so does the session timeout, shared among the servers.
-    pub(crate) fn new(hosts: &[(String, u16)], connection_timeout: Duration, session_timeout: Duration) -> Self {
-        let mut rng = fastrand::Rng::new();
-        let mut hosts = hosts.to_vec();
-        rng.shuffle(&mut hosts);
+    pub(crate) fn new(
+        hosts: &[(String, u16)],
+        names: Names,
+        connection_timeout: Duration,
+        session_timeout: Duration,
+    ) -> Self {
+        let rng = fastrand::Rng::new();
         let longest = connection_timeout.min(session_timeout);
-        let round = Vec::new();
-        Rotation { hosts, next_host: 0, round, addresses: 1, in_round: false, failed_rounds: 0, longest, rng }
+        let mut rotation = Rotation {
+            hosts: Vec::new(),
+            names,
+            next_host: 0,
+            round: Vec::new(),
+            addresses: 1,
+            in_round: false,
+            failed_rounds: 0,
+            longest,
+            rng,
+        };
+        rotation.set_hosts(hosts);
+        rotation
+    }
+
+    /// Begins anew with these servers.
+    pub(crate) fn set_hosts(&mut self, hosts: &[(String, u16)]) {
+        self.hosts = hosts.to_vec();
+        self.rng.shuffle(&mut self.hosts);
+        self.names.retain(hosts);
+        self.next_host = 0;
+        self.round.clear();
+        self.in_round = false;
+        self.failed_rounds = 0;
     }
 
     /// The next step. Names are resolved anew at the start of each round.
@@ -69,13 +94,7 @@ impl Rotation {
 
     fn begin_round(&mut self) {
         let (later, sooner) = self.hosts.split_at(self.next_host.min(self.hosts.len()));
-        let mut round = Vec::new();
-        for (host, port) in sooner.iter().chain(later) {
-            match (host.as_str(), *port).to_socket_addrs() {
-                Ok(addresses) => round.extend(addresses.map(|address| (host.clone(), address))),
-                Err(error) => log::warn!("cannot resolve {host}: {error}"),
-            }
-        }
+        let mut round = self.names.look_up(&[sooner, later].concat());
         self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
         self.addresses = round.len().max(1);
         round.reverse();
@@ -100,11 +119,17 @@ impl Rotation {
 
 #[cfg(test)]
 mod tests {
+    use std::{io, sync::Arc};
+
     use super::*;
 
     fn rotation(hosts: usize) -> Rotation {
         let hosts: Vec<_> = (0..hosts).map(|k| (format!("127.0.0.{}", k + 1), 2181)).collect();
-        Rotation::new(&hosts, Duration::from_secs(15), Duration::from_secs(60))
+        Rotation::new(&hosts, names(), Duration::from_secs(15), Duration::from_secs(60))
+    }
+
+    fn names() -> Names {
+        Names::new(Arc::new(|_, _| Err(io::ErrorKind::NotFound.into())))
     }
 
     fn address(step: &Step) -> SocketAddr {
@@ -167,8 +192,8 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_resolve_is_a_pause_and_no_spin() {
-        let mut rotation =
-            Rotation::new(&[("no.such.host.invalid".into(), 2181)], Duration::from_secs(1), Duration::from_secs(3));
+        let hosts = [("no.such.host.invalid".into(), 2181)];
+        let mut rotation = Rotation::new(&hosts, names(), Duration::from_secs(1), Duration::from_secs(3));
         assert!(matches!(rotation.step(), Step::Pause(_)));
         assert!(matches!(rotation.step(), Step::Pause(_)));
     }

@@ -3,13 +3,18 @@
 use std::{
     fmt, io,
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 /// Opens connections.
 pub(crate) trait Transport: Send + Sync + 'static {
+    /// The addresses of a host; called on a thread of its own, as it may block for long.
+    fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok((host, port).to_socket_addrs()?.collect())
+    }
+
     /// Connects to one address of `host`, for at most `limit`.
     fn connect(&self, host: &str, address: SocketAddr, limit: Duration) -> io::Result<Connection>;
 }

@@ -230,10 +230,19 @@ impl TestingCluster {
     /// # Errors
     /// [`TestingError::Refused`] if the cluster was not built [`severable`](TestingClusterBuilder::severable).
     pub fn sever(&self, index: usize) -> Result<(), TestingError> {
+        self.sever_way(index, Direction::Both)
+    }
+
+    /// As [`sever`](Self::sever), but only one way: towards the leader ([`Direction::ToServer`]), so that the follower
+    /// hears and is not heard, or from it.
+    ///
+    /// # Errors
+    /// As [`sever`](Self::sever).
+    pub fn sever_way(&self, index: usize, direction: Direction) -> Result<(), TestingError> {
         if self.links.is_empty() {
             return Err(TestingError::Refused("the cluster was not built severable".into()));
         }
-        self.links_of(index).for_each(|link| link.proxy.black_hole(Direction::Both));
+        self.links_of(index).for_each(|link| link.proxy.black_hole(direction));
         Ok(())
     }
 

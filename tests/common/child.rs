@@ -6,6 +6,7 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
     thread,
+    time::Duration,
 };
 
 use nix::{
@@ -58,7 +59,12 @@ impl ChildProcess {
 
     #[track_caller]
     pub fn hear(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the child says nothing")
+        self.hear_within(PATIENCE)
+    }
+
+    #[track_caller]
+    pub fn hear_within(&self, patience: Duration) -> String {
+        self.lines.recv_timeout(patience).expect("the child says nothing")
     }
 
     pub fn heard(&self) -> Option<String> {

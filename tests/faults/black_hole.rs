@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
-    Error, HoldState, LostReason,
-    testing::Direction,
+    Error, HoldState, LostReason, RetryForever, SessionFailedRetryPolicy,
+    testing::{Direction, op},
 };
 
 use super::support::*;
@@ -82,6 +82,7 @@ fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
     let timeout = 500 * MS;
     let mut over = Vec::new();
     for _ in 0..5 {
+        scene.proxy.clear_log();
         let client = scene.client.clone();
         let waiter = spawn(move || {
             let begin = Instant::now();
@@ -89,6 +90,10 @@ fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
             (begin.elapsed(), result)
         });
         wait_for_nodes(&scene.observer, 2);
+        // It sleeps when both its watches are set; the reply to the sync comes after theirs.
+        let watches = || scene.proxy.log().iter().filter(|record| record.op == op::GET_DATA).count();
+        wait_until("it waits", || watches() == 2);
+        scene.client.sync().for_path("/").unwrap();
         scene.proxy.black_hole(Direction::Both);
         let (took, result) = join(&waiter).1;
         assert!(!result.unwrap());
@@ -108,6 +113,21 @@ fn an_untimed_call_in_a_black_hole_ends_when_the_retry_policy_is_exhausted() {
     assert!(result.as_ref().is_err_and(Error::is_retryable), "{result:?}");
     // The dead connection is noticed after 2T/3; then three retries, each of 200 ms and a wait for a connection of 1 s.
     assert_at_most("black hole: untimed call ends after", begin.elapsed(), T * 2 / 3 + 3 * 1200 * MS + 1000 * MS);
+}
+
+#[test]
+fn an_untimed_call_in_a_black_hole_ends_when_the_session_is_lost() {
+    let scene = scene();
+    let policy = SessionFailedRetryPolicy::new(RetryForever::new(100 * MS));
+    let client = scene.builder(T).retry_policy(policy).build().unwrap();
+    start(&client);
+    scene.proxy.black_hole(Direction::Both);
+    let begin = Instant::now();
+    let result = mutex(&client).acquire();
+    assert!(matches!(result, Err(Error::SessionExpired { .. })), "{result:?}");
+    // Noticed after 2T/3, lost T later; and the wait for a connection that is under way then, of 1 s.
+    let limit = T * 2 / 3 + T + 1000 * MS + 500 * MS;
+    assert_at_most("black hole: untimed call of a policy that ends with the session, after", begin.elapsed(), limit);
 }
 
 #[test]
@@ -151,6 +171,7 @@ fn a_queued_waiter_outlasts_a_suspension() {
     holder.release().unwrap();
     let (path, released) = join(&waiter).1.unwrap();
     released.unwrap();
+    figure("black hole: a queued waiter outlasted a suspension of", T / 3);
     assert!(queued.iter().any(|name| path.ends_with(name)), "{path} is not one of {queued:?}");
 }
 

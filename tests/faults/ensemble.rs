@@ -1,6 +1,9 @@
 //! Three servers: leaders that die or pause, rolling restarts, lost quorums, a follower cut off.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use curator_locks::{
     CuratorFramework, HoldState,
@@ -19,10 +22,10 @@ fn cluster() -> TestingCluster {
     cluster
 }
 
-fn client(connect_string: &str) -> CuratorFramework {
+fn client(connect_string: &str, session: Duration) -> CuratorFramework {
     let client = CuratorFramework::builder()
         .connect_string(connect_string)
-        .session_timeout(SESSION)
+        .session_timeout(session)
         .connection_timeout(3000 * MS)
         .retry_policy(curator_locks::RetryNTimes::new(100, 100 * MS))
         .build()
@@ -32,9 +35,17 @@ fn client(connect_string: &str) -> CuratorFramework {
 }
 
 /// The holder keeps its lock over the fault, and the hand-over after it comes in time.
-fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster), after: impl FnOnce(&TestingCluster)) {
+fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster, &CuratorFramework), after: impl FnOnce(&TestingCluster)) {
+    lock_of_session_is_kept_over(SESSION, fault, after);
+}
+
+fn lock_of_session_is_kept_over(
+    timeout: Duration,
+    fault: impl FnOnce(&TestingCluster, &CuratorFramework),
+    after: impl FnOnce(&TestingCluster),
+) {
     let cluster = cluster();
-    let (holding, waiting) = (client(&cluster.connect_string()), client(&cluster.connect_string()));
+    let (holding, waiting) = (client(&cluster.connect_string(), timeout), client(&cluster.connect_string(), timeout));
     let session = holding.session_id();
     let holder = mutex(&holding);
     let held = holder.lock().unwrap();
@@ -46,7 +57,7 @@ fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster), after: impl FnOnce(&Te
     wait_for_nodes(&holding, 2);
     let token = held.fencing_token();
     let begin = Instant::now();
-    fault(&cluster);
+    fault(&cluster, &holding);
     wait_until("the lock is held for certain", || {
         assert!(!held.is_lost(), "{:?} {:?} after the fault", held.state(), begin.elapsed());
         held.is_valid() && holding.is_connected()
@@ -62,7 +73,7 @@ fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster), after: impl FnOnce(&Te
     let (granted, (next, valid, result)) = join(&waiter);
     result.unwrap();
     assert!(valid && next > token);
-    let limit = SESSION + TICK * SYNC_LIMIT + Duration::from_secs(2);
+    let limit = timeout + TICK * SYNC_LIMIT + Duration::from_secs(2);
     assert_at_most("ensemble: hand-over after the fault", granted.saturating_duration_since(released), limit);
     after(&cluster);
 }
@@ -73,13 +84,13 @@ fn leader(cluster: &TestingCluster) -> &TestingServer {
 
 #[test]
 fn a_lock_is_kept_when_the_leader_is_killed() {
-    lock_is_kept_over(|cluster| leader(cluster).kill().unwrap(), |_| {});
+    lock_is_kept_over(|cluster, _| leader(cluster).kill().unwrap(), |_| {});
 }
 
 #[test]
 fn a_lock_is_kept_when_the_leader_is_paused() {
     lock_is_kept_over(
-        |cluster| leader(cluster).pause().unwrap(),
+        |cluster, _| leader(cluster).pause().unwrap(),
         |cluster| cluster.servers().iter().for_each(|server| server.resume().unwrap()),
     );
 }
@@ -87,7 +98,7 @@ fn a_lock_is_kept_when_the_leader_is_paused() {
 #[test]
 fn a_lock_is_kept_over_a_rolling_restart() {
     lock_is_kept_over(
-        |cluster| {
+        |cluster, _| {
             for server in cluster.servers() {
                 server.stop().unwrap();
                 server.restart().unwrap();
@@ -101,7 +112,7 @@ fn a_lock_is_kept_over_a_rolling_restart() {
 #[test]
 fn a_lock_is_kept_when_the_quorum_is_paused_for_a_moment() {
     lock_is_kept_over(
-        |cluster| {
+        |cluster, _| {
             let paused = &cluster.servers()[..2];
             paused.iter().for_each(|server| server.pause().unwrap());
             std::thread::sleep(1500 * MS);
@@ -114,9 +125,12 @@ fn a_lock_is_kept_when_the_quorum_is_paused_for_a_moment() {
 #[test]
 fn a_lock_is_kept_when_a_follower_is_cut_off() {
     lock_is_kept_over(
-        |cluster| {
+        |cluster, holding| {
             let leader = cluster.wait_for_leader(LONG).unwrap();
-            cluster.sever((leader + 1) % 3).unwrap();
+            // The holder's own server, if that is a follower.
+            let own = cluster.server_of(holding.session_id()).filter(|index| *index != leader);
+            figure("ensemble: the follower cut off is the holder's server", own.is_some());
+            cluster.sever(own.unwrap_or((leader + 1) % 3)).unwrap();
         },
         |_| {},
     );
@@ -124,8 +138,10 @@ fn a_lock_is_kept_when_a_follower_is_cut_off() {
 
 #[test]
 fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
-    lock_is_kept_over(
-        |cluster| {
+    // Three servers that start at one time are away for longer than most sessions.
+    lock_of_session_is_kept_over(
+        Duration::from_secs(30),
+        |cluster, _| {
             cluster.stop_all().unwrap();
             cluster.restart_all().unwrap();
             cluster.wait_for_leader(LONG).unwrap();
@@ -134,9 +150,48 @@ fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
     );
 }
 
+/// Two of three servers are paused: sessions live on, and nothing can be done in them.
+#[test]
+fn close_and_drop_return_within_a_second_while_the_quorum_is_gone() {
+    let cluster = cluster();
+    let leader = cluster.wait_for_leader(LONG).unwrap();
+    let follower = &cluster.servers()[(leader + 1) % 3];
+    let [closed, dropped] = [0; 2].map(|_| client(&follower.connect_string(), SESSION));
+    let holder = mutex(&closed);
+    holder.acquire().unwrap();
+    let waiting = closed.clone();
+    let waiter = spawn(move || mutex(&waiting).acquire());
+    wait_for_nodes(&closed, 2);
+    for index in [leader, (leader + 2) % 3] {
+        cluster.servers()[index].pause().unwrap();
+    }
+    let begin = Instant::now();
+    closed.close();
+    assert_at_most("close, quorum gone", begin.elapsed(), 1000 * MS);
+    let (at, result) = join(&waiter);
+    assert!(matches!(result, Err(curator_locks::Error::ClientClosed)), "{result:?}");
+    assert_at_most("caller woken, quorum gone", at.saturating_duration_since(begin), 1000 * MS);
+    let begin = Instant::now();
+    drop(dropped);
+    assert_at_most("drop, quorum gone", begin.elapsed(), 1000 * MS);
+    cluster.servers().iter().for_each(|server| server.resume().unwrap());
+}
+
 /// A follower answers by itself what a paused leader never hears of, and the leader expires the session when it goes on.
+///
+/// Ten times in each of two ensembles, at the same time: most of it is waiting.
 #[test]
 fn no_node_vanishes_before_its_holders_valid_until() {
+    let ensembles = [0..10, 10..20].map(|rounds| spawn(move || pause_the_leader(rounds)));
+    let results = ensembles.map(|ensemble| ensemble.recv_timeout(10 * LONG).expect("all rounds").1);
+    let vanished: u32 = results.iter().map(|(vanished, _)| vanished).sum();
+    figure("leader paused: znodes that vanished in 20 rounds", vanished);
+    let shortest = results.iter().map(|(_, shortest)| shortest).min();
+    figure("leader paused: at the closest, after valid_until by", shortest);
+}
+
+/// How many znodes vanished, and how long at the least after their holders' `valid_until`.
+fn pause_the_leader(rounds: Range<u32>) -> (u32, Duration) {
     let (tick, session) = (Duration::from_secs(1), Duration::from_secs(3));
     let cluster = TestingCluster::builder(3).tick_time(tick).sync_limit(10).start().unwrap();
     let leader = cluster.wait_for_leader(LONG).unwrap();
@@ -146,7 +201,7 @@ fn no_node_vanishes_before_its_holders_valid_until() {
     let observer = client_of(&other.connect_string(), LONG);
     start(&observer);
     let (mut vanished, mut shortest) = (0, Duration::MAX);
-    for round in 0..20 {
+    for round in rounds {
         let mutex = mutex(&client);
         let held = loop {
             // The session may still be on its way after the round before.
@@ -177,13 +232,12 @@ fn no_node_vanishes_before_its_holders_valid_until() {
                 assert!(now >= valid_until, "vanished {:?} too early", valid_until - now);
                 break;
             }
-            if resumed.is_some_and(|at| at.elapsed() > session * 2) && held.state() == HoldState::Held {
+            if resumed.is_some_and(|at| at.elapsed() > session) && held.state() == HoldState::Held {
                 break;
             }
             std::thread::sleep(5 * MS);
         }
         drop(held);
     }
-    figure("leader paused: znodes that vanished in 20 rounds", vanished);
-    figure("leader paused: at the closest, after valid_until by", shortest);
+    (vanished, shortest)
 }

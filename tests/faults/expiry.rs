@@ -1,9 +1,11 @@
 //! The server expires the session, by a word from outside.
 
+use std::time::Instant;
+
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
     Error, HoldState, LostReason,
-    testing::expire_session,
+    testing::{Fault, RequestMatch, expire_session},
 };
 
 use super::support::*;
@@ -26,18 +28,20 @@ fn expect_replacement(scene: &Scene, before: i64) {
 }
 
 #[test]
-fn an_idle_client_gets_a_new_session() {
+fn expired_while_idle_a_client_gets_a_new_session() {
     let scene = scene();
     let before = scene.client.session_id();
     expire(&scene);
+    let begin = Instant::now();
     expect_replacement(&scene, before);
+    figure("expired while idle: a new session after", begin.elapsed());
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     mutex.release().unwrap();
 }
 
 #[test]
-fn a_holder_is_told_and_cannot_enter_again() {
+fn expired_while_holding_the_holder_is_told_and_cannot_enter_again() {
     let scene = scene();
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
@@ -45,23 +49,45 @@ fn a_holder_is_told_and_cannot_enter_again() {
     held.on_state_change(move |state| sender.send(state).unwrap());
     let before = scene.client.session_id();
     expire(&scene);
+    let begin = Instant::now();
     loop {
         match told.recv_timeout(LONG).unwrap() {
             HoldState::Lost(reason) => break assert_eq!(reason, LostReason::SessionExpired),
             state => assert_eq!(state, HoldState::InDoubt),
         }
     }
+    figure("expired while holding: told after", begin.elapsed());
     expect_replacement(&scene, before);
     assert!(held.is_lost() && !held.is_valid());
-    assert!(held.valid_until() <= std::time::Instant::now());
+    assert!(held.valid_until() <= Instant::now());
     assert!(matches!(mutex.acquire(), Err(Error::LockLost { reason: LostReason::SessionExpired, .. })));
     assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::SessionExpired, .. })));
     mutex.acquire().unwrap();
     mutex.release().unwrap();
 }
 
+/// What happened between the grant and the moment when the holder asks to be told is told, too.
 #[test]
-fn a_waiter_queues_again_in_the_new_session_and_is_granted_on_a_node_of_that() {
+fn expired_before_the_holder_listens_it_is_told_all_the_same() {
+    let scene = scene();
+    let mutex = mutex(&scene.client);
+    let held = mutex.lock().unwrap();
+    let before = scene.client.session_id();
+    expire(&scene);
+    expect_replacement(&scene, before);
+    assert_eq!(held.state(), HoldState::Lost(LostReason::SessionExpired));
+    let begin = Instant::now();
+    let (sender, told) = crossbeam_channel::unbounded();
+    held.on_state_change(move |state| sender.send(state).unwrap());
+    for told in [held.state_changes(), told] {
+        assert_eq!(told.recv_timeout(LONG).unwrap(), HoldState::Lost(LostReason::SessionExpired));
+        assert!(told.is_empty());
+    }
+    figure("expired before the holder listens: told after", begin.elapsed());
+}
+
+#[test]
+fn expired_while_waiting_a_waiter_queues_again_in_the_new_session_and_is_granted_on_a_node_of_that() {
     let scene = scene();
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
@@ -76,8 +102,10 @@ fn a_waiter_queues_again_in_the_new_session_and_is_granted_on_a_node_of_that() {
     wait_for_nodes(&scene.observer, 2);
     let before = scene.client.session_id();
     expire(&scene);
+    let begin = Instant::now();
     expect_replacement(&scene, before);
     wait_for_nodes(&scene.observer, 2);
+    figure("expired while waiting: queued again after", begin.elapsed());
     holder.release().unwrap();
     let (owner, session, released) = join(&waiter).1;
     released.unwrap();
@@ -85,56 +113,41 @@ fn a_waiter_queues_again_in_the_new_session_and_is_granted_on_a_node_of_that() {
     assert_ne!(owner, before);
 }
 
-/// CURATOR-604: the client gives a session up that the server still has, and the old node comes to the head.
+/// The create is applied, the session is expired before its reply comes: no lock on what that session had made.
 #[test]
-fn no_lock_is_granted_on_a_node_of_a_session_given_up() {
-    let scene = scene();
-    let client = curator_locks::CuratorFramework::builder()
-        .connect_string(scene.proxy.connect_string())
-        .session_timeout(LONG / 4)
-        .connection_timeout(1000 * MS)
-        .retry_policy(curator_locks::RetryNTimes::new(20, 200 * MS))
-        .simulated_session_expiration_percent(1)
-        .build()
-        .unwrap();
-    let states = states_of(&client);
-    start(&client);
-    expect_state(&states, curator_locks::ConnectionState::Connected);
-    let holder = mutex(&scene.observer);
-    holder.acquire().unwrap();
-    let waiting = client.clone();
-    let waiter = spawn(move || {
-        let mutex = mutex(&waiting);
+fn expired_in_mid_create_it_is_made_anew_in_the_new_session() {
+    let scene = scene_with(LONG / 2);
+    make_directory(&scene.observer);
+    let before = scene.client.session_id();
+    let creates = RequestMatch::creates().path(|path| path.contains("-lock-"));
+    let fault = scene.proxy.inject(creates, Fault::HoldReply);
+    let client = scene.client.clone();
+    let locked = spawn(move || {
+        let mutex = mutex(&client);
         let held = mutex.lock().unwrap();
-        let owner = waiting.check_exists().for_path(held.path()).unwrap().unwrap().ephemeral_owner;
-        (owner, waiting.session_id(), held.is_valid(), held.release())
+        let owner = client.check_exists().for_path(held.path()).unwrap().unwrap().ephemeral_owner;
+        (owner, held.path().to_owned(), held.release())
     });
-    wait_for_nodes(&scene.observer, 2);
-    let before = client.session_id();
-    scene.proxy.refuse();
+    fault.wait_for_hits(1, LONG).unwrap();
+    let orphan = nodes(&scene.observer);
+    expire(&scene);
+    // What is held back with the reply is the end of the connection, too.
     scene.proxy.cut();
-    expect_state(&states, Suspended);
-    expect_state(&states, Lost);
-    holder.release().unwrap();
-    // The old session's node is at the head now, and alive at the server.
-    assert_eq!(nodes(&scene.observer).len(), 1);
-    scene.proxy.pass().unwrap();
-    expect_state(&states, Reconnected);
-    let (owner, session, valid, released) = join(&waiter).1;
+    let begin = Instant::now();
+    expect_replacement(&scene, before);
+    let (owner, path, released) = join(&locked).1;
+    figure("expired in mid-create: acquired and released after", begin.elapsed());
     released.unwrap();
-    assert!(valid);
-    assert_eq!(owner, session);
-    assert_ne!(owner, before);
+    assert_eq!(owner, scene.client.session_id());
+    assert!(!path.ends_with(&orphan[0]), "granted on a znode of the session before");
     wait_for_nodes(&scene.observer, 0);
 }
 
 #[test]
 fn a_session_given_up_is_closed_at_the_server_as_soon_as_it_can_be_reached() {
     let scene = scene_with(LONG);
-    let client = curator_locks::CuratorFramework::builder()
-        .connect_string(scene.proxy.connect_string())
-        .session_timeout(LONG)
-        .connection_timeout(1000 * MS)
+    let client = scene
+        .builder(LONG)
         .retry_policy(curator_locks::RetryNTimes::new(20, 200 * MS))
         .simulated_session_expiration_percent(1)
         .build()
@@ -150,7 +163,7 @@ fn a_session_given_up_is_closed_at_the_server_as_soon_as_it_can_be_reached() {
     expect_state(&states, Lost);
     assert_eq!(nodes(&scene.observer).len(), 1);
     scene.proxy.pass().unwrap();
-    let healed = std::time::Instant::now();
+    let healed = Instant::now();
     let gone = wait_for_nodes(&scene.observer, 0);
     assert_at_most("the given up session's node is gone after", gone - healed, 3000 * MS);
     assert!(held.is_lost());

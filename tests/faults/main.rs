@@ -3,8 +3,14 @@
 
 mod black_hole;
 mod cuts;
+mod defects;
 mod ensemble;
 mod expiry;
+mod frames;
 mod leaving;
+mod panics;
 mod replies;
+mod retries;
+mod states;
 mod support;
+mod totals;

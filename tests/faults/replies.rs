@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use curator_locks::{
     ConnectionState::{Reconnected, Suspended},
     Error,
-    testing::{Direction, Fault, RequestMatch, expire_session, op},
+    testing::{Direction, Fault, InjectedFault, RequestMatch, expire_session, op},
 };
 
 use super::support::*;
@@ -14,52 +14,152 @@ fn lock_nodes() -> RequestMatch {
     RequestMatch::creates().path(|path| path.contains("-lock-"))
 }
 
+/// How the creates of contenders ended at the server, in order.
+fn creates(scene: &Scene) -> Vec<Option<i32>> {
+    let creates = scene.proxy.log().into_iter();
+    creates
+        .filter(|record| record.path.as_ref().is_some_and(|path| path.contains("-lock-")))
+        .filter(|record| [op::CREATE, op::CREATE_2].contains(&record.op))
+        .map(|record| record.error)
+        .collect()
+}
+
+/// One acquire, whatever befalls it: one znode, which is the holder's; nobody gets in beside it; nothing is left.
 fn one_node_that_works(scene: &Scene) {
     let mutex = mutex(&scene.client);
-    mutex.acquire().unwrap();
+    let begin = Instant::now();
+    let held = mutex.lock().unwrap();
+    figure("acquired after", begin.elapsed());
+    assert!(held.is_valid());
     let names = nodes(&scene.observer);
     assert_eq!(names.len(), 1, "{names:?}");
-    assert_eq!(mutex.lock_path().unwrap(), format!("{LOCK}/{}", names[0]));
-    mutex.release().unwrap();
+    assert_eq!(held.path(), format!("{LOCK}/{}", names[0]));
+    let stat = scene.observer.check_exists().for_path(held.path()).unwrap().unwrap();
+    assert_eq!((stat.ephemeral_owner, stat.czxid), (scene.client.session_id(), held.fencing_token().value()));
+    let other = super::support::mutex(&scene.observer);
+    assert!(!other.acquire_timeout(Duration::ZERO).unwrap());
+    held.release().unwrap();
     assert_eq!(nodes(&scene.observer), [""; 0]);
+    assert!(other.acquire_timeout(Duration::ZERO).unwrap());
+    other.release().unwrap();
+    figure("creates of the contender, and how they ended at the server", creates(scene));
+}
+
+/// Runs the same on a thread of its own, so that the test can do something meanwhile.
+fn one_node_meanwhile(scene: Scene, meanwhile: impl FnOnce(&Scene)) -> Scene {
+    std::thread::scope(|scope| {
+        let one_node = scope.spawn(|| one_node_that_works(&scene));
+        meanwhile(&scene);
+        one_node.join().unwrap();
+    });
+    scene
+}
+
+fn held_reply(scene: &Scene) -> InjectedFault {
+    scene.proxy.inject(lock_nodes(), Fault::HoldReply)
 }
 
 #[test]
-fn a_create_whose_reply_is_lost_makes_one_node() {
+fn create_applied_and_its_reply_dropped_once() {
     let scene = scene();
+    make_directory(&scene.observer);
     let fault = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
     one_node_that_works(&scene);
     assert_eq!(fault.hits(), 1);
+    assert_eq!(creates(&scene), [Some(0)]);
 }
 
-#[test]
-fn a_create_whose_reply_is_lost_twice_in_a_row_makes_one_node() {
+/// The reply to the create is dropped, and then the reply to this request of the search for it.
+fn create_and_search(search: RequestMatch) {
     let scene = scene();
+    make_directory(&scene.observer);
     let fault = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
-    // The second time the search is cut off, not the create: it is found by the third.
-    let search =
-        scene.proxy.inject(RequestMatch::op(op::SYNC).path(|path| path.ends_with(LOCK)), Fault::CutInsteadOfReply);
+    let search = scene.proxy.inject(search, Fault::CutInsteadOfReply);
     one_node_that_works(&scene);
     assert_eq!((fault.hits(), search.hits()), (1, 1));
+    assert_eq!(creates(&scene), [Some(0)]);
 }
 
 #[test]
-fn a_create_that_never_arrived_is_made_anew_and_its_lost_reply_too() {
+fn create_applied_and_its_reply_dropped_then_that_of_the_searchs_sync() {
+    create_and_search(RequestMatch::op(op::SYNC).path(|path| path.ends_with(LOCK)));
+}
+
+#[test]
+fn create_applied_and_its_reply_dropped_then_that_of_the_searchs_listing() {
+    // The first listing goes out with the create.
+    create_and_search(RequestMatch::op(op::GET_CHILDREN).skip(1));
+}
+
+#[test]
+fn create_applied_and_its_reply_dropped_then_that_of_the_look_at_what_was_found() {
+    create_and_search(RequestMatch::op(op::EXISTS).path(|path| path.contains("-lock-")));
+}
+
+/// Two creates of one acquire, both carried out, and nobody hears of either: an administrator removes what the first
+/// has made before it is searched for.
+#[test]
+fn create_applied_and_its_reply_dropped_twice_in_a_row() {
+    let scene = scene_with(LONG / 2);
+    make_directory(&scene.observer);
+    let first = held_reply(&scene);
+    let second = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
+    let scene = one_node_meanwhile(scene, |scene| {
+        first.wait_for_hits(1, LONG).unwrap();
+        for name in nodes(&scene.observer) {
+            scene.observer.delete().for_path(&format!("{LOCK}/{name}")).unwrap();
+        }
+        scene.proxy.cut();
+    });
+    assert_eq!((first.hits(), second.hits()), (1, 1));
+    assert_eq!(creates(&scene), [Some(0), Some(0)]);
+}
+
+#[test]
+fn create_not_applied_then_applied_and_its_reply_dropped() {
     let scene = scene();
+    make_directory(&scene.observer);
     let never = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfRequest);
-    let lost = scene.proxy.inject(lock_nodes().skip(1), Fault::CutInsteadOfReply);
+    let lost = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
     one_node_that_works(&scene);
-    figure("creates cut off", never.hits() + lost.hits());
-    assert_eq!(never.hits(), 1);
+    assert_eq!((never.hits(), lost.hits()), (1, 1));
+    assert_eq!(creates(&scene), [None, Some(0)]);
 }
 
 #[test]
-fn a_create_whose_reply_is_lost_with_the_session_is_made_anew_in_the_next() {
+fn create_not_applied_twice_in_a_row() {
+    let scene = scene();
+    make_directory(&scene.observer);
+    let never = scene.proxy.inject(lock_nodes().times(2), Fault::CutInsteadOfRequest);
+    one_node_that_works(&scene);
+    assert_eq!(never.hits(), 2);
+    assert_eq!(creates(&scene), [None, None, Some(0)]);
+}
+
+/// The session ends with the first create's znode; the next one's reply is dropped as well.
+#[test]
+fn create_applied_and_its_reply_dropped_twice_with_an_expiry_in_between() {
+    let scene = scene_with(LONG / 2);
+    make_directory(&scene.observer);
+    let before = scene.client.session_id();
+    let first = held_reply(&scene);
+    let second = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
+    let scene = one_node_meanwhile(scene, |scene| {
+        first.wait_for_hits(1, LONG).unwrap();
+        expire_session(&scene.server.connect_string(), before, &scene.client.session_password()).unwrap();
+        scene.proxy.cut();
+    });
+    assert_ne!(scene.client.session_id(), before);
+    assert_eq!((first.hits(), second.hits()), (1, 1));
+    assert_eq!(creates(&scene), [Some(0), Some(0)]);
+}
+
+#[test]
+fn create_applied_and_its_reply_dropped_with_an_expiry_in_between() {
     // Long enough for the client not to give the silent connection up by itself.
     let scene = scene_with(LONG / 2);
+    make_directory(&scene.observer);
     let first = scene.client.session_id();
-    // So that the directory is there, and the one request is the create.
-    one_node_that_works(&scene);
     scene.proxy.black_hole(Direction::ToClient);
     let client = scene.client.clone();
     let locked = spawn(move || {
@@ -80,11 +180,32 @@ fn a_create_whose_reply_is_lost_with_the_session_is_made_anew_in_the_next() {
     assert_ne!(scene.client.session_id(), first);
     assert!(!path.ends_with(&orphan[0]), "granted on a znode of the session before");
     wait_for_nodes(&scene.observer, 0);
+    figure("creates, and how they ended at the server", creates(&scene));
+}
+
+/// A create that was held up in the network while the session went on over another connection must not come to pass
+/// later.
+#[test]
+fn create_held_up_past_the_reconnect_makes_no_second_node() {
+    let scene = scene();
+    make_directory(&scene.observer);
+    let held_up = scene.proxy.inject(lock_nodes(), Fault::HoldRequest);
+    let mutex = mutex(&scene.client);
+    let held = mutex.lock().unwrap();
+    held_up.wait_for_hits(1, LONG).unwrap();
+    held_up.release();
+    held.release().unwrap();
+    // Whatever is sent on the new connection comes after it.
+    scene.client.sync().for_path(LOCK).unwrap();
+    scene.observer.sync().for_path(LOCK).unwrap();
+    assert_eq!(nodes(&scene.observer), [""; 0]);
+    figure("creates, and how they ended at the server", creates(&scene));
 }
 
 #[test]
-fn a_create_whose_caller_gave_up_leaves_nothing() {
+fn create_whose_caller_gave_up_leaves_nothing() {
     let scene = scene();
+    make_directory(&scene.observer);
     let mutex = mutex(&scene.client);
     for fault in [Fault::CutInsteadOfReply, Fault::CutAfterRequest, Fault::CutInsteadOfRequest] {
         scene.proxy.inject(lock_nodes(), fault);
@@ -95,65 +216,44 @@ fn a_create_whose_caller_gave_up_leaves_nothing() {
         wait_until("the client is connected", || scene.client.is_connected());
         wait_for_nodes(&scene.observer, 0);
     }
+    figure("creates, and how they ended at the server", creates(&scene));
 }
 
 #[test]
-fn a_delete_whose_reply_is_lost_is_a_release() {
+fn delete_applied_and_its_reply_dropped() {
     let scene = scene();
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     let fault = scene.proxy.inject(RequestMatch::op(op::DELETE), Fault::CutInsteadOfReply);
+    let begin = Instant::now();
     mutex.release().unwrap();
+    figure("delete applied, reply dropped: released after", begin.elapsed());
     assert_eq!(fault.hits(), 1);
     assert!(!mutex.is_acquired_in_this_process());
     assert_eq!(nodes(&scene.observer), [""; 0]);
     assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
 }
 
-#[test]
-fn a_delete_that_never_arrived_is_repeated_and_the_node_goes_soon_after_the_reconnect() {
+fn delete_not_applied(release: impl FnOnce(curator_locks::LockGuard<'_>)) {
     let scene = scene();
-    let mutex = shared(mutex(&scene.client));
-    for dropped in [false, true] {
-        let (inner, states) = (mutex.clone(), &scene.states);
-        let held = mutex.lock().unwrap();
-        let fault = scene.proxy.inject(RequestMatch::op(op::DELETE), Fault::CutInsteadOfRequest);
-        if dropped {
-            // In the background from the start.
-            drop(held);
-        } else {
-            held.release().unwrap();
-        }
-        fault.wait_for_hits(1, LONG).unwrap();
-        expect_state(states, Suspended);
-        let reconnected = expect_state(states, Reconnected);
-        let gone = wait_for_nodes(&scene.observer, 0);
-        assert_at_most("node gone after the reconnect", gone.saturating_duration_since(reconnected), 1000 * MS);
-        wait_until("nothing is held", || !inner.is_acquired_in_this_process());
-    }
+    let mutex = mutex(&scene.client);
+    let held = mutex.lock().unwrap();
+    let fault = scene.proxy.inject(RequestMatch::op(op::DELETE), Fault::CutInsteadOfRequest);
+    release(held);
+    fault.wait_for_hits(1, LONG).unwrap();
+    expect_state(&scene.states, Suspended);
+    let reconnected = expect_state(&scene.states, Reconnected);
+    let gone = wait_for_nodes(&scene.observer, 0);
+    assert_at_most("delete not applied: node gone after the reconnect", gone - reconnected.min(gone), 1000 * MS);
+    wait_until("nothing is held", || !mutex.is_acquired_in_this_process());
 }
 
 #[test]
-fn a_release_whose_retries_are_exhausted_is_finished_after_the_network_is_back() {
-    let scene = scene_with(LONG / 2);
-    let mutex = mutex(&scene.client);
-    mutex.acquire().unwrap();
-    scene.proxy.refuse();
-    scene.proxy.cut();
-    expect_state(&scene.states, Suspended);
-    let result = mutex.release();
-    assert!(matches!(result, Err(Error::ConnectionLoss { .. })), "{result:?}");
-    assert!(mutex.is_acquired_in_this_process() && !mutex.is_owned_by_current_thread());
-    assert_eq!(nodes(&scene.observer).len(), 1);
-    scene.proxy.pass().unwrap();
-    let reconnected = expect_state(&scene.states, Reconnected);
-    let gone = wait_for_nodes(&scene.observer, 0);
-    assert_at_most("node gone after the reconnect", gone.saturating_duration_since(reconnected), 1000 * MS);
-    // A second release waits for what the first has begun.
-    mutex.release().unwrap();
-    assert!(!mutex.is_acquired_in_this_process());
-    let begin = Instant::now();
-    mutex.acquire().unwrap();
-    mutex.release().unwrap();
-    figure("acquired again after", begin.elapsed());
+fn delete_not_applied_and_the_connection_lost() {
+    delete_not_applied(|held| held.release().unwrap());
+}
+
+#[test]
+fn delete_not_applied_and_the_connection_lost_when_a_guard_is_dropped() {
+    delete_not_applied(|held| drop(held));
 }

@@ -2,13 +2,18 @@
 
 use std::{
     fmt::Debug,
-    sync::Arc,
+    ops::Deref,
+    process::Command,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, unbounded};
 use curator_locks::{
-    ConnectionState, CuratorFramework, InterProcessMutex, RetryNTimes,
+    Builder, ConnectionState, CreateMode, CuratorFramework, InterProcessMutex, RetryNTimes,
     testing::{FaultProxy, TestingServer},
 };
 
@@ -22,14 +27,43 @@ pub const LOCK: &str = "/locks/one";
 /// What a client said about its connection, and when.
 pub type States = Receiver<(Instant, ConnectionState)>;
 
+/// A server: of this test alone, or of all that neither stop it nor count what is in it.
+pub enum Served {
+    Shared(&'static TestingServer),
+    Own(Box<TestingServer>),
+}
+
+impl Deref for Served {
+    type Target = TestingServer;
+
+    fn deref(&self) -> &TestingServer {
+        match self {
+            Served::Shared(server) => server,
+            Served::Own(server) => server,
+        }
+    }
+}
+
 pub struct Scene {
-    pub server: TestingServer,
+    pub server: Served,
     pub proxy: FaultProxy,
     /// Behind the proxy.
     pub client: CuratorFramework,
     pub states: States,
     /// Not behind the proxy, with a long session.
     pub observer: CuratorFramework,
+    namespace: String,
+}
+
+impl Scene {
+    /// Another client behind the proxy, to be configured further.
+    pub fn builder(&self, session_timeout: Duration) -> Builder {
+        builder_of(&self.proxy.connect_string(), session_timeout).namespace(&self.namespace)
+    }
+}
+
+fn serve() -> TestingServer {
+    TestingServer::builder().tick_time(100 * MS).container_check_interval(200 * MS).start().unwrap()
 }
 
 /// A server, a client behind a proxy, and an observer with a connection of its own.
@@ -38,26 +72,44 @@ pub fn scene() -> Scene {
 }
 
 pub fn scene_with(session_timeout: Duration) -> Scene {
-    let server = TestingServer::builder().tick_time(100 * MS).container_check_interval(200 * MS).start().unwrap();
+    static SERVER: OnceLock<TestingServer> = OnceLock::new();
+    scene_at(Served::Shared(SERVER.get_or_init(serve)), session_timeout)
+}
+
+/// As `scene_with`, and the server serves nobody else.
+pub fn scene_alone(session_timeout: Duration) -> Scene {
+    scene_at(Served::Own(Box::new(serve())), session_timeout)
+}
+
+fn scene_at(server: Served, session_timeout: Duration) -> Scene {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let namespace = format!("scene-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
-    let client = client_of(&proxy.connect_string(), session_timeout);
+    let client = builder_of(&proxy.connect_string(), session_timeout).namespace(&namespace).build().unwrap();
     let states = states_of(&client);
-    let observer = client_of(&server.connect_string(), LONG);
+    let observer = builder_of(&server.connect_string(), LONG).namespace(&namespace).build().unwrap();
     start(&client);
     start(&observer);
     assert_eq!(next_state(&states).1, ConnectionState::Connected);
-    Scene { server, proxy, client, states, observer }
+    Scene { server, proxy, client, states, observer, namespace }
 }
 
-pub fn client_of(connect_string: &str, session_timeout: Duration) -> CuratorFramework {
+pub fn builder_of(connect_string: &str, session_timeout: Duration) -> Builder {
     CuratorFramework::builder()
         .connect_string(connect_string)
         .session_timeout(session_timeout)
         .connection_timeout(1000 * MS)
         .retry_policy(RetryNTimes::new(3, 200 * MS))
         .lock_recheck_interval(None)
-        .build()
-        .unwrap()
+}
+
+pub fn client_of(connect_string: &str, session_timeout: Duration) -> CuratorFramework {
+    builder_of(connect_string, session_timeout).build().unwrap()
+}
+
+/// Makes the lock's directory, to stay: the first create of a contender is carried out then.
+pub fn make_directory(client: &CuratorFramework) {
+    client.create().creating_parents_if_needed().with_mode(CreateMode::Persistent).for_path(LOCK).unwrap();
 }
 
 pub fn start(client: &CuratorFramework) {
@@ -158,6 +210,15 @@ pub fn join<T>(result: &Receiver<(Instant, T)>) -> (Instant, T) {
     result.recv_timeout(LONG).expect("the thread ends")
 }
 
-pub fn shared<T>(value: T) -> Arc<T> {
-    Arc::new(value)
+/// Runs a test in a process of its own, because it counts what its process uses. Its name is that of the test.
+pub fn alone(name: &str, run: impl FnOnce()) {
+    const ALONE: &str = "FAULTS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return run();
+    }
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(this).args([name, "--exact", "--nocapture"]).env(ALONE, "yes").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{out}");
+    assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
 }

@@ -5,9 +5,12 @@ use std::{
     time::Duration,
 };
 
-use curator_locks::{Error, SharedCount, testing::TestingServer};
+use curator_locks::{
+    Error, SharedCount,
+    testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
+};
 
-use crate::support::{client, client_of, eventually};
+use crate::support::{LONG, client, client_of, eventually, server};
 
 #[test]
 fn it_is_four_bytes_the_most_significant_first_in_a_persistent_znode() {
@@ -52,6 +55,41 @@ fn a_versioned_write_succeeds_only_over_the_version_it_has_seen() {
     assert!(one.try_set_count(one.versioned_value(), 10).unwrap());
     eventually("the change is known to the other", || two.count() == 10);
     assert_eq!(one.versioned_value(), two.versioned_value());
+}
+
+/// The first attempt is lost on the way, and another client writes before the second one arrives.
+fn try_set_count_beside(namespace: &str, fault: Fault, others_value: Option<i32>) -> Result<bool, Error> {
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let (doubtful, direct) =
+        (client_of(&proxy.connect_string(), namespace, Duration::from_secs(20)), client(namespace));
+    let (one, two) = (SharedCount::new(&doubtful, "/c", 1).unwrap(), SharedCount::new(&direct, "/c", 1).unwrap());
+    one.start().unwrap();
+    two.start().unwrap();
+    let seen = one.versioned_value();
+    let lost = proxy.inject(RequestMatch::op(op::SET_DATA), fault);
+    // Of several faults the first one is done, so this is for the second attempt.
+    let again = proxy.inject(RequestMatch::op(op::SET_DATA), Fault::HoldRequest);
+    std::thread::scope(|scope| {
+        let result = scope.spawn(|| one.try_set_count(seen, 2));
+        lost.wait_for_hits(1, LONG).unwrap();
+        if let Some(value) = others_value {
+            two.set_count(value).unwrap();
+        }
+        again.wait_for_hits(1, LONG).unwrap();
+        again.release();
+        result.join().unwrap()
+    })
+}
+
+#[test]
+fn a_versioned_write_whose_reply_is_lost_is_unknown_and_never_taken_for_that_of_another() {
+    let never = Fault::CutInsteadOfRequest;
+    assert!(matches!(try_set_count_beside("c_same", never, Some(2)), Err(Error::ConnectionLoss { .. })));
+    assert!(!try_set_count_beside("c_other", never, Some(3)).unwrap());
+    assert!(try_set_count_beside("c_nobody", never, None).unwrap());
+    let applied = Fault::CutInsteadOfReply;
+    assert!(matches!(try_set_count_beside("c_applied", applied, None), Err(Error::ConnectionLoss { .. })));
+    assert!(matches!(try_set_count_beside("c_both", applied, Some(3)), Err(Error::ConnectionLoss { .. })));
 }
 
 #[test]

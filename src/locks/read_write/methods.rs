@@ -48,6 +48,13 @@ macro_rules! half_methods {
             }
         }
 
+        /// The same lock once more: what a thread holds through one, it holds through the other.
+        impl Clone for $lock {
+            fn clone(&self) -> $lock {
+                $lock { mutex: self.mutex.share() }
+            }
+        }
+
         impl Revocable<$lock> for $lock {
             fn make_revocable(&self, listener: impl RevocationListener<$lock>) {
                 $lock::make_revocable(self, listener);

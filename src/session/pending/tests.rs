@@ -166,6 +166,25 @@ fn a_completion_that_was_dropped_leaves_nobody_waiting() {
 }
 
 #[test]
+fn a_request_that_is_dropped_before_it_was_written_is_taken_back() {
+    let (desk, session) = Desk::new(false);
+    drop(submit_one(&session, request()));
+    let mut batch = submit(&session, vec![(request(), None), (request(), None)]);
+    // The first one failed, and nobody asks for the other any more.
+    batch.pop();
+    assert_eq!(*desk.withdrawn.lock(), [Ticket(0), Ticket(2)]);
+    let (waited_for, _) = batch.pop().unwrap();
+    desk.submissions.lock().swap(0, 1);
+    desk.answer(Ok(Response::Done));
+    assert!(matches!(waited_for.wait(soon()), Answer::Reply(Ok(Response::Done))));
+    let answered = submit_one(&session, request());
+    desk.submissions.lock().drain(..2);
+    desk.answer(Ok(Response::Done));
+    drop(answered);
+    assert_eq!(*desk.withdrawn.lock(), [Ticket(0), Ticket(2)]);
+}
+
+#[test]
 fn a_reply_that_nobody_waits_for_is_no_trouble() {
     let (desk, session) = Desk::new(true);
     drop(submit_one(&session, request()));

@@ -5,12 +5,13 @@ use std::{sync::Arc, time::Instant};
 use super::{Contender, DATA, Place, Predecessor, Stage, unique_name};
 use crate::{
     Error, HoldState,
-    framework::{Claim, HeldNode},
+    framework::{Claim, HeldNode, caught},
     locks::{
         driver::is_exhausted,
         zk_write_lock::{LockListener, ZNodeName},
     },
-    proto::{CreateMode, ErrorCode, Request, Response, Stat},
+    paths::ServerPath,
+    proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat},
     session::{Reply, Session, SessionError, Submission, Ticket, Watch, WatchEvent, Watcher},
 };
 
@@ -80,15 +81,21 @@ impl Contender {
         let (client, directory) = (self.lock.client(), self.lock.directory());
         let prefix = unique_name(session.id());
         let path = directory.join(&prefix);
+        let Some(acl) = self.acl(&path) else { return self.absent(round, session, false) };
         let claim = Claim::new(client, session, directory, &prefix);
         let request = Request::Create {
-            acl: client.leaf_acl(&path),
+            acl,
             path: path.into_string(),
             data: DATA.to_vec(),
             mode: CreateMode::EphemeralSequential,
             with_stat: true,
         };
         self.send(session, request, None, move |this, reply| this.created(round, claim, reply));
+    }
+
+    /// The provider is the caller's, and asked on the client's own thread. `None`: it panicked.
+    fn acl(&self, path: &ServerPath) -> Option<Vec<Acl>> {
+        caught("the ACL provider", || self.lock.client().leaf_acl(path))
     }
 
     /// In every case but success the claim is dropped or settled: whatever may have been made is deleted in the background.
@@ -130,12 +137,12 @@ impl Contender {
 
     /// Somebody removed the directory while this object was in the queue.
     fn remake_directory(self: &Arc<Self>, round: u64, session: &Arc<dyn Session>) {
-        let (client, directory) = (self.lock.client(), self.lock.directory());
+        let directory = self.lock.directory();
         let mut chain: Vec<_> = directory.ancestors().collect();
         chain.push(directory.clone());
         let last = chain.len().saturating_sub(1);
         for (index, path) in chain.into_iter().enumerate() {
-            let acl = client.leaf_acl(&path);
+            let Some(acl) = self.acl(&path) else { return self.absent(round, session, false) };
             let (mode, data) = (CreateMode::Persistent, Vec::new());
             let request = Request::Create { path: path.into_string(), data, acl, mode, with_stat: false };
             let of_session = session.clone();

@@ -203,3 +203,75 @@ fn there_is_no_password_before_a_server_gave_one() {
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     assert_eq!(client.session.password(), [7; 16]);
 }
+
+/// Names by script: `fast` is the fake server, `slow` as well, but only when somebody says so.
+struct Scripted {
+    address: std::net::SocketAddr,
+    gate: Receiver<()>,
+    asked_for_slow: Sender<()>,
+}
+
+impl Transport for Scripted {
+    fn resolve(&self, host: &str, _port: u16) -> io::Result<Vec<std::net::SocketAddr>> {
+        if host == "slow" {
+            let _ = self.asked_for_slow.send(());
+            let _ = self.gate.recv();
+        }
+        Ok(vec![self.address])
+    }
+
+    fn connect(&self, host: &str, address: std::net::SocketAddr, limit: Duration) -> io::Result<Connection> {
+        Tcp.connect(host, address, limit)
+    }
+}
+
+fn open_scripted(fake: &Fake, hosts: &str) -> (Client, Sender<()>, Receiver<()>) {
+    let (open, gate) = unbounded();
+    let (asked_for_slow, asked) = unbounded();
+    let transport = Scripted { address: fake.address(), gate, asked_for_slow };
+    let (sender, events) = unbounded();
+    let observer: SessionObserver = Arc::new(move |event| {
+        // The test may be over.
+        let _ = sender.send(event);
+    });
+    let config = SessionConfig { hosts: hosts.parse().unwrap(), ..fake.config() };
+    (Client { session: open_over(Arc::new(transport), &config, observer).unwrap(), events }, open, asked)
+}
+
+#[test]
+fn a_name_that_does_not_resolve_keeps_no_session_from_the_other_servers() {
+    let fake = Fake::new();
+    let (client, _gate, asked) = open_scripted(&fake, "slow,fast");
+    let begin = Instant::now();
+    let mut peer = fake.accept();
+    peer.welcome();
+    assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
+    assert!(begin.elapsed() < Duration::from_secs(2), "held up for {:?}", begin.elapsed());
+    for connection in 2..5 {
+        drop(peer);
+        assert_eq!(client.event(), SessionEvent::Disconnected);
+        peer = fake.accept();
+        peer.welcome();
+        assert_eq!(client.event(), SessionEvent::Connected { connection, read_only: false });
+    }
+    assert_eq!(asked.len(), 1, "it is looked up again and again");
+}
+
+#[test]
+fn a_session_leaves_in_time_though_no_name_resolves() {
+    let fake = Fake::new();
+    let (client, _gate, asked) = open_scripted(&fake, "slow");
+    asked.recv_timeout(LONG).unwrap();
+    client.session.close(Instant::now() + Duration::from_millis(300));
+    client.wait_until_finished(Duration::from_secs(2));
+}
+
+#[test]
+fn a_name_that_answers_late_is_used_then() {
+    let fake = Fake::new();
+    let (client, gate, asked) = open_scripted(&fake, "slow");
+    asked.recv_timeout(LONG).unwrap();
+    drop(gate);
+    fake.accept().welcome();
+    assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
+}

@@ -1,0 +1,46 @@
+//! Code of the caller's on threads of the client's own.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+/// Runs something on a thread that has to go on: holders are told of losses by it. `None` after a panic, which is
+/// logged.
+pub(crate) fn caught<T>(what: &str, run: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(value) => Some(value),
+        Err(panic) => {
+            log::error!("{what} panicked: {}", message(&*panic));
+            None
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ran_is_handed_out_and_what_panicked_is_not() {
+        assert_eq!(caught("a test", || 7), Some(7));
+        assert_eq!(caught::<()>("a test", || panic!("on purpose")), None);
+    }
+
+    #[test]
+    fn the_message_of_a_panic_is_found() {
+        for (panic, found) in [
+            (Box::new("text") as Box<dyn Any + Send>, "text"),
+            (Box::new(String::from("made")), "made"),
+            (Box::new(7), "no message"),
+        ] {
+            assert_eq!(message(&*panic), found);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Locks of other shapes behind the trait of locks: one lease, and the lock of ZooKeeper's own recipes.
+
+use std::{
+    sync::{
+        Mutex,
+        mpsc::{self, Receiver, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, CuratorFramework, Error, Hold, InterProcessLock, InterProcessSemaphoreV2, Lease, LockListener,
+    Result, WriteLock,
+};
+
+use crate::{
+    common::PATIENCE,
+    subject::{Guard, Lock},
+};
+
+/// A semaphore with one lease.
+pub(crate) struct OneLease {
+    semaphore: InterProcessSemaphoreV2,
+    leases: Mutex<Vec<Lease>>,
+}
+
+impl OneLease {
+    pub(crate) fn new(client: &CuratorFramework, path: &str) -> OneLease {
+        let semaphore = InterProcessSemaphoreV2::new(client, path, 1).unwrap();
+        OneLease { semaphore, leases: Mutex::new(Vec::new()) }
+    }
+}
+
+impl InterProcessLock for OneLease {
+    fn acquire(&self) -> Result<()> {
+        let lease = self.semaphore.acquire()?;
+        self.leases.lock().unwrap().push(lease);
+        Ok(())
+    }
+
+    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
+        let lease = self.semaphore.acquire_timeout(timeout)?;
+        let is_acquired = lease.is_some();
+        self.leases.lock().unwrap().extend(lease);
+        Ok(is_acquired)
+    }
+
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        let leases = self.semaphore.acquire_with(1, options)?;
+        let is_acquired = leases.is_some();
+        self.leases.lock().unwrap().extend(leases.into_iter().flatten());
+        Ok(is_acquired)
+    }
+
+    fn release(&self) -> Result<()> {
+        // The first: one that was acquired after it was lost is the one that is held.
+        let lease = self.leases.lock().unwrap().remove(0);
+        lease.close()
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        !self.leases.lock().unwrap().is_empty()
+    }
+}
+
+impl Lock for OneLease {
+    fn guard(&self) -> Result<Box<dyn Guard + '_>> {
+        Ok(Box::new(self.semaphore.acquire()?))
+    }
+
+    fn guard_for_any_thread(&self) -> Result<Box<dyn Guard + Send + '_>> {
+        Ok(Box::new(self.semaphore.acquire()?))
+    }
+}
+
+impl Guard for Lease {
+    fn holds(&self) -> Vec<&Hold> {
+        vec![self]
+    }
+
+    fn release(self: Box<Self>) -> Result<()> {
+        self.close()
+    }
+}
+
+/// One contender for a lock that tells its owner by a callback; here its thread waits for that.
+pub(crate) struct Candidate {
+    lock: WriteLock,
+    told: Mutex<Receiver<()>>,
+}
+
+struct Tell(Sender<()>);
+
+impl LockListener for Tell {
+    fn lock_acquired(&self) {
+        // Whoever waited may have given up.
+        let _ = self.0.send(());
+    }
+
+    fn lock_released(&self) {}
+}
+
+impl Candidate {
+    pub(crate) fn new(client: &CuratorFramework, dir: &str) -> Candidate {
+        let (tell, told) = mpsc::channel();
+        Candidate { lock: WriteLock::with_listener(client, dir, Tell(tell)).unwrap(), told: Mutex::new(told) }
+    }
+}
+
+impl InterProcessLock for Candidate {
+    fn acquire(&self) -> Result<()> {
+        if self.acquire_timeout(PATIENCE)? { Ok(()) } else { panic!("not told within {PATIENCE:?}") }
+    }
+
+    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
+        let told = self.told.lock().unwrap();
+        let deadline = Instant::now() + timeout.min(PATIENCE);
+        let mut is_owner = self.lock.lock()?;
+        // Asked all the same: what is told may be about an earlier time, or come while the session is in doubt.
+        while !is_owner && Instant::now() < deadline {
+            let _ = told.recv_timeout(Duration::from_millis(5));
+            is_owner = self.lock.is_owner();
+        }
+        if is_owner {
+            return Ok(true);
+        }
+        self.lock.unlock()?;
+        Ok(false)
+    }
+
+    fn release(&self) -> Result<()> {
+        if self.lock.id().is_none() {
+            return Err(Error::NotOwner { path: self.lock.dir().into(), detail: "it is not queued".into() });
+        }
+        self.lock.unlock()
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.lock.is_owner()
+    }
+}
+
+impl Lock for Candidate {
+    fn guard(&self) -> Result<Box<dyn Guard + '_>> {
+        self.acquire()?;
+        Ok(Box::new(NoGuard(self)))
+    }
+}
+
+/// Stands where others have a guard; it is the object that leaves the queue when it is dropped.
+struct NoGuard<'a>(&'a Candidate);
+
+impl Guard for NoGuard<'_> {
+    fn holds(&self) -> Vec<&Hold> {
+        Vec::new()
+    }
+
+    fn release(self: Box<Self>) -> Result<()> {
+        self.0.release()
+    }
+}

@@ -1,0 +1,201 @@
+//! How a lock is acquired, and how not.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{AcquireOptions, CancelToken, Error};
+
+use super::Waiter;
+use crate::{common::PATIENCE, subject::Subject, world::World};
+
+/// For what does not wait, on a machine that is shared.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// A lock is held from its acquire to its release, again and again, and stands in nobody's way then.
+pub(crate) fn acquire_and_release(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (lock, rival) = (world.lock(&world.client()), world.rival(&world.client()));
+    for _ in 0..3 {
+        assert!(!lock.is_acquired_in_this_process());
+        lock.acquire().unwrap();
+        assert!(lock.is_acquired_in_this_process() && !rival.is_acquired_in_this_process());
+        world.await_waiters(0);
+        assert!(!rival.acquire_timeout(Duration::ZERO).unwrap());
+        lock.release().unwrap();
+        assert!(!lock.is_acquired_in_this_process());
+        assert!(rival.acquire_timeout(PATIENCE).unwrap());
+        rival.release().unwrap();
+    }
+    world.await_nothing();
+}
+
+/// The release of one client's lock wakes another one's waiter.
+pub(crate) fn hand_over(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (held, wanted) = (world.rival(&world.client()), world.lock(&world.client()));
+    world.scope(|scope| {
+        held.acquire().unwrap();
+        let waiter = Waiter::start(scope, &*wanted);
+        world.await_waiters(1);
+        assert!(!waiter.is_granted());
+        held.release().unwrap();
+        waiter.await_grant();
+        assert!(wanted.is_acquired_in_this_process());
+        assert!(!held.acquire_timeout(Duration::ZERO).unwrap());
+        waiter.release();
+        assert!(held.acquire_timeout(PATIENCE).unwrap());
+        held.release().unwrap();
+    });
+    world.await_nothing();
+}
+
+/// A timed acquire of a lock that is taken ends when its time is up and leaves nothing.
+pub(crate) fn timeout(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (held, wanted) = (world.rival(&world.client()), world.lock(&world.client()));
+    held.acquire().unwrap();
+    let timeout = Duration::from_millis(150);
+    for _ in 0..2 {
+        let begin = Instant::now();
+        assert!(!wanted.acquire_timeout(timeout).unwrap());
+        let took = begin.elapsed();
+        assert!(took >= timeout && took < timeout + AT_ONCE, "{took:?}");
+        assert!(!wanted.is_acquired_in_this_process());
+        world.await_waiters(0);
+    }
+    assert!(held.is_acquired_in_this_process());
+    held.release().unwrap();
+    assert!(wanted.acquire_timeout(PATIENCE).unwrap());
+    wanted.release().unwrap();
+    world.await_nothing();
+}
+
+/// Zero, which is also what a deadline in the past comes to, gets a lock that is free and no other.
+pub(crate) fn zero_time(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (held, wanted) = (world.rival(&world.client()), world.lock(&world.client()));
+    let past = Instant::now().saturating_duration_since(Instant::now() + Duration::from_secs(1));
+    for zero in [Duration::ZERO, past] {
+        assert!(wanted.acquire_timeout(zero).unwrap(), "the lock is free");
+        assert!(wanted.is_acquired_in_this_process());
+        wanted.release().unwrap();
+        world.await_nothing();
+        held.acquire().unwrap();
+        let begin = Instant::now();
+        assert!(!wanted.acquire_timeout(zero).unwrap(), "the lock is taken");
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        assert!(!wanted.is_acquired_in_this_process());
+        world.await_waiters(0);
+        held.release().unwrap();
+        world.await_nothing();
+    }
+}
+
+/// A time that is up before the first request can be answered never waits, and its answer is the truth.
+pub(crate) fn time_already_up(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (held, wanted) = (world.rival(&world.client()), world.lock(&world.client()));
+    let nothing = Duration::from_nanos(1);
+    for _ in 0..5 {
+        if wanted.acquire_timeout(nothing).unwrap() {
+            assert!(wanted.is_acquired_in_this_process());
+            wanted.release().unwrap();
+        }
+        assert!(!wanted.is_acquired_in_this_process());
+        world.await_nothing();
+    }
+    held.acquire().unwrap();
+    for _ in 0..5 {
+        let begin = Instant::now();
+        assert!(!wanted.acquire_timeout(nothing).unwrap(), "the lock is taken");
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        world.await_waiters(0);
+    }
+    held.release().unwrap();
+    world.await_nothing();
+}
+
+/// No time is too long.
+pub(crate) fn longest_time(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (held, wanted) = (world.rival(&world.client()), world.lock(&world.client()));
+    assert!(wanted.acquire_timeout(Duration::MAX).unwrap());
+    wanted.release().unwrap();
+    world.scope(|scope| {
+        held.acquire().unwrap();
+        let waiter = scope.spawn(|| {
+            let options = AcquireOptions::new().timeout(Duration::MAX);
+            assert!(wanted.acquire_with(&options).unwrap());
+            wanted.release().unwrap();
+        });
+        world.await_waiters(1);
+        held.release().unwrap();
+        waiter.join().unwrap();
+    });
+    world.await_nothing();
+}
+
+/// A cancelled acquire ends at once with an error and leaves nothing; one that is cancelled already gets nothing.
+pub(crate) fn cancel(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (held, wanted) = (world.rival(&world.client()), world.lock(&world.client()));
+    world.scope(|scope| {
+        held.acquire().unwrap();
+        for timeout in [None, Some(Duration::MAX)] {
+            let token = CancelToken::new();
+            let options = AcquireOptions::new().cancel_token(&token);
+            let options = timeout.map_or(options.clone(), |timeout| options.timeout(timeout));
+            let wanted = &*wanted;
+            let waiter = scope.spawn(move || wanted.acquire_with(&options));
+            world.await_waiters(1);
+            let cancelled = Instant::now();
+            token.cancel();
+            let result = waiter.join().unwrap();
+            assert!(matches!(&result, Err(Error::Cancelled { .. })), "{result:?}");
+            assert!(cancelled.elapsed() < AT_ONCE, "{:?}", cancelled.elapsed());
+            assert!(!wanted.is_acquired_in_this_process());
+            world.await_waiters(0);
+        }
+        held.release().unwrap();
+    });
+    world.await_nothing();
+    let token = CancelToken::new();
+    token.cancel();
+    let result = wanted.acquire_with(&AcquireOptions::new().cancel_token(&token));
+    assert!(matches!(&result, Err(Error::Cancelled { .. })), "{result:?}");
+    assert!(!wanted.is_acquired_in_this_process());
+    world.await_nothing();
+}
+
+/// A thread that holds the lock acquires it again without waiting, and has to release it as often.
+pub(crate) fn reentrancy(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (lock, rival) = (world.lock(&world.client()), world.rival(&world.client()));
+    lock.acquire().unwrap();
+    assert!(lock.acquire_timeout(Duration::ZERO).unwrap());
+    lock.acquire().unwrap();
+    for _ in 0..2 {
+        assert!(lock.is_acquired_in_this_process());
+        world.await_waiters(0);
+        lock.release().unwrap();
+        assert!(!rival.acquire_timeout(Duration::ZERO).unwrap());
+    }
+    // Another thread has no part in it, not even through the same object. A reader is let in beside a reader.
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let is_acquired = lock.acquire_timeout(Duration::ZERO).unwrap();
+            assert_eq!(is_acquired, subject.is_shared);
+            if is_acquired {
+                lock.release().unwrap();
+            }
+        });
+        other.join().unwrap();
+    });
+    lock.release().unwrap();
+    assert!(!lock.is_acquired_in_this_process());
+    assert!(rival.acquire_timeout(PATIENCE).unwrap());
+    rival.release().unwrap();
+    world.await_nothing();
+}

@@ -1,0 +1,184 @@
+//! Sessions, servers and clients that end.
+
+use std::time::{Duration, Instant};
+
+use curator_locks::{CuratorFramework, Error, HoldState, LostReason};
+
+use super::Waiter;
+use crate::{
+    common::{PATIENCE, wait_until},
+    subject::Subject,
+    world::{World, latent_client, restartable},
+};
+
+/// For what does not wait, on a machine that is shared.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// The lock of a session that has expired goes to the next; its former holder is told, and takes nothing from that one.
+pub(crate) fn session_loss_of_holder(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (holding, waiting) = (world.client(), world.client());
+    let (held, wanted) = (world.lock(&holding), world.rival(&waiting));
+    world.scope(|scope| {
+        let guard = held.guard().unwrap();
+        let waiter = Waiter::start(scope, &*wanted);
+        world.await_waiters(1);
+        world.expire(&holding);
+        waiter.await_grant();
+        for hold in guard.holds() {
+            wait_until("the holder is told", || hold.is_lost());
+            assert_eq!(hold.state(), HoldState::Lost(LostReason::SessionExpired));
+            assert!(hold.valid_until() <= Instant::now());
+        }
+        wait_until("its client has a new session", || holding.is_connected());
+        if subject.is_reentrant {
+            let result = held.acquire();
+            assert!(matches!(&result, Err(Error::LockLost { .. })), "a re-entry into a lost lock: {result:?}");
+        }
+        let result = guard.release();
+        assert!(
+            matches!(&result, Err(Error::LockLost { reason: LostReason::SessionExpired, .. })),
+            "the release of a lost lock: {result:?}"
+        );
+        assert!(!held.is_acquired_in_this_process());
+        assert!(wanted.is_acquired_in_this_process());
+        world.await_waiters(0);
+        assert!(!held.acquire_timeout(Duration::ZERO).unwrap(), "two holders");
+        waiter.release();
+        assert!(held.acquire_timeout(PATIENCE).unwrap());
+        held.release().unwrap();
+    });
+    world.await_nothing();
+}
+
+/// A waiter whose session expires queues again in the next one, and gets the lock on a znode of that one.
+pub(crate) fn session_loss_of_waiter(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (holding, waiting) = (world.client(), world.client());
+    let (held, wanted) = (world.rival(&holding), world.lock(&waiting));
+    world.scope(|scope| {
+        held.acquire().unwrap();
+        let waiter = Waiter::start(scope, &*wanted);
+        world.await_waiters(1);
+        let before = waiting.session_id();
+        world.expire(&waiting);
+        wait_until("its client has a new session", || waiting.is_connected() && waiting.session_id() != before);
+        world.await_waiters(1);
+        assert!(!waiter.is_granted(), "two holders");
+        assert!(held.is_acquired_in_this_process());
+        held.release().unwrap();
+        waiter.await_grant();
+        assert_eq!(world.newest_owner(), Some(waiting.session_id()));
+        assert!(!held.acquire_timeout(Duration::ZERO).unwrap(), "two holders");
+        waiter.release();
+    });
+    world.await_nothing();
+}
+
+/// Over a restart of the server the holder keeps the lock and the waiter its place.
+pub(crate) fn server_restart(subject: &'static Subject) {
+    let (_turn, server) = restartable();
+    let world = World::on(server, subject);
+    let (holding, waiting) = (world.client(), world.client());
+    let (held, wanted) = (world.lock(&holding), world.rival(&waiting));
+    world.scope(|scope| {
+        let guard = held.guard().unwrap();
+        let waiter = Waiter::start(scope, &*wanted);
+        world.await_waiters(1);
+        let sessions = [holding.session_id(), waiting.session_id()];
+        let mut before = world.znodes();
+        server.stop().unwrap();
+        let clients = [&holding, &waiting, &world.observer];
+        wait_until("the connections are gone", || clients.iter().all(|client| !client.is_connected()));
+        server.restart().unwrap();
+        wait_until("all are connected again", || clients.iter().all(|client| client.is_connected()));
+        assert_eq!([holding.session_id(), waiting.session_id()], sessions);
+        world.await_waiters(1);
+        let mut after = world.znodes();
+        before.sort();
+        after.sort();
+        assert_eq!(before, after);
+        for hold in guard.holds() {
+            wait_until("the holder knows that it holds", || hold.is_valid());
+        }
+        assert!(!waiter.is_granted(), "two holders");
+        guard.release().unwrap();
+        waiter.await_grant();
+        waiter.release();
+    });
+    world.await_nothing();
+}
+
+/// A waiter whose client is closed ends at once with an error, and leaves nothing.
+pub(crate) fn close_of_waiter(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (holding, waiting) = (world.client(), world.client());
+    let (held, wanted) = (world.rival(&holding), world.lock(&waiting));
+    world.scope(|scope| {
+        held.acquire().unwrap();
+        let waiter = Waiter::start(scope, &*wanted);
+        world.await_waiters(1);
+        let begin = Instant::now();
+        waiting.close();
+        let result = waiter.outcome();
+        assert!(matches!(&result, Err(Error::ClientClosed)), "{result:?}");
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        assert!(!wanted.is_acquired_in_this_process());
+        world.await_waiters(0);
+        assert!(held.is_acquired_in_this_process());
+        held.release().unwrap();
+    });
+    world.await_nothing();
+}
+
+/// The lock of a client that is closed goes to the next at once, and its holder is told.
+pub(crate) fn close_of_holder(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (holding, waiting) = (world.client(), world.client());
+    let (held, wanted) = (world.lock(&holding), world.rival(&waiting));
+    world.scope(|scope| {
+        let guard = held.guard().unwrap();
+        let waiter = Waiter::start(scope, &*wanted);
+        world.await_waiters(1);
+        let begin = Instant::now();
+        holding.close();
+        waiter.await_grant();
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        for hold in guard.holds() {
+            assert_eq!(hold.state(), HoldState::Lost(LostReason::ClientClosed));
+        }
+        if !guard.holds().is_empty() {
+            let result = guard.release();
+            assert!(matches!(&result, Err(Error::LockLost { reason: LostReason::ClientClosed, .. })), "{result:?}");
+        }
+        assert!(!held.is_acquired_in_this_process());
+        world.await_waiters(0);
+        waiter.release();
+    });
+    world.await_nothing();
+}
+
+/// A client that was not started yet, or is closed, says so.
+pub(crate) fn client_that_is_not_open(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (latent, closed) = (latent_client(&world), world.client());
+    closed.close();
+    let is_refused = |client: &CuratorFramework, is_it: fn(&Error) -> bool| {
+        let lock = world.lock(client);
+        let results = [
+            lock.acquire(),
+            lock.acquire_timeout(Duration::ZERO).map(drop),
+            lock.acquire_timeout(Duration::from_secs(60)).map(drop),
+            lock.guard().map(drop),
+        ];
+        for result in results {
+            assert!(result.as_ref().is_err_and(is_it), "{result:?}");
+        }
+        assert!(!lock.is_acquired_in_this_process());
+    };
+    let begin = Instant::now();
+    is_refused(&latent, |error| matches!(error, Error::NotStarted));
+    is_refused(&closed, |error| matches!(error, Error::ClientClosed));
+    assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    world.await_nothing();
+}

@@ -1,0 +1,78 @@
+//! The cases. Each takes a lock's description and makes its own world.
+
+/// One line for each module with its cases.
+macro_rules! cases {
+    ($($module:ident: $($case:ident),*;)*) => {
+        $(
+            mod $module;
+            pub(crate) use $module::{$($case),*};
+        )*
+
+        /// The names of all cases.
+        pub(crate) const ALL: &[&str] = &[$($(stringify!($case)),*),*];
+    };
+}
+
+cases! {
+    acquiring: acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, cancel, reentrancy;
+    releasing: release_of_nothing, release_by_another_thread, locker, guard_drop, guard_release, guard_knows,
+        guard_tokens_grow, guard_send, panic_while_holding;
+    exclusion: exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
+        fifo, namespace, container_cleanup;
+    faults: session_loss_of_holder, session_loss_of_waiter, server_restart, close_of_waiter, close_of_holder,
+        client_that_is_not_open;
+}
+
+use std::{
+    sync::mpsc::{self, Receiver, Sender},
+    thread::{Scope, ScopedJoinHandle},
+};
+
+use curator_locks::Result;
+
+use crate::{common::PATIENCE, subject::Lock};
+
+/// A thread that acquires a lock, says so, and releases it when it is told to.
+struct Waiter<'scope> {
+    granted: Receiver<Result<()>>,
+    release: Sender<()>,
+    thread: ScopedJoinHandle<'scope, Result<()>>,
+}
+
+impl<'scope> Waiter<'scope> {
+    fn start(scope: &'scope Scope<'scope, '_>, lock: &'scope dyn Lock) -> Waiter<'scope> {
+        let (say, granted) = mpsc::channel();
+        let (release, go_on) = mpsc::channel();
+        let thread = scope.spawn(move || {
+            let result = lock.acquire();
+            let is_granted = result.is_ok();
+            // A case that has failed listens no more, and tells no more.
+            let _ = say.send(result);
+            let _ = go_on.recv();
+            if is_granted { lock.release() } else { Ok(()) }
+        });
+        Waiter { granted, release, thread }
+    }
+
+    #[track_caller]
+    fn is_granted(&self) -> bool {
+        self.granted.try_recv().is_ok_and(|result| result.is_ok())
+    }
+
+    /// How its acquire ends.
+    #[track_caller]
+    fn outcome(&self) -> Result<()> {
+        self.granted.recv_timeout(PATIENCE).expect("it still waits")
+    }
+
+    #[track_caller]
+    fn await_grant(&self) {
+        self.outcome().unwrap();
+    }
+
+    #[track_caller]
+    fn release(self) {
+        self.release.send(()).unwrap();
+        self.thread.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,219 @@
+//! The locks under test, and what the cases need of each.
+
+use curator_locks::{
+    AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
+    InterProcessWriteLock, LockGuard, MultiLockGuard, Result, SemaphoreMutexGuard,
+};
+
+use crate::adapters::{Candidate, OneLease};
+
+/// Where every lock under test stands.
+pub(crate) const LOCK: &str = "/deep/down/lock";
+
+/// A lock with its own kind of guard.
+pub(crate) trait Lock: InterProcessLock {
+    /// Acquires it as a guard, waiting as long as it takes.
+    fn guard(&self) -> Result<Box<dyn Guard + '_>>;
+
+    /// The same as a guard for any thread, where there is one.
+    fn guard_for_any_thread(&self) -> Result<Box<dyn Guard + Send + '_>> {
+        panic!("the guard belongs to a thread")
+    }
+}
+
+/// A lock held as a value; dropping it releases it.
+pub(crate) trait Guard {
+    /// What the holder knows about each znode.
+    fn holds(&self) -> Vec<&Hold>;
+
+    fn release(self: Box<Self>) -> Result<()>;
+}
+
+/// What a lock's queue looks like, to see who waits in it.
+#[derive(Clone, Copy)]
+pub(crate) enum Queue {
+    /// The znodes of holder and waiters in one directory.
+    Directory,
+    /// The same in two directories; who waits, waits for the first of them.
+    Two,
+    /// Holders and the first waiter in one directory, all waiters in another one.
+    Leases,
+    /// One znode, which the waiters watch.
+    Name,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sessions {
+    Own,
+    /// Those of the package `zookeeper`.
+    #[cfg(feature = "zookeeper")]
+    Package,
+}
+
+/// One lock under test.
+pub(crate) struct Subject {
+    /// The module of its tests.
+    pub(crate) name: &'static str,
+    pub(crate) make: fn(&CuratorFramework) -> Box<dyn Lock>,
+    /// What cannot be held beside it, and excludes its own kind.
+    pub(crate) rival: fn(&CuratorFramework) -> Box<dyn Lock>,
+    pub(crate) queue: Queue,
+    pub(crate) sessions: Sessions,
+    pub(crate) is_reentrant: bool,
+    /// It does not exclude its own kind.
+    pub(crate) is_shared: bool,
+    /// One object is one contender, whatever the number of threads.
+    pub(crate) is_one_contender: bool,
+}
+
+impl Subject {
+    #[cfg(feature = "zookeeper")]
+    pub(crate) const fn over_the_package(self, name: &'static str) -> Subject {
+        Subject { name, sessions: Sessions::Package, ..self }
+    }
+
+    /// The paths of the directories that its znodes stand in.
+    pub(crate) fn directories(&self) -> Vec<String> {
+        match self.queue {
+            Queue::Directory | Queue::Name => vec![LOCK.into()],
+            Queue::Two => paths().into(),
+            Queue::Leases => vec![format!("{LOCK}/leases"), format!("{LOCK}/locks")],
+        }
+    }
+
+    /// The k-th of several contenders, and whether it shares: of a lock that does not exclude its own kind every other
+    /// one is a rival.
+    pub(crate) fn contender(&self, client: &CuratorFramework, k: usize) -> (Box<dyn Lock>, bool) {
+        if self.is_shared && k % 2 == 1 { ((self.rival)(client), false) } else { ((self.make)(client), self.is_shared) }
+    }
+}
+
+fn paths() -> [String; 2] {
+    [format!("{LOCK}/a"), format!("{LOCK}/b")]
+}
+
+pub(crate) const MUTEX: Subject = Subject {
+    name: "mutex",
+    make: mutex,
+    rival: mutex,
+    queue: Queue::Directory,
+    sessions: Sessions::Own,
+    is_reentrant: true,
+    is_shared: false,
+    is_one_contender: false,
+};
+
+pub(crate) const SEMAPHORE_MUTEX: Subject = Subject {
+    name: "semaphore_mutex",
+    make: semaphore_mutex,
+    rival: semaphore_mutex,
+    queue: Queue::Leases,
+    is_reentrant: false,
+    ..MUTEX
+};
+
+pub(crate) const MULTI: Subject = Subject { name: "multi", make: multi, rival: multi, queue: Queue::Two, ..MUTEX };
+
+pub(crate) const READ: Subject = Subject { name: "read", make: read, rival: write, is_shared: true, ..MUTEX };
+
+pub(crate) const WRITE: Subject = Subject { name: "write", make: write, rival: write, ..MUTEX };
+
+pub(crate) const UNFAIR: Subject = Subject { name: "unfair", make: unfair, rival: unfair, queue: Queue::Name, ..MUTEX };
+
+pub(crate) const ZK_WRITE_LOCK: Subject = Subject {
+    name: "zk_write_lock",
+    make: zk_write_lock,
+    rival: zk_write_lock,
+    is_reentrant: false,
+    is_one_contender: true,
+    ..MUTEX
+};
+
+pub(crate) const LEASE: Subject = Subject { name: "lease", make: lease, rival: lease, ..SEMAPHORE_MUTEX };
+
+fn mutex(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(InterProcessMutex::new(client, LOCK).unwrap())
+}
+
+fn semaphore_mutex(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(InterProcessSemaphoreMutex::new(client, LOCK).unwrap())
+}
+
+fn multi(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(InterProcessMultiLock::new(client, paths()).unwrap())
+}
+
+fn read(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(InterProcessReadWriteLock::new(client, LOCK).unwrap().read_lock().clone())
+}
+
+fn write(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(InterProcessReadWriteLock::new(client, LOCK).unwrap().write_lock().clone())
+}
+
+fn unfair(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(InterProcessUnfairMutex::new(client, LOCK).unwrap())
+}
+
+fn zk_write_lock(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(Candidate::new(client, LOCK))
+}
+
+fn lease(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(OneLease::new(client, LOCK))
+}
+
+macro_rules! guards {
+    ($($lock:ident),*) => {
+        $(
+            impl Lock for $lock {
+                fn guard(&self) -> Result<Box<dyn Guard + '_>> {
+                    Ok(Box::new(self.lock()?))
+                }
+            }
+        )*
+    };
+}
+
+guards!(InterProcessMutex, InterProcessMultiLock, InterProcessReadLock, InterProcessWriteLock, InterProcessUnfairMutex);
+
+impl Lock for InterProcessSemaphoreMutex {
+    fn guard(&self) -> Result<Box<dyn Guard + '_>> {
+        Ok(Box::new(self.lock()?))
+    }
+
+    fn guard_for_any_thread(&self) -> Result<Box<dyn Guard + Send + '_>> {
+        Ok(Box::new(self.lock_with(&AcquireOptions::new())?.unwrap()))
+    }
+}
+
+impl Guard for LockGuard<'_> {
+    fn holds(&self) -> Vec<&Hold> {
+        vec![self]
+    }
+
+    fn release(self: Box<Self>) -> Result<()> {
+        LockGuard::release(*self)
+    }
+}
+
+impl Guard for SemaphoreMutexGuard<'_> {
+    fn holds(&self) -> Vec<&Hold> {
+        vec![self]
+    }
+
+    fn release(self: Box<Self>) -> Result<()> {
+        SemaphoreMutexGuard::release(*self)
+    }
+}
+
+impl Guard for MultiLockGuard<'_> {
+    fn holds(&self) -> Vec<&Hold> {
+        MultiLockGuard::holds(self).iter().collect()
+    }
+
+    fn release(self: Box<Self>) -> Result<()> {
+        MultiLockGuard::release(*self)
+    }
+}

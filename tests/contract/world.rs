@@ -1,0 +1,181 @@
+//! A server, clients and an observer for one case.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    thread::{self, Scope},
+    time::Duration,
+};
+
+#[cfg(feature = "zookeeper")]
+use curator_locks::session::zookeeper::ZooKeeperSessionFactory;
+use curator_locks::{
+    CuratorFramework,
+    testing::{TestingServer, expire_session},
+};
+
+use crate::{
+    common::{self, builder, connect, wait_until},
+    subject::{LOCK, Lock, Queue, Sessions, Subject},
+};
+
+/// Longer than any case, so that a session ends only where a case ends it. The package gives its session up when a
+/// connection ends later than that after its start.
+const SESSION: Duration = Duration::from_secs(40);
+
+pub(crate) struct World {
+    pub(crate) subject: &'static Subject,
+    pub(crate) server: &'static TestingServer,
+    pub(crate) namespace: String,
+    /// Over this crate's own session, whatever the lock has.
+    pub(crate) observer: CuratorFramework,
+    clients: Mutex<Vec<CuratorFramework>>,
+}
+
+/// A server of all cases that restart it, for one of them at a time.
+pub(crate) fn restartable() -> (MutexGuard<'static, ()>, &'static TestingServer) {
+    static TURN: Mutex<()> = Mutex::new(());
+    static SERVER: OnceLock<TestingServer> = OnceLock::new();
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = SERVER.get_or_init(|| common::quick_server().start().unwrap());
+    if !server.is_running() {
+        // The case before has failed.
+        server.restart().unwrap();
+    }
+    (turn, server)
+}
+
+impl World {
+    pub(crate) fn new(subject: &'static Subject) -> World {
+        World::on(common::server(), subject)
+    }
+
+    pub(crate) fn on(server: &'static TestingServer, subject: &'static Subject) -> World {
+        let namespace = common::namespace();
+        let observer = connect(builder(server, &namespace).session_timeout(SESSION));
+        World { subject, server, namespace, observer, clients: Mutex::default() }
+    }
+
+    /// A client of its own session.
+    pub(crate) fn client(&self) -> CuratorFramework {
+        let client = client_of(self.subject, &self.server.connect_string(), &self.namespace);
+        self.clients.lock().unwrap().push(client.clone());
+        client
+    }
+
+    pub(crate) fn lock(&self, client: &CuratorFramework) -> Box<dyn Lock> {
+        (self.subject.make)(client)
+    }
+
+    pub(crate) fn rival(&self, client: &CuratorFramework) -> Box<dyn Lock> {
+        (self.subject.rival)(client)
+    }
+
+    /// `thread::scope` for threads that wait for locks: if the case fails meanwhile, its clients are closed, so that
+    /// all threads end and the test does, too.
+    pub(crate) fn scope<'env, T>(&'env self, case: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
+        thread::scope(|scope| match catch_unwind(AssertUnwindSafe(|| case(scope))) {
+            Ok(value) => value,
+            Err(panic) => {
+                self.clients.lock().unwrap().iter().for_each(CuratorFramework::close);
+                resume_unwind(panic)
+            }
+        })
+    }
+
+    /// Ends the client's session at the server, as if it had expired there.
+    pub(crate) fn expire(&self, client: &CuratorFramework) {
+        expire_session(&self.server.connect_string(), client.session_id(), &client.session_password()).unwrap();
+    }
+
+    /// The paths of all znodes of the lock.
+    pub(crate) fn znodes(&self) -> Vec<String> {
+        let directories = self.subject.directories();
+        directories
+            .iter()
+            .flat_map(|path| self.children(path).into_iter().map(move |name| format!("{path}/{name}")))
+            .collect()
+    }
+
+    fn children(&self, path: &str) -> Vec<String> {
+        match self.observer.get_children().for_path(path) {
+            Err(error) if error.is_no_node() => Vec::new(),
+            result => result.unwrap(),
+        }
+    }
+
+    /// Waits until so many wait behind one holder, and nothing else is there.
+    #[track_caller]
+    pub(crate) fn await_waiters(&self, count: usize) {
+        let children = |directory: &str| self.children(&format!("{LOCK}/{directory}")).len();
+        wait_until(&format!("{count} wait behind one holder"), || match self.subject.queue {
+            Queue::Directory => self.children(LOCK).len() == count + 1,
+            // While they wait for the first, they have nothing in the second.
+            Queue::Two => children("a") == count + 1 && children("b") == 1,
+            Queue::Leases => children("locks") == count && children("leases") == 1 + count.min(1),
+            Queue::Name => {
+                let watchers = self.watchers();
+                // A watch given up stays where the package cannot take it back.
+                let are_enough =
+                    if self.subject.sessions == Sessions::Own { watchers == count } else { watchers >= count };
+                self.children(LOCK).len() == 1 && are_enough
+            }
+        });
+    }
+
+    /// Waits until no znode is left.
+    #[track_caller]
+    pub(crate) fn await_nothing(&self) {
+        wait_until("no znode is left", || self.znodes().is_empty());
+    }
+
+    /// How many sessions but its owner's watch the one znode that the lock is.
+    fn watchers(&self) -> usize {
+        let path = format!("{LOCK}/lock");
+        let Some(stat) = self.observer.check_exists().for_path(&path).unwrap() else { return 0 };
+        let (heading, owner) = (format!("/{}{path}", self.namespace), format!("\t0x{:x}", stat.ephemeral_owner));
+        let answer = self.server.four_letter_word("wchp").unwrap();
+        let sessions = answer.lines().skip_while(|line| *line != heading).skip(1);
+        sessions.take_while(|line| line.starts_with('\t')).filter(|line| *line != owner).count()
+    }
+
+    /// The session that owns the newest znode of the lock; with [`Queue::Leases`] the newest lease.
+    pub(crate) fn newest_owner(&self) -> Option<i64> {
+        let directory = self.subject.directories().into_iter().next()?;
+        let paths = self.children(&directory).into_iter().map(|name| format!("{directory}/{name}"));
+        let stats = paths.filter_map(|path| self.observer.check_exists().for_path(&path).unwrap());
+        stats.max_by_key(|stat| stat.czxid).map(|stat| stat.ephemeral_owner)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let clients = self.clients.get_mut().unwrap_or_else(PoisonError::into_inner);
+        clients.iter().for_each(CuratorFramework::close);
+        self.observer.close();
+    }
+}
+
+/// A client as this lock's cases have it, also in a child process.
+pub(crate) fn client_of(subject: &Subject, address: &str, namespace: &str) -> CuratorFramework {
+    let builder = common::builder_for(address, namespace)
+        .session_timeout(SESSION)
+        // What is lost must show: no slow re-check comes to the rescue.
+        .lock_recheck_interval(None);
+    match subject.sessions {
+        Sessions::Own => connect(builder),
+        #[cfg(feature = "zookeeper")]
+        Sessions::Package => {
+            let to = address.to_owned();
+            let factory = ZooKeeperSessionFactory::connecting(move || {
+                zookeeper::ZooKeeper::connect(&to, SESSION, |_: zookeeper::WatchedEvent| {})
+            });
+            connect(builder.session_factory(factory))
+        }
+    }
+}
+
+/// A client that was not started.
+pub(crate) fn latent_client(world: &World) -> CuratorFramework {
+    builder(world.server, &world.namespace).build().unwrap()
+}

@@ -1,0 +1,224 @@
+//! User code that panics on a thread of the client: the client goes on.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use crossbeam_channel::unbounded;
+use curator_locks::{
+    Acl, AclProvider,
+    ConnectionState::{Connected, Reconnected, Suspended},
+    EnsembleProvider, LockListener, RetryNTimes, Revoker, WriteLock,
+    testing::expire_session,
+};
+
+use super::support::*;
+
+/// Says where the servers are, or panics.
+#[derive(Clone)]
+struct Moody {
+    servers: String,
+    panics: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl EnsembleProvider for Moody {
+    fn connection_string(&self) -> String {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics.load(Ordering::SeqCst), "no servers today");
+        self.servers.clone()
+    }
+
+    fn close(&self) {
+        assert!(!self.panics.load(Ordering::SeqCst), "never closed");
+    }
+}
+
+fn moody(scene: &Scene) -> Moody {
+    Moody { servers: scene.proxy.connect_string(), panics: Arc::default(), asked: Arc::default() }
+}
+
+#[test]
+fn an_ensemble_provider_that_panics_ends_neither_the_client_nor_the_session() {
+    let scene = scene_with(LONG);
+    let moody = moody(&scene);
+    let client = scene.builder(LONG).ensemble_provider(moody.clone()).build().unwrap();
+    let states = states_of(&client);
+    start(&client);
+    expect_state(&states, Connected);
+    let mutex = mutex(&client);
+    let held = mutex.lock().unwrap();
+    let (session, asked) = (client.session_id(), moody.asked.load(Ordering::SeqCst));
+    moody.panics.store(true, Ordering::SeqCst);
+    scene.proxy.refuse();
+    scene.proxy.cut();
+    expect_state(&states, Suspended);
+    wait_until("it was asked more than once", || moody.asked.load(Ordering::SeqCst) > asked + 1);
+    scene.proxy.pass().unwrap();
+    expect_state(&states, Reconnected);
+    assert_eq!(client.session_id(), session);
+    wait_until("held again", || held.is_valid());
+    held.release().unwrap();
+    // It panics once more, on the caller's thread, which has nothing to do with it.
+    client.close();
+    figure("a provider that panics: asked", moody.asked.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_lost_session_is_replaced_though_the_ensemble_provider_panics() {
+    let scene = scene();
+    let moody = moody(&scene);
+    let client = scene.builder(T).ensemble_provider(moody.clone()).build().unwrap();
+    start(&client);
+    let before = client.session_id();
+    moody.panics.store(true, Ordering::SeqCst);
+    scene.proxy.refuse();
+    scene.proxy.cut();
+    wait_until("the session is given up", || client.session_id() != before);
+    scene.proxy.pass().unwrap();
+    assert!(client.block_until_connected(Some(LONG)).unwrap());
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    moody.panics.store(false, Ordering::SeqCst);
+    figure("a provider that panics: asked", moody.asked.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_connection_state_listener_that_panics_silences_nobody() {
+    let scene = scene_with(LONG);
+    let client = scene.builder(LONG).build().unwrap();
+    client.add_connection_state_listener(|_, state| panic!("not {state} again"));
+    let states = states_of(&client);
+    start(&client);
+    expect_state(&states, Connected);
+    scene.proxy.cut();
+    expect_state(&states, Suspended);
+    expect_state(&states, Reconnected);
+    figure("a listener that panics: states that the next one was told", 3);
+}
+
+#[test]
+fn a_listener_of_a_hold_that_panics_silences_nobody() {
+    let scene = scene();
+    let mutex = mutex(&scene.client);
+    let held = mutex.lock().unwrap();
+    let (sender, told) = unbounded();
+    held.on_state_change(|state| panic!("not {state:?} again"));
+    held.on_state_change(move |state| sender.send(state).unwrap_or_default());
+    let (id, password) = (scene.client.session_id(), scene.client.session_password());
+    expire_session(&scene.server.connect_string(), id, &password).unwrap();
+    while !matches!(told.recv_timeout(LONG).unwrap(), curator_locks::HoldState::Lost(_)) {}
+    assert!(held.is_lost());
+    drop(held);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    figure("a hold's listener that panics: the next one was told", "LOST");
+}
+
+#[test]
+fn a_revocation_listener_that_panics_is_asked_again() {
+    let scene = scene();
+    let mutex = mutex(&scene.client);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    mutex.make_revocable(move |_: &curator_locks::InterProcessMutex| {
+        count.fetch_add(1, Ordering::SeqCst);
+        panic!("never");
+    });
+    let held = mutex.lock().unwrap();
+    for requests in 1..=2 {
+        Revoker::attempt_revoke(&scene.observer, held.path()).unwrap();
+        wait_until("it is asked", || asked.load(Ordering::SeqCst) == requests);
+    }
+    held.release().unwrap();
+    figure("a revocation listener that panics: asked", asked.load(Ordering::SeqCst));
+}
+
+/// Panics while it is told to.
+struct Closed(Arc<AtomicBool>);
+
+impl AclProvider for Closed {
+    fn default_acl(&self) -> Vec<Acl> {
+        assert!(!self.0.load(Ordering::SeqCst), "no access today");
+        Acl::open_unsafe()
+    }
+
+    fn acl_for_path(&self, _path: &str) -> Option<Vec<Acl>> {
+        None
+    }
+}
+
+struct Tells(crossbeam_channel::Sender<&'static str>);
+
+impl LockListener for Tells {
+    fn lock_acquired(&self) {
+        self.0.send("acquired").unwrap();
+    }
+
+    fn lock_released(&self) {
+        self.0.send("released").unwrap();
+        panic!("never");
+    }
+}
+
+/// A lock that nobody waits for makes its znode anew by itself, and asks for the ACL on the client's own thread.
+#[test]
+fn an_acl_provider_and_a_lock_listener_that_panic_in_the_background_keep_nothing_from_going_on() {
+    let scene = scene();
+    let panics = Arc::new(AtomicBool::new(false));
+    let client = scene
+        .builder(T)
+        .acl_provider(Closed(panics.clone()))
+        .retry_policy(RetryNTimes::new(20, 100 * MS))
+        .lock_recheck_interval(Some(200 * MS))
+        .build()
+        .unwrap();
+    let states = states_of(&client);
+    start(&client);
+    expect_state(&states, Connected);
+    let (sender, told) = unbounded();
+    let lock = WriteLock::with_listener(&client, "/locks/election", Tells(sender)).unwrap();
+    lock.lock().unwrap();
+    assert_eq!(told.recv_timeout(LONG).unwrap(), "acquired");
+    panics.store(true, Ordering::SeqCst);
+    expire_session(&scene.server.connect_string(), client.session_id(), &client.session_password()).unwrap();
+    assert_eq!(told.recv_timeout(LONG).unwrap(), "released");
+    while next_state(&states).1 != Reconnected {}
+    // Time for some attempts that fail.
+    assert!(told.recv_timeout(Duration::from_secs(1)).is_err());
+    panics.store(false, Ordering::SeqCst);
+    assert_eq!(told.recv_timeout(LONG).unwrap(), "acquired");
+    assert!(lock.is_owner());
+    lock.close().unwrap();
+    figure("an ACL provider that panics in the background: the lock came back", "acquired");
+}
+
+/// A retry policy is asked on the thread of the call: what it throws is the caller's, and nothing is left of the call.
+#[test]
+fn a_retry_policy_that_panics_leaves_nothing_of_the_call() {
+    struct Never;
+    impl curator_locks::RetryPolicy for Never {
+        fn allow_retry(&self, _: u32, _: Duration, _: &dyn curator_locks::RetrySleeper) -> bool {
+            panic!("never again");
+        }
+    }
+    let scene = scene();
+    make_directory(&scene.observer);
+    let client = scene.builder(T).retry_policy(Never).build().unwrap();
+    start(&client);
+    let creates = curator_locks::testing::RequestMatch::creates();
+    let fault = scene.proxy.inject(creates, curator_locks::testing::Fault::CutInsteadOfReply);
+    let caller = client.clone();
+    assert!(std::thread::spawn(move || mutex(&caller).acquire()).join().is_err());
+    assert_eq!(fault.hits(), 1);
+    wait_for_nodes(&scene.observer, 0);
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    figure("a retry policy that panics: znodes left", nodes(&scene.observer).len());
+}

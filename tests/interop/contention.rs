@@ -1,0 +1,202 @@
+//! Every recipe of Curator's, with processes of both sides on one path, and kazoo's and ZooKeeper's own locks.
+
+use std::time::Instant;
+
+use crate::{
+    arena::Arena,
+    history::{Hold, Report, Side, check_exclusive, check_leases, exclusive},
+    peer::Peer,
+};
+
+/// Of each process; three of them make 1,000 and a few on each side.
+pub(crate) const ROUNDS: usize = 334;
+
+/// Of two sides.
+const IN_TOTAL: usize = 6 * ROUNDS;
+
+/// Languages that took turns did so at least so often, or there was no contention to speak of.
+const CROSSINGS: usize = 200;
+
+const LOCK: &str = "/deep/down/lock";
+
+/// All at the same time; none of them may fail.
+fn hammer(peers: &[Peer], kind: &str, path_of: impl Fn(usize) -> String) -> Vec<Hold> {
+    for (index, peer) in peers.iter().enumerate() {
+        peer.tell(&format!("hammer {kind} {} {ROUNDS}", path_of(index)));
+    }
+    let mut holds = Vec::new();
+    for peer in peers {
+        assert_eq!(peer.finish(&mut holds), 0, "{:?}: acquires failed", peer.side);
+    }
+    holds
+}
+
+#[track_caller]
+fn check_report(cell: &str, begin: Instant, report: &Report) {
+    println!("{cell}: {report:?} in {:.1} s", begin.elapsed().as_secs_f64());
+    assert_eq!(report.overlaps_by_curator_604, 0, "no session was lost");
+    assert!(report.crossings >= CROSSINGS, "{report:?}");
+}
+
+/// Those who come one after the other are served one after the other, whatever they are written in. The first ones of
+/// them get what there is at once.
+fn check_line(arena: &Arena, peers: &[Peer], kind: &str, path: &str, queue: &str, at_once: usize) {
+    let mut holds: Vec<Hold> = peers[..at_once].iter().map(|peer| peer.acquire(kind, path)).collect();
+    let standing = arena.children(queue).len();
+    for (index, peer) in peers[at_once..].iter().enumerate() {
+        peer.tell(&format!("acquire {kind} {path} -1"));
+        arena.await_children(queue, standing + index + 1);
+    }
+    for index in 0..peers.len() {
+        for waiting in peers.iter().skip(index + at_once) {
+            assert_eq!(waiting.heard(), None, "granted out of turn");
+        }
+        peers[index].release(&mut holds[index]);
+        if let Some(next) = peers.get(index + at_once) {
+            holds.push(next.await_acquired());
+        }
+    }
+    check_leases(&holds, at_once);
+}
+
+#[test]
+fn mutex_shared_with_curator() {
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    arena.keep(LOCK);
+    let peers = arena.peers(3);
+    check_line(&arena, &peers, "mutex", LOCK, LOCK, 1);
+    let holds = hammer(&peers, "mutex", |_| LOCK.to_owned());
+    assert_eq!(holds.len(), IN_TOTAL);
+    check_report("InterProcessMutex", begin, &check_exclusive(&holds));
+    arena.check_nothing_is_left(&[LOCK], peers);
+}
+
+#[test]
+fn semaphore_mutex_shared_with_curator() {
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    let [locks, leases] = ["/deep/down/lock/locks", "/deep/down/lock/leases"];
+    arena.keep(locks);
+    let peers = arena.peers(3);
+    check_line(&arena, &peers, "semaphore-mutex", LOCK, locks, 1);
+    let holds = hammer(&peers, "semaphore-mutex", |_| LOCK.to_owned());
+    assert_eq!(holds.len(), IN_TOTAL);
+    check_report("InterProcessSemaphoreMutex", begin, &check_exclusive(&holds));
+    arena.check_nothing_is_left(&[locks, leases], peers);
+}
+
+/// Java takes one lease at a time; our side takes two now and then.
+#[test]
+fn semaphore_shared_with_curator() {
+    const LIMIT: usize = 3;
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    let [locks, leases] = ["/deep/down/lock/locks", "/deep/down/lock/leases"];
+    arena.keep(locks);
+    let peers = arena.peers(3);
+    check_line(&arena, &peers, "semaphore:3", LOCK, locks, LIMIT);
+    let holds = hammer(&peers, "semaphore:3", |_| LOCK.to_owned());
+    let of_java = holds.iter().filter(|hold| hold.side == Side::Java).count();
+    assert!(of_java == IN_TOTAL / 2 && holds.len() > IN_TOTAL, "{of_java} of {}", holds.len());
+    let report = check_leases(&holds, LIMIT);
+    check_report("InterProcessSemaphoreV2", begin, &report);
+    assert_eq!(report.peak, LIMIT, "all leases were in use at some time");
+    arena.check_nothing_is_left(&[locks, leases], peers);
+}
+
+/// Half of our writers go on as readers.
+#[test]
+fn read_write_lock_shared_with_curator() {
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    arena.keep(LOCK);
+    let peers = arena.peers(3);
+    check_line(&arena, &peers, "write", LOCK, LOCK, 1);
+    let holds = hammer(&peers, "rw", |_| LOCK.to_owned());
+    assert!(holds.len() > IN_TOTAL, "nobody has gone on as a reader");
+    let report = check_exclusive(&holds);
+    check_report("InterProcessReadWriteLock", begin, &report);
+    assert!(report.peak > 1, "no two readers at a time");
+    arena.check_nothing_is_left(&[LOCK], peers);
+}
+
+/// Overlapping sets: each peer needs two paths of three.
+#[test]
+fn multi_lock_shared_with_curator() {
+    const PATHS: [&str; 3] = ["/deep/a", "/deep/b", "/deep/c"];
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    PATHS.iter().for_each(|path| arena.keep(path));
+    let peers = arena.peers(3);
+    let pairs = ["/deep/a,/deep/b", "/deep/b,/deep/c", "/deep/a,/deep/c"];
+    let holds = hammer(&peers, "multi", |index| pairs[index / 2].to_owned());
+    assert_eq!(holds.len(), 2 * IN_TOTAL);
+    check_report("InterProcessMultiLock", begin, &check_exclusive(&holds));
+    arena.check_nothing_is_left(&PATHS, peers);
+}
+
+#[test]
+fn mutex_shared_with_curator_and_with_kazoo_under_compatible_names() {
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    arena.keep(LOCK);
+    let mut peers = arena.peers(3);
+    peers.extend(arena.start((0..3).map(|_| Peer::kazoo(&arena.place))));
+    let kind_of = |peer: &Peer| if peer.side == Side::Kazoo { "compatible" } else { "mutex" };
+    for peer in &peers {
+        peer.tell(&format!("hammer {} {LOCK} {ROUNDS}", kind_of(peer)));
+    }
+    let mut holds = Vec::new();
+    for peer in &peers {
+        assert_eq!(peer.finish(&mut holds), 0);
+    }
+    assert_eq!(holds.len(), 9 * ROUNDS);
+    check_report("InterProcessMutex, Curator and kazoo", begin, &check_exclusive(&holds));
+    arena.check_nothing_is_left(&[LOCK], peers);
+}
+
+#[test]
+fn mutex_shared_with_kazoo_under_its_own_names_and_the_extra_pattern() {
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    arena.keep(LOCK);
+    let peers: Vec<Peer> = (0..3).flat_map(|_| [Peer::rust(&arena.place, &[]), Peer::kazoo(&arena.place)]).collect();
+    let peers = arena.start(peers);
+    for peer in &peers {
+        let kind = if peer.side == Side::Kazoo { "own" } else { "mutex" };
+        peer.tell(&format!("hammer {kind} {LOCK} {ROUNDS}"));
+    }
+    let mut holds = Vec::new();
+    for peer in &peers {
+        assert_eq!(peer.finish(&mut holds), 0);
+    }
+    assert_eq!(holds.len(), IN_TOTAL);
+    check_report("InterProcessMutex, kazoo with an extra pattern", begin, &check_exclusive(&holds));
+    arena.check_nothing_is_left(&[LOCK], peers);
+}
+
+/// Why the documentation says never to do this.
+#[test]
+fn curator_and_kazoo_by_default_hold_one_lock_together() {
+    let arena = Arena::shared();
+    arena.keep(LOCK);
+    let peers = arena.start([Peer::curator(&arena.place, &[]), Peer::kazoo(&arena.place)]);
+    let mut holds = vec![peers[0].acquire("mutex", LOCK), peers[1].acquire("default", LOCK)];
+    assert_eq!(arena.children(LOCK).len(), 2);
+    for (peer, hold) in peers.iter().zip(&mut holds) {
+        peer.release(hold);
+    }
+    assert!(exclusive(&holds).is_err(), "the checker finds it");
+    arena.check_nothing_is_left(&[LOCK], peers);
+}
+
+/// The directory is persistent there, so it stays.
+#[test]
+fn write_lock_shared_with_zookeepers_own() {
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    arena.keep("/elections");
+    let peers: Vec<Peer> =
+        (0..3).flat_map(|_| [Peer::rust(&arena.place, &[]), Peer::write_lock(&arena.place)]).collect();
+    let peers = arena.start(peers);
+    let path = "/elections/leader";
+    let holds = hammer(&peers, "zk-write-lock", |_| path.to_owned());
+    assert_eq!(holds.len(), IN_TOTAL);
+    check_report("WriteLock", begin, &check_exclusive(&holds));
+    arena.await_children(path, 0);
+    arena.client.delete().for_path(path).unwrap();
+    arena.check_nothing_is_left(&[], peers);
+}

@@ -1,0 +1,33 @@
+//! Processes of this crate, of Curator, of ZooKeeper's own recipes and of kazoo on the same paths, and one history of
+//! what each of them held. What the others are made of is in `tests/peers`.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "tests"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod arena;
+mod contention;
+mod faults;
+mod history;
+mod nodes;
+mod peer;
+mod revocation;
+mod rust_peer;
+mod shared_count;
+
+/// What a child process runs; by itself it does nothing.
+#[test]
+fn child_process() {
+    let Some((role, arguments)) = common::child::role() else { return };
+    match role.as_str() {
+        "peer" => rust_peer::run(&arguments),
+        other => panic!("no role {other}"),
+    }
+}

@@ -1,0 +1,323 @@
+//! Processes that contend, driven by lines: of this crate, of Curator, of ZooKeeper's own recipe, of kazoo.
+
+use std::{
+    cell::RefCell,
+    env,
+    ffi::OsString,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{OnceLock, mpsc},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    common::{child::ChildProcess, shared_clock},
+    history::{Hold, Side},
+};
+
+/// Debian's, in the order of who needs whom: Curator, ZooKeeper and its recipe, and what they stand on.
+const DEBIAN_JARS: [&str; 15] = [
+    "curator-recipes",
+    "curator-framework",
+    "curator-client",
+    "zookeeper",
+    "zookeeper-jute",
+    "zookeeper-recipes-lock",
+    "guava",
+    "failureaccess",
+    "slf4j-api",
+    "slf4j-simple",
+    "jackson-core",
+    "jackson-databind",
+    "jackson-annotations",
+    "netty-common",
+    "netty-handler",
+];
+/// How long a peer may say nothing. Those of other clients wait for a server that came back for as long as their session
+/// timeout, and everybody in the queue with them.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers");
+
+/// Small and quick to start.
+const JVM_OPTIONS: [&str; 7] = [
+    "-Xmx96m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Djava.net.preferIPv4Stack=true",
+];
+
+/// Where a peer connects to.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) servers: String,
+    pub(crate) namespace: String,
+    pub(crate) session: Duration,
+}
+
+impl Place {
+    /// What a client that knows no namespaces connects to.
+    fn chroot(&self) -> String {
+        format!("{}/{}", self.servers, self.namespace)
+    }
+
+    fn arguments(&self) -> [String; 3] {
+        [self.servers.clone(), self.namespace.clone(), self.session.as_millis().to_string()]
+    }
+}
+
+enum Process {
+    Foreign { child: Child, stdin: ChildStdin, lines: mpsc::Receiver<String> },
+    Rust(ChildProcess),
+}
+
+/// Killed when dropped.
+pub(crate) struct Peer {
+    pub(crate) side: Side,
+    process: RefCell<Process>,
+    pub(crate) session: i64,
+}
+
+impl Peer {
+    pub(crate) fn rust(place: &Place, options: &[&str]) -> Peer {
+        let arguments = place.arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(options.iter().copied()).collect();
+        Peer::begin(Side::Rust, Process::Rust(ChildProcess::start("peer", &arguments)))
+    }
+
+    pub(crate) fn curator(place: &Place, options: &[&str]) -> Peer {
+        let mut command = java(&curator_class_path(), "CuratorPeer");
+        command.args(place.arguments()).args(options);
+        Peer::foreign(Side::Java, command)
+    }
+
+    pub(crate) fn write_lock(place: &Place) -> Peer {
+        let mut command = java(&debian_class_path(), "WriteLockPeer");
+        command.args([place.chroot(), String::new(), place.session.as_millis().to_string()]);
+        Peer::foreign(Side::Java, command)
+    }
+
+    pub(crate) fn kazoo(place: &Place) -> Peer {
+        let python = env::var_os("KAZOO_PYTHON").unwrap_or_else(|| "/usr/bin/python3".into());
+        let mut command = Command::new(python);
+        command.arg("-B").arg(Path::new(SOURCES).join("kazoo_peer.py"));
+        command.args([place.chroot(), String::new(), place.session.as_millis().to_string()]);
+        Peer::foreign(Side::Kazoo, command)
+    }
+
+    fn foreign(side: Side, mut command: Command) -> Peer {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap_or_else(|error| {
+            panic!("{command:?}: {error}; `ci/setup --peers` installs what the tests against other clients need")
+        });
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // Nobody listens any more if the test has failed.
+                let _ = sender.send(line);
+            }
+        });
+        Peer::begin(side, Process::Foreign { child, stdin, lines })
+    }
+
+    fn begin(side: Side, process: Process) -> Peer {
+        Peer { side, process: RefCell::new(process), session: 0 }
+    }
+
+    /// Waits until it has connected. Apart from the start, so that several start at a time.
+    #[track_caller]
+    pub(crate) fn await_ready(&mut self) {
+        self.session = self.hear("ready").parse().unwrap();
+    }
+
+    pub(crate) fn tell(&self, line: &str) {
+        match &mut *self.process.borrow_mut() {
+            Process::Foreign { stdin, .. } => writeln!(stdin, "{line}").unwrap(),
+            Process::Rust(child) => child.tell(line),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn line(&self) -> String {
+        match &*self.process.borrow() {
+            Process::Foreign { lines, .. } => lines
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|error| panic!("a peer ({:?}) says nothing: {error}", self.side)),
+            Process::Rust(child) => child.hear_within(PATIENCE),
+        }
+    }
+
+    /// What it has said already.
+    pub(crate) fn heard(&self) -> Option<String> {
+        match &*self.process.borrow() {
+            Process::Foreign { lines, .. } => lines.try_recv().ok(),
+            Process::Rust(child) => child.heard(),
+        }
+    }
+
+    /// The next line, which has to begin with this word; what follows it.
+    #[track_caller]
+    pub(crate) fn hear(&self, word: &str) -> String {
+        let line = self.line();
+        let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        assert_eq!(first, word, "{:?} says: {line}", self.side);
+        rest.to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn ask(&self, line: &str, word: &str) -> String {
+        self.tell(line);
+        self.hear(word)
+    }
+
+    /// Waits for an acquire that was told before, and gives what is held from here on.
+    #[track_caller]
+    pub(crate) fn await_acquired(&self) -> Hold {
+        Hold::acquired(self.side, &self.hear("acquired"))
+    }
+
+    #[track_caller]
+    pub(crate) fn acquire(&self, kind: &str, path: &str) -> Hold {
+        self.tell(&format!("acquire {kind} {path} -1"));
+        self.await_acquired()
+    }
+
+    #[track_caller]
+    pub(crate) fn release(&self, hold: &mut Hold) {
+        hold.to = self.ask("release", "released").parse().unwrap();
+    }
+
+    /// The next thing it held since it was told to hammer.
+    #[track_caller]
+    pub(crate) fn await_hold(&self) -> Hold {
+        Hold::parse(self.side, &self.hear("hold"))
+    }
+
+    /// What it held and said until it died.
+    pub(crate) fn rest(&self) -> Vec<Hold> {
+        let mut lines = Vec::new();
+        if let Process::Foreign { lines: heard, .. } = &*self.process.borrow() {
+            while let Ok(line) = heard.recv_timeout(PATIENCE) {
+                lines.push(line);
+            }
+        }
+        lines.iter().filter_map(|line| line.strip_prefix("hold ")).map(|rest| Hold::parse(self.side, rest)).collect()
+    }
+
+    /// What it held since it was told to hammer, and how many acquires failed.
+    #[track_caller]
+    pub(crate) fn finish(&self, holds: &mut Vec<Hold>) -> usize {
+        loop {
+            let line = self.line();
+            match line.split_once(' ') {
+                Some(("hold", rest)) => holds.push(Hold::parse(self.side, rest)),
+                Some(("done", failures)) => return failures.parse().unwrap(),
+                _ => panic!("{:?} says: {line}", self.side),
+            }
+        }
+    }
+
+    pub(crate) fn quit(self) {
+        self.ask("quit", "bye");
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        match &*self.process.borrow() {
+            Process::Foreign { child, .. } => Pid::from_raw(i32::try_from(child.id()).unwrap()),
+            Process::Rust(child) => child.pid(),
+        }
+    }
+
+    /// Kills it, and gives the moment from which on it cannot do anything. What it said before can still be heard.
+    pub(crate) fn kill(&self) -> u64 {
+        kill(self.pid(), Signal::SIGKILL).unwrap();
+        if let Process::Foreign { child, .. } = &mut *self.process.borrow_mut() {
+            child.wait().unwrap();
+        }
+        shared_clock()
+    }
+
+    pub(crate) fn pause(&self) {
+        match &*self.process.borrow() {
+            Process::Rust(child) => {
+                child.pause();
+                child.await_stop();
+            }
+            Process::Foreign { .. } => kill(self.pid(), Signal::SIGSTOP).unwrap(),
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        kill(self.pid(), Signal::SIGCONT).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Process::Foreign { child, .. } = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn java(class_path: &OsString, class: &str) -> Command {
+    let mut class_path_with_peers = classes().clone().into_os_string();
+    class_path_with_peers.push(":");
+    class_path_with_peers.push(class_path);
+    let mut command = Command::new(tool("java"));
+    command.args(JVM_OPTIONS);
+    // Both libraries log each lost connection as an error. Set to "warn" to see why a peer does what it does.
+    let level = env::var("PEER_LOG").unwrap_or_else(|_| "off".into());
+    command.arg(format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"));
+    command.arg("-cp").arg(class_path_with_peers).arg(class);
+    command
+}
+
+/// Where the compiled peers are; compiled once for each run.
+fn classes() -> &'static PathBuf {
+    static CLASSES: OnceLock<PathBuf> = OnceLock::new();
+    CLASSES.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
+        std::fs::create_dir_all(&directory).unwrap();
+        compile(&directory, &curator_class_path(), "CuratorPeer.java");
+        compile(&directory, &debian_class_path(), "WriteLockPeer.java");
+        directory
+    })
+}
+
+fn compile(directory: &Path, class_path: &OsString, source: &str) {
+    let mut command = Command::new(tool("javac"));
+    command.args(["-nowarn", "-proc:none", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-d"]).arg(directory);
+    command.arg("-cp").arg(class_path).arg(Path::new(SOURCES).join(source));
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; see `ci/setup --peers`"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}\n`ci/setup --peers` installs what is missing");
+}
+
+fn tool(name: &str) -> PathBuf {
+    match env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin").join(name)) {
+        Some(path) if path.exists() => path,
+        _ => name.into(),
+    }
+}
+
+/// Debian's, unless `CURATOR_CLASSPATH` names another Curator with all that it needs.
+fn curator_class_path() -> OsString {
+    env::var_os("CURATOR_CLASSPATH").filter(|path| !path.is_empty()).unwrap_or_else(debian_class_path)
+}
+
+fn debian_class_path() -> OsString {
+    let jars = DEBIAN_JARS.map(|jar| Path::new("/usr/share/java").join(format!("{jar}.jar")));
+    env::join_paths(jars.iter().filter(|jar| jar.exists())).unwrap()
+}

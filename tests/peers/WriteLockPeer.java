@@ -1,0 +1,159 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import org.apache.zookeeper.KeeperException;
+import org.apache.zookeeper.Watcher;
+import org.apache.zookeeper.ZooDefs;
+import org.apache.zookeeper.ZooKeeper;
+import org.apache.zookeeper.data.Stat;
+import org.apache.zookeeper.recipes.lock.LockListener;
+import org.apache.zookeeper.recipes.lock.WriteLock;
+
+/** A client of ZooKeeper's own WriteLock, driven by lines: see README.md. One lock per session, as it needs it. */
+public final class WriteLockPeer {
+    private final ZooKeeper zooKeeper;
+    private final Semaphore acquired = new Semaphore(0);
+    private final ExecutorService owner = Executors.newSingleThreadExecutor();
+    private WriteLock lock;
+    private volatile boolean isStopped;
+
+    private WriteLockPeer(ZooKeeper zooKeeper) {
+        this.zooKeeper = zooKeeper;
+    }
+
+    // CONNECT (with a chroot) - SESSION-MILLISECONDS
+    public static void main(String[] arguments) throws Exception {
+        CountDownLatch connected = new CountDownLatch(1);
+        ZooKeeper zooKeeper = new ZooKeeper(arguments[0], Integer.parseInt(arguments[2]), event -> {
+            if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
+                connected.countDown();
+            }
+        });
+        if (!connected.await(60, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("no connection");
+        }
+        System.out.println("ready " + zooKeeper.getSessionId());
+        WriteLockPeer peer = new WriteLockPeer(zooKeeper);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line; (line = in.readLine()) != null && !line.equals("quit"); ) {
+            String[] words = line.split(" ");
+            if (words[0].equals("stop")) {
+                peer.isStopped = true;
+            } else {
+                peer.owner.execute(() -> peer.guarded(words));
+            }
+        }
+        if (peer.lock != null) {
+            peer.lock.close();
+        }
+        zooKeeper.close();
+        System.out.println("bye");
+        System.exit(0);
+    }
+
+    private void guarded(String[] words) {
+        try {
+            obey(words);
+        } catch (Throwable error) {
+            System.out.println("error " + String.valueOf(error).replace('\n', ' '));
+        }
+    }
+
+    private void obey(String[] words) throws Exception {
+        switch (words[0]) {
+            case "acquire" -> {
+                await(words[2]);
+                System.out.println("acquired " + System.nanoTime() + " " + describe());
+            }
+            case "release" -> {
+                System.out.println("released " + System.nanoTime());
+                unlock();
+            }
+            case "hammer" -> {
+                for (int round = 0; round < Integer.parseInt(words[3]) && !isStopped; round++) {
+                    once(words[2]);
+                }
+                // A late event makes the recipe queue again by itself, but for a closed lock.
+                lock.close();
+                lock = null;
+                System.out.println("done 0");
+            }
+            default -> throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    private void once(String path) throws Exception {
+        await(path);
+        long from = System.nanoTime();
+        String node = describe();
+        long to = System.nanoTime();
+        unlock();
+        System.out.println("hold write " + from + " " + to + " " + node + " " + to + " 0");
+    }
+
+    // The recipe sets no watch on a predecessor that vanishes meanwhile, and then nobody wakes it.
+    private void await(String path) throws Exception {
+        if (lock == null) {
+            lock = new WriteLock(zooKeeper, path, ZooDefs.Ids.OPEN_ACL_UNSAFE, new LockListener() {
+                @Override
+                public void lockAcquired() {
+                    acquired.release();
+                }
+
+                @Override
+                public void lockReleased() {}
+            });
+        }
+        while (!isLocked()) {
+            acquired.tryAcquire(1, TimeUnit.SECONDS);
+        }
+        acquired.drainPermits();
+    }
+
+    private boolean isLocked() throws Exception {
+        try {
+            return lock.lock() && lock.isOwner();
+        } catch (KeeperException.ConnectionLossException error) {
+            return false;
+        }
+    }
+
+    // The recipe forgets a znode that it could not delete, and takes it for its own the next time.
+    private void unlock() throws Exception {
+        String node = lock.getId();
+        try {
+            lock.unlock();
+        } catch (RuntimeException error) {
+            persistently(() -> {
+                try {
+                    zooKeeper.delete(node, -1);
+                } catch (KeeperException.NoNodeException gone) {
+                    // As it should be.
+                }
+                return null;
+            });
+        }
+    }
+
+    private static <T> T persistently(Callable<T> operation) throws Exception {
+        while (true) {
+            try {
+                return operation.call();
+            } catch (KeeperException.ConnectionLossException error) {
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    private String describe() throws Exception {
+        Stat stat = persistently(() -> zooKeeper.exists(lock.getId(), false));
+        String found = stat == null ? "0 0" : stat.getCzxid() + " " + stat.getEphemeralOwner();
+        return lock.getId() + " " + found + " " + zooKeeper.getSessionId();
+    }
+}

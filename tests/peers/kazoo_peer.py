@@ -1,0 +1,108 @@
+"""A client of kazoo's lock, driven by lines: see README.md."""
+
+import logging
+import queue
+import sys
+import threading
+import time
+
+from kazoo.client import KazooClient
+from kazoo.recipe.lock import Lock
+
+
+class CuratorsLock(Lock):
+    """The lock with the names of Curator."""
+
+    _NODE_NAME = "-lock-"
+    _EXCLUDE_NAMES = ["lock-"]
+
+
+def say(line):
+    print(line, flush=True)
+
+
+class Peer:
+    def __init__(self, connect, session):
+        self.client = KazooClient(hosts=connect, timeout=session / 1000.0, command_retry={"max_tries": -1})
+        self.client.start(timeout=60)
+        self.locks = {}
+        self.is_stopped = threading.Event()
+
+    def lock(self, kind, path):
+        key = (kind, path)
+        if key not in self.locks:
+            if kind == "compatible":
+                self.locks[key] = CuratorsLock(self.client, path, "kazoo")
+            elif kind == "own":
+                self.locks[key] = Lock(self.client, path, "kazoo", extra_lock_patterns=("lock-",))
+            else:
+                self.locks[key] = Lock(self.client, path, "kazoo")
+        return self.locks[key]
+
+    def describe(self, lock):
+        node = lock.path + "/" + lock.node
+        stat = self.client.retry(self.client.exists, node)
+        found = "%d %d" % (stat.czxid, stat.ephemeralOwner) if stat else "0 0"
+        return "%s %s %d" % (node, found, self.session())
+
+    def session(self):
+        # As a signed number, as the others say it.
+        number = self.client.client_id[0]
+        return number - (1 << 64) if number >= 1 << 63 else number
+
+    def once(self, lock):
+        lock.acquire()
+        begin = time.monotonic_ns()
+        node = self.describe(lock)
+        end = time.monotonic_ns()
+        lock.release()
+        say("hold write %d %d %s %d 0" % (begin, end, node, end))
+
+    def obey(self, words):
+        if words[0] == "acquire":
+            self.held = self.lock(words[1], words[2])
+            self.held.acquire()
+            say("acquired %d %s" % (time.monotonic_ns(), self.describe(self.held)))
+        elif words[0] == "release":
+            say("released %d" % time.monotonic_ns())
+            self.held.release()
+        elif words[0] == "hammer":
+            for _ in range(int(words[3])):
+                if self.is_stopped.is_set():
+                    break
+                self.once(self.lock(words[1], words[2]))
+            say("done 0")
+        elif words[0] == "read":
+            say("data " + self.client.get(words[1])[0].decode())
+        elif words[0] == "list":
+            say("list " + " ".join(self.lock(words[1], words[2]).contenders()))
+        else:
+            raise ValueError(words[0])
+
+
+def main(connect, _, session):
+    logging.basicConfig(level=logging.CRITICAL)
+    peer = Peer(connect, int(session))
+    say("ready %d" % peer.session())
+    orders = queue.Queue()
+    threading.Thread(target=work, args=(peer, orders), daemon=True).start()
+    for line in sys.stdin:
+        if line.strip() == "quit":
+            break
+        if line.strip() == "stop":
+            peer.is_stopped.set()
+        else:
+            orders.put(line.split())
+    peer.client.stop()
+    say("bye")
+
+
+def work(peer, orders):
+    while True:
+        try:
+            peer.obey(orders.get())
+        except Exception as error:
+            say("error %r" % error)
+
+
+main(*sys.argv[1:])
