@@ -62,6 +62,20 @@ pub fn lines(results: &Results) -> Vec<Line> {
     lines
 }
 
+/// How far the limit itself is from the peers: no client can be nearer than that.
+pub fn limit(results: &Results) -> String {
+    let workload = "uncontended_mutex";
+    let ratio = |side| {
+        let figures = results.median(workload, BareSocket, 1).zip(results.median(workload, side, 1));
+        figures.map_or("-".into(), |(bare, peer)| format!("{:.2}", bare / peer))
+    };
+    format!(
+        "\nThe limit: the bare socket's mutex cycle is {} of Curator's and {} of kazoo's.",
+        ratio(Curator),
+        ratio(Kazoo)
+    )
+}
+
 pub fn table(lines: &[Line]) -> String {
     let header = ["acceptance", "must be", "is", ""].map(str::to_owned);
     let rows: Vec<Vec<String>> = lines

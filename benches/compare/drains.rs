@@ -1,6 +1,11 @@
 //! A queue that empties: what one hand-over takes.
 
-use crate::{peer::Kind, run::Run, sides::Outcome};
+use crate::{
+    peer::Kind,
+    results::{short, table},
+    run::Run,
+    sides::Outcome,
+};
 
 const SHARED: &str = "drain_shared_session";
 const OWN: &str = "drain_own_session";
@@ -36,7 +41,7 @@ pub fn own_sessions(run: &mut Run) -> Outcome<()> {
 }
 
 /// A few of both.
-pub fn short(run: &mut Run) -> Outcome<()> {
+pub fn a_few(run: &mut Run) -> Outcome<()> {
     for n in [10, 100] {
         drain(run, SHARED, n, &Kind::ALL, 3)?;
     }
@@ -90,9 +95,13 @@ fn drain_once(run: &mut Run, workload: &str, n: usize, side: Kind, measured: &mu
 
 fn packets(run: &mut Run, workload: &str) {
     let name = format!("{workload}_packets");
-    let facts = run.results.facts.iter().filter(|fact| fact.name == name);
-    let mut lines: Vec<String> =
-        facts.map(|fact| format!("{} at {}: {:.2}", fact.side.name(), fact.n, fact.value)).collect();
-    lines.sort();
-    run.say(&format!("\nRequests at the server per hand-over: {}.", lines.join("; ")));
+    let facts = &run.results.facts;
+    let mut lengths: Vec<usize> = facts.iter().filter(|fact| fact.name == name).map(|fact| fact.n).collect();
+    lengths.dedup();
+    let cell = |side, n| run.results.fact(&name, side, n).map_or("-".into(), short);
+    let line = |n: &usize| [n.to_string()].into_iter().chain(Kind::ALL.map(|side| cell(side, *n))).collect();
+    let lines: Vec<Vec<String>> = lengths.iter().map(line).collect();
+    let header: Vec<String> = ["n"].into_iter().chain(Kind::ALL.map(Kind::name)).map(str::to_owned).collect();
+    run.say("\nRequests at the server per hand-over:\n");
+    run.say(table(&header, &lines).trim_end());
 }

@@ -79,11 +79,12 @@ fn bench(words: &[&str]) -> Outcome<()> {
         let mut on_disk = run.on_disk()?;
         on_disk.warm_up()?;
         uncontended::mutex_only(&mut on_disk)?;
-        drains::short(&mut on_disk)?;
+        drains::a_few(&mut on_disk)?;
         run = on_disk;
     }
     let lines = acceptance::lines(&run.results);
     run.say(&acceptance::table(&lines));
+    run.say(&acceptance::limit(&run.results));
     run.say(&format!("\nThe run took {} s.", began.elapsed().as_secs()));
     let directory = PathBuf::from(env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into())).join("bench");
     run.results.save(&directory)?;

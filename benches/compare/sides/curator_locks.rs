@@ -111,13 +111,19 @@ struct Half {
     is_write: bool,
 }
 
+impl Half {
+    fn half(&self) -> &dyn InterProcessLock {
+        if self.is_write { self.lock.write_lock() } else { self.lock.read_lock() }
+    }
+}
+
 impl Lock for Half {
     fn acquire(&self) -> Outcome<()> {
-        Ok(if self.is_write { self.lock.write_lock().acquire()? } else { self.lock.read_lock().acquire()? })
+        Ok(self.half().acquire()?)
     }
 
     fn release(&self) -> Outcome<()> {
-        Ok(if self.is_write { self.lock.write_lock().release()? } else { self.lock.read_lock().release()? })
+        Ok(self.half().release()?)
     }
 }
 
