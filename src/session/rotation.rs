@@ -101,9 +101,12 @@ impl Rotation {
         self.round = round;
     }
 
+    /// Doubles from round to round, for servers that are slow, up to the server's share of the time: one that accepts and
+    /// says nothing must not keep the session from those that have come back meanwhile.
     fn limit(&self) -> Duration {
         let share = self.longest / u32::try_from(self.addresses).unwrap_or(u32::MAX);
-        share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(self.longest)
+        let most = share.max(FIRST_LIMIT).min(self.longest);
+        share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most)
     }
 
     /// A server accepted the session, and the connection ended after that time. The servers left in the round come
@@ -162,6 +165,20 @@ mod tests {
             rotation.step();
         }
         assert_eq!(limits, [1, 2, 4, 8, 15, 15]);
+    }
+
+    #[test]
+    fn no_attempt_gets_longer_than_a_servers_share_but_a_second_at_least() {
+        let longest_of = |servers: usize| {
+            let mut rotation = rotation(servers);
+            let limits = (0..20 * servers).filter_map(|_| match rotation.step() {
+                Step::Try { limit, .. } => Some(limit),
+                Step::Pause(_) => None,
+            });
+            limits.max()
+        };
+        assert_eq!(longest_of(3), Some(Duration::from_secs(5)));
+        assert_eq!(longest_of(30), Some(FIRST_LIMIT));
     }
 
     #[test]
