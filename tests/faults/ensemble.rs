@@ -16,8 +16,9 @@ const TICK: Duration = Duration::from_millis(500);
 const SYNC_LIMIT: u32 = 4;
 const SESSION: Duration = Duration::from_secs(8);
 
-fn cluster() -> TestingCluster {
-    let cluster = TestingCluster::builder(3).tick_time(TICK).sync_limit(SYNC_LIMIT).severable(true).start().unwrap();
+fn cluster(severable: bool) -> TestingCluster {
+    let builder = TestingCluster::builder(3).tick_time(TICK).sync_limit(SYNC_LIMIT);
+    let cluster = builder.severable(severable).start().unwrap();
     cluster.wait_for_leader(LONG).unwrap();
     cluster
 }
@@ -36,15 +37,15 @@ fn client(connect_string: &str, session: Duration) -> CuratorFramework {
 
 /// The holder keeps its lock over the fault, and the hand-over after it comes in time.
 fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster, &CuratorFramework), after: impl FnOnce(&TestingCluster)) {
-    lock_of_session_is_kept_over(SESSION, fault, after);
+    lock_of_session_is_kept_over(&cluster(false), SESSION, fault, after);
 }
 
 fn lock_of_session_is_kept_over(
+    cluster: &TestingCluster,
     timeout: Duration,
     fault: impl FnOnce(&TestingCluster, &CuratorFramework),
     after: impl FnOnce(&TestingCluster),
 ) {
-    let cluster = cluster();
     let (holding, waiting) = (client(&cluster.connect_string(), timeout), client(&cluster.connect_string(), timeout));
     let session = holding.session_id();
     let holder = mutex(&holding);
@@ -57,7 +58,7 @@ fn lock_of_session_is_kept_over(
     wait_for_nodes(&holding, 2);
     let token = held.fencing_token();
     let begin = Instant::now();
-    fault(&cluster, &holding);
+    fault(cluster, &holding);
     wait_until("the lock is held for certain", || {
         assert!(!held.is_lost(), "{:?} {:?} after the fault", held.state(), begin.elapsed());
         held.is_valid() && holding.is_connected()
@@ -75,7 +76,7 @@ fn lock_of_session_is_kept_over(
     assert!(valid && next > token);
     let limit = timeout + TICK * SYNC_LIMIT + Duration::from_secs(2);
     assert_at_most("ensemble: hand-over after the fault", granted.saturating_duration_since(released), limit);
-    after(&cluster);
+    after(cluster);
 }
 
 fn leader(cluster: &TestingCluster) -> &TestingServer {
@@ -124,7 +125,9 @@ fn a_lock_is_kept_when_the_quorum_is_paused_for_a_moment() {
 
 #[test]
 fn a_lock_is_kept_when_a_follower_is_cut_off() {
-    lock_is_kept_over(
+    lock_of_session_is_kept_over(
+        &cluster(true),
+        SESSION,
         |cluster, holding| {
             let leader = cluster.wait_for_leader(LONG).unwrap();
             // The holder's own server, if that is a follower.
@@ -140,6 +143,7 @@ fn a_lock_is_kept_when_a_follower_is_cut_off() {
 fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
     // Three servers that start at one time are away for longer than most sessions.
     lock_of_session_is_kept_over(
+        &cluster(false),
         Duration::from_secs(30),
         |cluster, _| {
             cluster.stop_all().unwrap();
@@ -153,7 +157,7 @@ fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
 /// Two of three servers are paused: sessions live on, and nothing can be done in them.
 #[test]
 fn close_and_drop_return_within_a_second_while_the_quorum_is_gone() {
-    let cluster = cluster();
+    let cluster = cluster(false);
     let leader = cluster.wait_for_leader(LONG).unwrap();
     let follower = &cluster.servers()[(leader + 1) % 3];
     let [closed, dropped] = [0; 2].map(|_| client(&follower.connect_string(), SESSION));

@@ -79,7 +79,8 @@ impl FaultProxy {
         FaultProxy::start_with(server, true)
     }
 
-    /// Starts a proxy that takes the bytes as they come, for any other protocol: it sees no requests.
+    /// Starts a proxy that takes the bytes as they come, for any other protocol: it sees no requests. A server that
+    /// refuses is tried again for 5 s before the client's connection is closed.
     ///
     /// # Errors
     /// As [`start`](Self::start).

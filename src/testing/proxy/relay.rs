@@ -25,6 +25,12 @@ use super::{
 /// How long one attempt to reach the server may take. A paused server with a full queue does not even accept.
 const CONNECT_POLL: Duration = Duration::from_millis(200);
 
+/// For how long, and how often, a server that refuses is tried again where nothing is known of the protocol. A follower
+/// tries a refused leader again for seconds, as that may not listen yet; but a connection that is accepted here and then
+/// ended sends it into the next election, and and a leader may not be found for a long time.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+const REFUSED_POLL: Duration = Duration::from_millis(20);
+
 /// What all threads of a proxy share.
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -155,10 +161,13 @@ impl Relay {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
         }
+        let is_gone = || connection.is_ended() || client_gone.load(Ordering::SeqCst);
+        let begin = Instant::now();
         loop {
             match TcpStream::connect_timeout(&self.server, CONNECT_POLL) {
                 Ok(server) => return self.change(|_| connection.set_server(server)),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && !connection.is_ended() => {}
+                Err(_) if !self.framed && begin.elapsed() < REFUSED_FOR && !is_gone() => thread::sleep(REFUSED_POLL),
                 Err(error) => return Err(error),
             }
         }
