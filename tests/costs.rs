@@ -35,8 +35,10 @@ fn a_hand_over_between_threads_of_one_client_is_one_delete_and_no_listing() {
             mutex.release().unwrap();
         };
         let waiters: Vec<_> = (0..WAITING).map(|_| scope.spawn(wait)).collect();
-        // All znodes are watched, the holder's too.
-        wait_until("all wait", || server.watch_count().unwrap() == WAITING as u64 + 1);
+        // Each has asked for two watches, and the holder for one, which it does after 100 ms; the server counts a znode once.
+        wait_until("all wait, and the holder watches", || {
+            proxy.requests(op::GET_DATA) > 2 * WAITING as u64 && server.watch_count().unwrap() == WAITING as u64 + 1
+        });
         let asked =
             || [op::CREATE_2, op::GET_CHILDREN, op::GET_DATA, op::EXISTS, op::DELETE].map(|op| proxy.requests(op));
         let (asked_before, before) = (asked(), server.packets_received().unwrap());
