@@ -250,7 +250,11 @@ impl CuratorFramework {
 
     /// Removes a listener; it may still be told what was under way.
     pub fn remove_connection_state_listener(&self, id: ListenerId) {
-        self.core.listeners.lock().retain(|(other, _)| *other != id);
+        let mut listeners = self.core.listeners.lock();
+        let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));
+        drop(listeners);
+        // The caller's listener, and what it owns: not under the lock.
+        drop(removed);
     }
 
     pub(crate) fn call<'a>(&'a self, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Call<'a> {

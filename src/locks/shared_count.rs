@@ -223,14 +223,20 @@ impl SharedCount {
 
     /// Removes a listener; it may still be told what was under way.
     pub fn remove_listener(&self, id: ListenerId) {
-        self.shared.listeners.lock().retain(|(other, _)| *other != id);
+        let mut listeners = self.shared.listeners.lock();
+        let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));
+        drop(listeners);
+        // The caller's listener, and what it owns: not under the lock.
+        drop(removed);
     }
 
     /// Stops watching; the last known value stays readable and becomes old. The same happens when the last handle is
     /// dropped.
     pub fn close(&self) {
-        self.shared.listeners.lock().clear();
+        let listeners = std::mem::take(&mut *self.shared.listeners.lock());
         self.shared.close();
+        // The callers' listeners, and what they own: not under the lock.
+        drop(listeners);
     }
 
     /// Calls `wake` on every change until the subscription is dropped. It must not block.
@@ -406,7 +412,10 @@ impl Shared {
             let Some(shared) = weak.upgrade() else { return };
             let listeners: Vec<Listener> =
                 shared.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
-            listeners.iter().for_each(|listener| listener(value));
+            // One by one, so that the panic of one does not silence the others.
+            for listener in listeners {
+                shared.client.core.dispatcher.run(move || listener(value));
+            }
         });
     }
 

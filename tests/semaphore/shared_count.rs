@@ -2,6 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex},
+    thread,
     time::Duration,
 };
 
@@ -149,4 +150,49 @@ fn what_is_no_count_is_refused_at_the_start() {
     client.set_data().for_path_and_data("/c", 9_i32.to_be_bytes().to_vec()).unwrap();
     count.start().unwrap();
     assert_eq!(count.count(), 9);
+}
+
+/// Uses the count once more when it is dropped.
+struct OnDrop(Arc<SharedCount>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.add_listener(|_| ());
+    }
+}
+
+#[test]
+fn removing_a_listener_drops_what_it_owns_under_no_lock() {
+    let client = client("count-owned");
+    let count = SharedCount::new(&client, "/n", 1).unwrap();
+    count.start().unwrap();
+    let (told, removed) = crossbeam_channel::bounded(1);
+    let other = client.clone();
+    thread::spawn(move || {
+        // The last handle goes with the listener, and takes a listener of its own from the same list.
+        let id = other.add_connection_state_listener(move |_, _| drop(count.clone()));
+        other.remove_connection_state_listener(id);
+        let count = SharedCount::new(&other, "/n", 1).unwrap();
+        let handle = Arc::new(count.clone());
+        let owned = OnDrop(handle);
+        let id = count.add_listener(move |_| drop(owned.0.clone()));
+        count.remove_listener(id);
+        let owned = OnDrop(Arc::new(count.clone()));
+        count.add_listener(move |_| drop(owned.0.clone()));
+        count.close();
+        told.send(()).unwrap();
+    });
+    removed.recv_timeout(LONG).expect("a lock is held while a listener is dropped");
+}
+
+#[test]
+fn a_listener_that_panics_silences_no_other() {
+    let client = client("count-panic");
+    let count = SharedCount::new(&client, "/n", 1).unwrap();
+    count.start().unwrap();
+    count.add_listener(|_| panic!("on purpose"));
+    let (tell, told) = crossbeam_channel::unbounded();
+    count.add_listener(move |value| drop(tell.send(value)));
+    count.set_count(2).unwrap();
+    assert_eq!(told.recv_timeout(LONG).unwrap(), 2);
 }
