@@ -187,9 +187,7 @@ fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
             assert!(held.is_valid(), "the former holder's release took the lock away");
             held.release().unwrap();
         });
-        // Once the hold is watched.
-        eventually("the holder is watched", || zk::server().watch_count().unwrap() >= 1);
-        thread::sleep(Duration::from_millis(300));
+        eventually("the lock's node is watched", || zk::server().watch_count().unwrap() >= 1);
         admin.delete().for_path(NODE).unwrap();
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
         assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })));
