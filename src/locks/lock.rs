@@ -107,7 +107,8 @@ impl<'a> Locker<'a> {
         self.lock.map(InterProcessLock::holds).unwrap_or_default()
     }
 
-    /// Releases the lock and reports how that went. Dropping the locker releases it too, and logs an error.
+    /// Releases the lock and reports how that went. Dropping the locker releases it too, blocks for
+    /// that as long, and logs an error.
     ///
     /// # Errors
     /// As [`InterProcessLock::release`].

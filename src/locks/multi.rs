@@ -173,7 +173,8 @@ impl fmt::Debug for InterProcessMultiLock {
     }
 }
 
-/// All locks of an [`InterProcessMultiLock`], held: dropping it releases them, the last one first.
+/// All locks of an [`InterProcessMultiLock`], held: dropping it releases them, the last one first, and blocks for that as
+/// [`release`](MultiLockGuard::release) does.
 ///
 /// Its holder is told what the locks tell: it is valid as long as all of them are.
 ///
@@ -201,7 +202,8 @@ pub struct MultiLockGuard<'a> {
 }
 
 impl MultiLockGuard<'_> {
-    /// Releases all locks and reports how that went: one round trip for each, the last one first.
+    /// Releases all locks and reports how that went: one round trip for each, the last one first. While the connection is
+    /// gone, at most the session timeout for each.
     ///
     /// # Errors
     /// As [`InterProcessMultiLock::release`].
@@ -216,7 +218,7 @@ impl MultiLockGuard<'_> {
         &self.holds
     }
 
-    /// Whether all locks are held for certain right now.
+    /// Whether all locks that tell are held for certain right now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.holds.iter().all(Hold::is_valid)

@@ -29,6 +29,8 @@ impl LockInternals {
     /// Who stands in the queue, since when, from which session: two round trips, one for the names and one for all the
     /// rest. Empty if there is no such directory; contenders who leave in between are left out.
     ///
+    /// While the connection is suspended or lost it is tried again as the retry policy says.
+    ///
     /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
     ///
     /// ```no_run
