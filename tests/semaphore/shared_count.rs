@@ -192,7 +192,9 @@ fn a_listener_that_panics_silences_no_other() {
     count.start().unwrap();
     count.add_listener(|_| panic!("on purpose"));
     let (tell, told) = crossbeam_channel::unbounded();
-    count.add_listener(move |value| drop(tell.send(value)));
+    count.add_listener(move |value| {
+        let _ = tell.send(value);
+    });
     count.set_count(2).unwrap();
     assert_eq!(told.recv_timeout(LONG).unwrap(), 2);
 }
