@@ -1,6 +1,11 @@
 //! Cancelling a blocked call from another thread.
 
-use std::{fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+    thread::{self, Thread, ThreadId},
+};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use parking_lot::Mutex;
@@ -18,9 +23,27 @@ use parking_lot::Mutex;
 /// ```
 #[derive(Clone)]
 pub struct CancelToken {
-    /// Dropped to cancel: every receiver wakes, now and for ever.
-    alive: Arc<Mutex<Option<Sender<()>>>>,
+    shared: Arc<Mutex<Shared>>,
     cancelled: Receiver<()>,
+}
+
+struct Shared {
+    /// Dropped to cancel: every receiver wakes, now and for ever.
+    alive: Option<Sender<()>>,
+    /// Threads that are to be unparked then.
+    parked: HashMap<ThreadId, Thread>,
+}
+
+/// As long as it lives, the cancellation unparks the thread that made it.
+pub(crate) struct Unparked<'a> {
+    token: &'a CancelToken,
+    thread: ThreadId,
+}
+
+impl Drop for Unparked<'_> {
+    fn drop(&mut self) {
+        self.token.shared.lock().parked.remove(&self.thread);
+    }
 }
 
 impl CancelToken {
@@ -28,18 +51,34 @@ impl CancelToken {
     #[must_use]
     pub fn new() -> Self {
         let (alive, cancelled) = bounded(0);
-        CancelToken { alive: Arc::new(Mutex::new(Some(alive))), cancelled }
+        let shared = Shared { alive: Some(alive), parked: HashMap::new() };
+        CancelToken { shared: Arc::new(Mutex::new(shared)), cancelled }
     }
 
     /// Cancels every call that was given this token or a clone, those under way and those to come.
     pub fn cancel(&self) {
-        self.alive.lock().take();
+        let mut shared = self.shared.lock();
+        shared.alive = None;
+        let parked = std::mem::take(&mut shared.parked);
+        drop(shared);
+        for thread in parked.into_values() {
+            thread.unpark();
+        }
     }
 
     /// Whether the token was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Lets the cancellation unpark this thread, which has to look whether it was cancelled after this call and before it
+    /// parks.
+    pub(crate) fn unpark_this_thread(&self) -> Unparked<'_> {
+        let thread = thread::current();
+        let id = thread.id();
+        self.shared.lock().parked.insert(id, thread);
+        Unparked { token: self, thread: id }
     }
 
     /// Disconnected when the token is cancelled; nothing is ever sent.

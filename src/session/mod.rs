@@ -10,6 +10,8 @@ pub(crate) mod machine;
 mod names;
 pub mod native;
 mod pending;
+mod readiness;
+mod reply_slot;
 mod rotation;
 #[cfg(test)]
 mod server_side;
@@ -149,6 +151,12 @@ pub trait Session: Send + Sync + 'static {
     /// Gives up the watch that this request left, at the server too where nobody else in this session watches the
     /// znode. Its watcher is not called any more, except for calls already under way.
     fn unwatch(&self, ticket: Ticket);
+
+    /// Lends the calling thread, which waits for a reply, to the session, so that it can read by itself instead of being
+    /// woken by the thread that does: returns once `is_done` says so, or as soon as there is nothing for the thread to do.
+    fn read_until(&self, is_done: &dyn Fn() -> bool) {
+        let _ = is_done;
+    }
 
     /// The session's id; 0 before a server gave one.
     fn id(&self) -> i64;

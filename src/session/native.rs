@@ -1,8 +1,10 @@
 //! This crate's own session: callers write to the socket, one thread reads it.
 
+mod reader;
+mod reading;
+
 use std::{
     fmt, io,
-    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
@@ -11,33 +13,21 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::{
     ConnectString, OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket,
     Watcher,
     machine::{Actions, Machine},
-    names::Names,
-    rotation::{Rotation, Step},
-    transport::{Closer, Connection, ReadHalf, Tcp, Transport, WriteHalf},
+    transport::{Closer, Tcp, Transport, WriteHalf},
 };
-use crate::{
-    Error, Result,
-    proto::{ConnectResponse, FrameBuffer, ProtoError},
-};
+use crate::{Error, Result, proto::ProtoError};
+use reader::Reader;
+use reading::Reading;
 
 /// How long a thread that submits, or the reader thread, writes at most: its own requests and those of others. What then
 /// is left, because the peer is slow to take it or because more keeps coming, a thread of its own writes.
 const WRITE_PATIENCE: Duration = Duration::from_millis(20);
-
-/// No read lasts longer: nothing wakes a thread that reads from a peer that says nothing, and a session that leaves may
-/// have no time left.
-const READ_PATIENCE: Duration = Duration::from_secs(1);
-
-/// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
-/// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
-/// at once.
-const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 
 /// An abandoned session is taken up again within so many session timeouts, or not at all. By then either the servers
 /// have expired it, or all of them are down, and will expire it one session timeout after they are back.
@@ -102,6 +92,9 @@ struct Shared {
     observer: SessionObserver,
     state: Mutex<State>,
     writer: Mutex<Writer>,
+    reading: Mutex<Reading>,
+    /// Whoever read has given the right to do so back.
+    returned: Condvar,
     /// What ended the last connection, or the last attempt at one.
     last_error: Mutex<Option<Arc<io::Error>>>,
     /// Servers to use instead, from the next attempt on.
@@ -132,6 +125,8 @@ impl NativeSession {
             observer,
             state: Mutex::new(State { machine, writing: false, closer: None }),
             writer: Mutex::new(Writer { connection: 0, half: None }),
+            reading: Mutex::default(),
+            returned: Condvar::new(),
             last_error: Mutex::new(None),
             new_hosts: Mutex::new(None),
             wake,
@@ -185,6 +180,12 @@ impl Session for NativeSession {
 
     fn unwatch(&self, ticket: Ticket) {
         self.shared.input(|machine, actions| machine.unwatch(ticket.0, actions));
+    }
+
+    fn read_until(&self, is_done: &dyn Fn() -> bool) {
+        if let Some(mut turn) = self.shared.turn() {
+            while !is_done() && turn.read() {}
+        }
     }
 
     fn id(&self) -> i64 {
@@ -383,211 +384,6 @@ fn does_not_take() -> io::Error {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The thread that connects, reads, and keeps the timers.
-struct Reader {
-    shared: Arc<Shared>,
-    pauses: Receiver<()>,
-    /// Dropped with the thread, whichever way it ends.
-    _alive: Sender<()>,
-}
-
-impl Reader {
-    fn run(&self) {
-        let config = &self.shared.config;
-        let transport = self.shared.transport.clone();
-        let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)));
-        let hosts = config.hosts.hosts();
-        let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
-        while !self.is_over() {
-            if let Some(hosts) = self.shared.new_hosts.lock().take() {
-                rotation.set_hosts(hosts.hosts());
-            }
-            match rotation.step() {
-                Step::Pause(pause) => self.pause(pause),
-                Step::Try { host, address, limit } => match self.connect(&host, address, limit) {
-                    Ok((connection, buffer)) => {
-                        let since = Instant::now();
-                        self.serve(connection, buffer);
-                        rotation.connection_ended(since.elapsed());
-                    }
-                    Err(error) => {
-                        log::debug!("{host} ({address}) does not take the session: {error}");
-                        self.disconnected(Some(error));
-                    }
-                },
-            }
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.shared.state.lock().machine.is_over(Instant::now())
-    }
-
-    fn pause(&self, pause: Duration) {
-        let until = Instant::now() + pause;
-        let leaves_at = self.shared.state.lock().machine.leaves_at();
-        // The wake-up, a time-out: either way the loop looks at the state.
-        let _ = self.pauses.recv_deadline(leaves_at.map_or(until, |at| until.min(at)));
-    }
-
-    /// Connects and shakes hands. The first frames after the handshake may be in the buffer already.
-    fn connect(
-        &self,
-        host: &str,
-        address: std::net::SocketAddr,
-        limit: Duration,
-    ) -> io::Result<(Connection, FrameBuffer)> {
-        let deadline = Instant::now() + limit;
-        let mut connection = self.shared.transport.connect(host, address, limit.min(CONNECT_LIMIT))?;
-        let sent = Instant::now();
-        let request = {
-            let mut state = self.shared.state.lock();
-            if state.machine.is_over(sent) {
-                // A handshake would make a session that nobody closes.
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            state.closer = Some(connection.closer.clone());
-            state.machine.connect_request().encode()
-        };
-        if connection.writer.write(&request, deadline)? < request.len() {
-            return Err(does_not_take());
-        }
-        let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
-        let response = self.handshake_reply(&mut *connection.reader, &mut buffer, deadline)?;
-        log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
-        self.connected(&mut connection, response, sent)?;
-        Ok((connection, buffer))
-    }
-
-    fn handshake_reply(
-        &self,
-        reader: &mut dyn ReadHalf,
-        buffer: &mut FrameBuffer,
-        deadline: Instant,
-    ) -> io::Result<ConnectResponse> {
-        loop {
-            if let Some(frame) = buffer.next_frame().map_err(invalid_data)? {
-                return ConnectResponse::decode(frame).map_err(invalid_data);
-            }
-            let now = Instant::now();
-            if now >= deadline || self.is_over() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the handshake"));
-            }
-            // In steps, so that a close does not wait for a server that says nothing.
-            let patience = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
-            match reader.read(buffer.space(), patience)? {
-                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Some(count) => buffer.filled(count),
-                None => {}
-            }
-        }
-    }
-
-    fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) -> io::Result<()> {
-        // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
-        let half = std::mem::replace(&mut connection.writer, Box::new(Taken));
-        let number = self.shared.state.lock().machine.next_connection();
-        *self.shared.writer.lock() = Writer { connection: number, half: Some(half) };
-        let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
-        if taken.is_err() {
-            self.shared.writer.lock().half = None;
-        }
-        taken.map_err(invalid_data)
-    }
-
-    /// Reads until the connection ends.
-    fn serve(&self, mut connection: Connection, mut buffer: FrameBuffer) {
-        let cause = loop {
-            match self.serve_once(&mut *connection.reader, &mut buffer) {
-                Ok(ControlFlow::Continue(())) => {}
-                Ok(ControlFlow::Break(())) => break None,
-                Err(error) => break Some(error),
-            }
-        };
-        if let Some(error) = &cause {
-            log::debug!("the connection ended: {error}");
-        }
-        // First the shutdown: it frees a writer that is stuck.
-        connection.closer.close();
-        self.disconnected(cause);
-        self.shared.writer.lock().half = None;
-    }
-
-    fn serve_once(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<ControlFlow<()>> {
-        self.take_frames(buffer)?;
-        let now = Instant::now();
-        let (next_timer, is_over) = {
-            let state = self.shared.state.lock();
-            (state.machine.next_timer(), state.machine.is_over(now))
-        };
-        if is_over {
-            return Ok(ControlFlow::Break(()));
-        }
-        if now >= next_timer && !self.shared.input(|machine, _| machine.timer(now)) {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "nothing received for two thirds of the session timeout",
-            ));
-        }
-        let patience = next_timer.saturating_duration_since(now).min(READ_PATIENCE);
-        match reader.read(buffer.space(), patience)? {
-            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Some(count) => {
-                buffer.filled(count);
-                Ok(ControlFlow::Continue(()))
-            }
-            None => Ok(ControlFlow::Continue(())),
-        }
-    }
-
-    /// Hands every complete frame to the machine, under one lock.
-    fn take_frames(&self, buffer: &mut FrameBuffer) -> io::Result<()> {
-        self.shared.input(|machine, actions| {
-            let now = Instant::now();
-            loop {
-                match buffer.next_frame() {
-                    Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
-                    Ok(None) => return Ok(()),
-                    Err(ProtoError::FrameTooLarge { size, limit }) => {
-                        // Whose reply it is stands in the next four bytes.
-                        let Some(xid) = buffer.peek_xid() else { return Ok(()) };
-                        machine.frame_too_large(xid, size, limit, actions);
-                        return Err(invalid_data(ProtoError::FrameTooLarge { size, limit }));
-                    }
-                    Err(error) => return Err(invalid_data(error)),
-                }
-            }
-        })
-    }
-
-    fn disconnected(&self, cause: Option<io::Error>) {
-        let cause = cause.map(Arc::new);
-        if cause.is_some() {
-            self.shared.last_error.lock().clone_from(&cause);
-        }
-        self.shared.state.lock().closer = None;
-        self.shared.input(|machine, actions| machine.disconnected(cause.as_ref(), actions));
-    }
-}
-
-impl Drop for Reader {
-    /// Also if a panic ends the thread: nobody must wait for what nobody will read.
-    fn drop(&mut self) {
-        self.shared.input(|machine, actions| machine.expired(actions));
-        self.shared.state.lock().hang_up();
-        self.shared.writer.lock().half = None;
-    }
-}
-
-/// Stands where the writing half was.
-struct Taken;
-
-impl WriteHalf for Taken {
-    fn write(&mut self, _bytes: &[u8], _until: Instant) -> io::Result<usize> {
-        Err(io::ErrorKind::NotConnected.into())
-    }
 }
 
 fn invalid_data(error: ProtoError) -> io::Error {

@@ -6,10 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Select, bounded};
+use crossbeam_channel::{Receiver, Select};
 
-use super::{Reply, Session, Submission, Ticket, Watcher};
+use super::{
+    OnReply, Reply, Session, Submission, Ticket, Watcher,
+    reply_slot::{ReplySlot, reply_slot},
+};
 use crate::{cancel::CancelToken, proto::Request};
+
+/// A wait that ends sooner does not read for the session: nothing ends a read early, which may last 10 ms.
+const MIN_TIME_TO_READ: Duration = Duration::from_millis(20);
 
 /// What ends a wait besides the event waited for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,10 +84,8 @@ impl<'a> Stop<'a> {
 pub(crate) struct Pending {
     session: Arc<dyn Session>,
     ticket: Ticket,
-    reply: Receiver<Reply>,
+    reply: ReplySlot,
     submitted: Instant,
-    /// Taken from the channel before it was asked for.
-    arrived: Option<Reply>,
     /// The reply was handed out, or is not of interest any more.
     is_settled: bool,
 }
@@ -98,8 +102,7 @@ pub(crate) enum Answer {
 impl Pending {
     /// Waits for the reply. A request that was not written when the wait ends is taken back.
     pub(crate) fn wait(mut self, stop: Stop<'_>) -> Answer {
-        let arrived = self.arrived.take();
-        let received = arrived.map_or_else(|| stop.recv(&self.reply), Ok);
+        let received = self.receive(stop);
         self.is_settled = true;
         let end = match received {
             Ok(reply) => return Answer::Reply(reply),
@@ -109,9 +112,9 @@ impl Pending {
             return Answer::Stopped { end, sent: false };
         }
         // It may have come in between.
-        match self.reply.try_recv() {
-            Ok(reply) => Answer::Reply(reply),
-            Err(_) => Answer::Stopped { end, sent: true },
+        match self.reply.try_take() {
+            Some(reply) => Answer::Reply(reply),
+            None => Answer::Stopped { end, sent: true },
         }
     }
 }
@@ -120,7 +123,7 @@ impl Pending {
     /// Waits for the reply; but a request that was not even written `patience` after its submission is taken back.
     pub(crate) fn wait_sent(mut self, stop: Stop<'_>, patience: Duration) -> Answer {
         self.await_arrival(stop, patience);
-        if self.arrived.is_none() && stop.is_over().is_none() && self.session.withdraw(self.ticket) {
+        if !self.reply.is_settled() && stop.is_over().is_none() && self.session.withdraw(self.ticket) {
             self.is_settled = true;
             return Answer::Stopped { end: WaitEnd::Deadline, sent: false };
         }
@@ -131,9 +134,23 @@ impl Pending {
     /// Waits until the reply is there, or the request was given time enough to be written. Either way the pending reply
     /// can be waited for as before.
     pub(crate) fn await_arrival(&mut self, stop: Stop<'_>, patience: Duration) {
-        if self.arrived.is_none() {
-            let end_of_patience = self.submitted.checked_add(patience);
-            self.arrived = end_of_patience.map_or(stop, |at| stop.by(at)).recv(&self.reply).ok();
+        let end_of_patience = self.submitted.checked_add(patience);
+        let stop = end_of_patience.map_or(stop, |at| stop.by(at));
+        self.read(stop);
+        self.reply.wait_until_settled(stop);
+    }
+
+    fn receive(&self, stop: Stop<'_>) -> Result<Reply, WaitEnd> {
+        self.read(stop);
+        self.reply.wait(stop)
+    }
+
+    /// Reads for the session while nothing else is to be done. Not where the time is nearly up: a read does not end when
+    /// the time does.
+    fn read(&self, stop: Stop<'_>) {
+        let is_near = |deadline: Instant| deadline.saturating_duration_since(Instant::now()) < MIN_TIME_TO_READ;
+        if !self.reply.is_settled() && !stop.deadline.is_some_and(is_near) {
+            self.session.read_until(&|| self.reply.is_settled() || stop.is_over().is_some());
         }
     }
 }
@@ -142,7 +159,7 @@ impl Drop for Pending {
     /// Nobody waits for the reply: a request that was not written yet need not be. While the server takes nothing, what
     /// callers have given up would pile up otherwise.
     fn drop(&mut self) {
-        if !self.is_settled && self.arrived.is_none() && self.reply.is_empty() {
+        if !self.is_settled && !self.reply.is_settled() {
             self.session.withdraw(self.ticket);
         }
     }
@@ -179,6 +196,11 @@ impl fmt::Debug for Watch {
     }
 }
 
+fn on_reply() -> (OnReply, ReplySlot) {
+    let (sender, slot) = reply_slot();
+    (Box::new(move |reply| sender.send(reply)), slot)
+}
+
 /// Submits requests back to back.
 pub(crate) fn submit(
     session: &Arc<dyn Session>,
@@ -188,12 +210,8 @@ pub(crate) fn submit(
     let batch = requests
         .into_iter()
         .map(|(request, watcher)| {
-            let (sender, reply) = bounded(1);
+            let (on_reply, reply) = on_reply();
             waiting.push((reply, watcher.is_some()));
-            let on_reply = Box::new(move |reply| {
-                // Nobody listens if the caller's time was up.
-                let _ = sender.send(reply);
-            });
             Submission { request, watcher, on_reply }
         })
         .collect();
@@ -204,22 +222,18 @@ pub(crate) fn submit(
         .zip(waiting)
         .map(|(ticket, (reply, watched))| {
             let watch = watched.then(|| Watch { session: session.clone(), ticket });
-            (Pending { session: session.clone(), ticket, reply, submitted, arrived: None, is_settled: false }, watch)
+            (Pending { session: session.clone(), ticket, reply, submitted, is_settled: false }, watch)
         })
         .collect()
 }
 
 /// Submits one request.
 pub(crate) fn submit_one(session: &Arc<dyn Session>, request: Request) -> Pending {
-    let (sender, reply) = bounded(1);
-    let on_reply = Box::new(move |reply| {
-        // Nobody listens if the caller's time was up.
-        let _ = sender.send(reply);
-    });
+    let (on_reply, reply) = on_reply();
     let submitted = Instant::now();
     let tickets = session.submit(vec![Submission { request, watcher: None, on_reply }]);
     let ticket = tickets.first().copied().unwrap_or(Ticket(0));
-    Pending { session: session.clone(), ticket, reply, submitted, arrived: None, is_settled: false }
+    Pending { session: session.clone(), ticket, reply, submitted, is_settled: false }
 }
 
 #[cfg(test)]

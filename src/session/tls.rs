@@ -56,13 +56,15 @@ impl Transport for Tls {
         let deadline = Instant::now() + limit;
         let name = ServerName::try_from(host.to_owned()).map_err(invalid_data)?;
         let mut tls = ClientConnection::new(self.config.clone(), name).map_err(invalid_data)?;
-        let Connection { mut reader, mut writer, closer } = Tcp.connect(host, address, limit)?;
+        let Connection { mut reader, mut writer, closer, .. } = Tcp.connect(host, address, limit)?;
         shake_hands(&mut tls, &mut *reader, &mut *writer, deadline)?;
         let state = Arc::new(Mutex::new(tls));
         Ok(Connection {
             reader: Box::new(TlsReader { tcp: reader, state: state.clone(), encrypted: Vec::new(), is_closed: false }),
             writer: Box::new(TlsWriter { tcp: writer, state, encrypted: Vec::new(), sent: 0, chunk: 0 }),
             closer,
+            // Records that have arrived wait here, where the system does not know of them.
+            stream: None,
         })
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Connection {
     pub(crate) reader: Box<dyn ReadHalf>,
     pub(crate) writer: Box<dyn WriteHalf>,
     pub(crate) closer: Closer,
+    /// The socket, if all that has arrived and was not read yet is still in it.
+    pub(crate) stream: Option<Arc<TcpStream>>,
 }
 
 /// The half of the reader thread.
@@ -67,6 +69,7 @@ impl Transport for Tcp {
         Ok(Connection {
             reader: Box::new(TcpReader { stream: stream.clone(), timeout: Duration::MAX }),
             writer: Box::new(TcpWriter { stream: stream.clone(), timeout: Duration::MAX }),
+            stream: Some(stream.clone()),
             closer: Closer(stream),
         })
     }

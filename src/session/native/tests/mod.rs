@@ -10,12 +10,13 @@ mod traffic;
 
 use crossbeam_channel::unbounded;
 
-use super::*;
+use super::{reader::READ_PATIENCE, *};
 use crate::{
     proto::{Request, Response},
     session::{
         Reply, SessionEvent, WatchEvent,
         server_side::{self as server, Frame},
+        transport::Connection,
     },
 };
 use fake::{Fake, Peer};

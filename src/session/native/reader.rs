@@ -1,0 +1,263 @@
+//! The thread of a session: it connects, reads, and keeps the timers.
+
+use std::{
+    io,
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender};
+
+use super::{
+    super::{
+        names::Names,
+        readiness::{self, Interest, Readiness},
+        rotation::{Rotation, Step},
+        transport::{Closer, Connection, ReadHalf, WriteHalf},
+    },
+    Shared, Writer, does_not_take, invalid_data,
+    reading::ReadSide,
+};
+use crate::proto::{ConnectResponse, FrameBuffer};
+
+/// No wait for bytes lasts longer: nothing wakes this thread from a peer that says nothing, and a session that leaves may
+/// have no time left.
+pub(super) const READ_PATIENCE: Duration = Duration::from_secs(1);
+
+/// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
+/// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
+/// at once.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+
+/// The thread that connects, reads, and keeps the timers.
+pub(super) struct Reader {
+    pub(super) shared: Arc<Shared>,
+    pub(super) pauses: Receiver<()>,
+    /// Dropped with the thread, whichever way it ends.
+    pub(super) _alive: Sender<()>,
+}
+
+impl Reader {
+    pub(super) fn run(&self) {
+        let config = &self.shared.config;
+        let transport = self.shared.transport.clone();
+        let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)));
+        let hosts = config.hosts.hosts();
+        let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
+        while !self.is_over() {
+            if let Some(hosts) = self.shared.new_hosts.lock().take() {
+                rotation.set_hosts(hosts.hosts());
+            }
+            match rotation.step() {
+                Step::Pause(pause) => self.pause(pause),
+                Step::Try { host, address, limit } => match self.connect(&host, address, limit) {
+                    Ok((connection, buffer)) => {
+                        let since = Instant::now();
+                        self.serve(connection, buffer);
+                        rotation.connection_ended(since.elapsed());
+                    }
+                    Err(error) => {
+                        log::debug!("{host} ({address}) does not take the session: {error}");
+                        self.disconnected(Some(error));
+                    }
+                },
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.state.lock().machine.is_over(Instant::now())
+    }
+
+    fn pause(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let leaves_at = self.shared.state.lock().machine.leaves_at();
+        // The wake-up, a time-out: either way the loop looks at the state.
+        let _ = self.pauses.recv_deadline(leaves_at.map_or(until, |at| until.min(at)));
+    }
+
+    /// Connects and shakes hands. The first frames after the handshake may be in the buffer already.
+    fn connect(
+        &self,
+        host: &str,
+        address: std::net::SocketAddr,
+        limit: Duration,
+    ) -> io::Result<(Connection, FrameBuffer)> {
+        let deadline = Instant::now() + limit;
+        let mut connection = self.shared.transport.connect(host, address, limit.min(CONNECT_LIMIT))?;
+        let sent = Instant::now();
+        let request = {
+            let mut state = self.shared.state.lock();
+            if state.machine.is_over(sent) {
+                // A handshake would make a session that nobody closes.
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            state.closer = Some(connection.closer.clone());
+            state.machine.connect_request().encode()
+        };
+        if connection.writer.write(&request, deadline)? < request.len() {
+            return Err(does_not_take());
+        }
+        let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
+        let response = self.handshake_reply(&mut *connection.reader, &mut buffer, deadline)?;
+        log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
+        self.connected(&mut connection, response, sent)?;
+        Ok((connection, buffer))
+    }
+
+    fn handshake_reply(
+        &self,
+        reader: &mut dyn ReadHalf,
+        buffer: &mut FrameBuffer,
+        deadline: Instant,
+    ) -> io::Result<ConnectResponse> {
+        loop {
+            if let Some(frame) = buffer.next_frame().map_err(invalid_data)? {
+                return ConnectResponse::decode(frame).map_err(invalid_data);
+            }
+            let now = Instant::now();
+            if now >= deadline || self.is_over() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the handshake"));
+            }
+            // In steps, so that a close does not wait for a server that says nothing.
+            let patience = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
+            match reader.read(buffer.space(), patience)? {
+                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(count) => buffer.filled(count),
+                None => {}
+            }
+        }
+    }
+
+    fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) -> io::Result<()> {
+        // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
+        let half = std::mem::replace(&mut connection.writer, Box::new(Taken));
+        let number = self.shared.state.lock().machine.next_connection();
+        *self.shared.writer.lock() = Writer { connection: number, half: Some(half) };
+        let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
+        if taken.is_err() {
+            self.shared.writer.lock().half = None;
+        }
+        taken.map_err(invalid_data)
+    }
+
+    /// Reads until the connection ends.
+    fn serve(&self, connection: Connection, buffer: FrameBuffer) {
+        let Connection { reader, closer, stream, .. } = connection;
+        let side = ReadSide { reader, buffer, failed: None };
+        let arrivals = stream.and_then(|stream| readiness::watch(stream).ok());
+        let cause = match arrivals {
+            Some((arrivals, interest)) => self.serve_in_turns(side, arrivals, interest, &closer),
+            None => self.serve_alone(side, &closer),
+        };
+        if let Some(error) = &cause {
+            log::debug!("the connection ended: {error}");
+        }
+        self.disconnected(cause);
+        self.shared.writer.lock().half = None;
+    }
+
+    /// The thread that reads, unless a caller does while it waits for a reply.
+    fn serve_in_turns(
+        &self,
+        mut side: ReadSide,
+        mut arrivals: Readiness,
+        interest: Interest,
+        closer: &Closer,
+    ) -> Option<io::Error> {
+        // The first frames may have come with the reply to the handshake.
+        if let Err(error) = side.take_frames(&self.shared).and_then(|()| self.shared.offer(side, interest)) {
+            closer.close();
+            return Some(error);
+        }
+        let cause = loop {
+            match self.wait_for_arrivals(&mut arrivals) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        // First the shutdown: it frees a writer that is stuck, and ends a caller's read.
+        closer.close();
+        self.shared.take_back();
+        cause
+    }
+
+    fn wait_for_arrivals(&self, arrivals: &mut Readiness) -> io::Result<ControlFlow<()>> {
+        let Some(patience) = self.keep_timers()? else { return Ok(ControlFlow::Break(())) };
+        arrivals.wait(patience)?;
+        // None: a caller reads. It gives back what it leaves, and that wakes this thread again.
+        if let Some(mut turn) = self.shared.turn() {
+            turn.read();
+            if let Some(error) = turn.failure() {
+                return Err(error);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The only thread that reads, over a transport where arrivals cannot be told from what is complete.
+    fn serve_alone(&self, mut side: ReadSide, closer: &Closer) -> Option<io::Error> {
+        let cause = loop {
+            let read = side
+                .take_frames(&self.shared)
+                .and_then(|()| self.keep_timers())
+                .and_then(|patience| patience.map(|patience| side.read(&self.shared, patience)).transpose());
+            match read {
+                Ok(Some(_)) => {}
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        // First the shutdown: it frees a writer that is stuck.
+        closer.close();
+        cause
+    }
+
+    /// How long this thread may wait now; `None` if the session is over.
+    fn keep_timers(&self) -> io::Result<Option<Duration>> {
+        let now = Instant::now();
+        let (next_timer, is_over) = {
+            let state = self.shared.state.lock();
+            (state.machine.next_timer(), state.machine.is_over(now))
+        };
+        if is_over {
+            return Ok(None);
+        }
+        if now >= next_timer && !self.shared.input(|machine, _| machine.timer(now)) {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "nothing received for two thirds of the session timeout",
+            ));
+        }
+        Ok(Some(next_timer.saturating_duration_since(now).min(READ_PATIENCE)))
+    }
+
+    fn disconnected(&self, cause: Option<io::Error>) {
+        let cause = cause.map(Arc::new);
+        if cause.is_some() {
+            self.shared.last_error.lock().clone_from(&cause);
+        }
+        self.shared.state.lock().closer = None;
+        self.shared.input(|machine, actions| machine.disconnected(cause.as_ref(), actions));
+    }
+}
+
+impl Drop for Reader {
+    /// Also if a panic ends the thread: nobody must wait for what nobody will read.
+    fn drop(&mut self) {
+        self.shared.input(|machine, actions| machine.expired(actions));
+        self.shared.state.lock().hang_up();
+        self.shared.writer.lock().half = None;
+    }
+}
+
+/// Stands where the writing half was.
+struct Taken;
+
+impl WriteHalf for Taken {
+    fn write(&mut self, _bytes: &[u8], _until: Instant) -> io::Result<usize> {
+        Err(io::ErrorKind::NotConnected.into())
+    }
+}

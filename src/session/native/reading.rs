@@ -1,0 +1,168 @@
+//! Who reads the live connection: the session's thread, or a thread that waits for a reply.
+//!
+//! A reply that the session's thread reads wakes two threads, one after the other. So a caller that waits reads by itself
+//! where it can, and is woken by the kernel alone. The side that reads is an object that one thread at a time takes out.
+//! While nobody has it, the session's thread sleeps until something arrives; while a caller has it, nothing that arrives
+//! wakes the session's thread.
+//!
+//! No reply is left unread: the side is put back and the interest in arrivals switched on under one lock, and what arrived
+//! before counts. A caller reads until its own reply is there, or nothing has come for [`PATIENCE`]; then its wait goes on
+//! like any other, so that deadlines and cancellations do not wait for a read.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use super::{
+    super::{readiness::Interest, transport::ReadHalf},
+    Shared, invalid_data,
+};
+use crate::proto::{FrameBuffer, ProtoError};
+
+/// How long one read lasts at most where bytes are expected.
+pub(super) const PATIENCE: Duration = Duration::from_millis(10);
+
+/// The side of the live connection that reads.
+#[derive(Default)]
+pub(super) struct Reading {
+    /// Taken out by the thread that reads.
+    side: Option<ReadSide>,
+    /// On while the side is here.
+    interest: Option<Interest>,
+}
+
+/// What has arrived and what is still to be read.
+pub(super) struct ReadSide {
+    pub(super) reader: Box<dyn ReadHalf>,
+    pub(super) buffer: FrameBuffer,
+    /// What ended the connection, found by a caller: the session's thread does the rest.
+    pub(super) failed: Option<io::Error>,
+}
+
+/// The right to read, given back when dropped.
+pub(super) struct Turn<'a> {
+    shared: &'a Arc<Shared>,
+    side: Option<ReadSide>,
+}
+
+impl ReadSide {
+    /// Reads once, and hands what is complete to the machine. `false`: nothing came.
+    pub(super) fn read(&mut self, shared: &Arc<Shared>, patience: Duration) -> io::Result<bool> {
+        match self.reader.read(self.buffer.space(), patience)? {
+            None => Ok(false),
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(count) => {
+                self.buffer.filled(count);
+                self.take_frames(shared)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Hands every complete frame to the machine, under one lock.
+    pub(super) fn take_frames(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        let buffer = &mut self.buffer;
+        shared.input(|machine, actions| {
+            let now = Instant::now();
+            loop {
+                match buffer.next_frame() {
+                    Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
+                    Ok(None) => return Ok(()),
+                    Err(ProtoError::FrameTooLarge { size, limit }) => {
+                        // Whose reply it is stands in the next four bytes.
+                        let Some(xid) = buffer.peek_xid() else { return Ok(()) };
+                        machine.frame_too_large(xid, size, limit, actions);
+                        return Err(invalid_data(ProtoError::FrameTooLarge { size, limit }));
+                    }
+                    Err(error) => return Err(invalid_data(error)),
+                }
+            }
+        })
+    }
+}
+
+impl Turn<'_> {
+    /// Reads once; an error is left for the session's thread. `false`: nothing came, or nothing will.
+    pub(super) fn read(&mut self) -> bool {
+        let Some(side) = &mut self.side else { return false };
+        if side.failed.is_some() {
+            return false;
+        }
+        match side.read(self.shared, PATIENCE) {
+            Ok(came) => came,
+            Err(error) => {
+                side.failed = Some(error);
+                false
+            }
+        }
+    }
+
+    /// What ended the connection.
+    pub(super) fn failure(&mut self) -> Option<io::Error> {
+        self.side.as_mut()?.failed.take()
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Some(mut side) = self.side.take() else { return };
+        if std::thread::panicking() && side.failed.is_none() {
+            // What was read may be lost.
+            side.failed = Some(io::Error::other("a thread that read the connection has panicked"));
+        }
+        self.shared.hang_up_if(side.failed.is_some());
+        let mut reading = self.shared.reading.lock();
+        if let Some(interest) = &reading.interest
+            && let Err(error) = interest.on()
+        {
+            // The session's thread looks by itself after READ_PATIENCE at the latest.
+            side.failed.get_or_insert(error);
+        }
+        reading.side = Some(side);
+        drop(reading);
+        self.shared.returned.notify_one();
+    }
+}
+
+impl Shared {
+    /// The right to read, unless another thread has it or there is nothing to read.
+    pub(super) fn turn(self: &Arc<Self>) -> Option<Turn<'_>> {
+        let mut reading = self.reading.lock();
+        let side = reading.side.take()?;
+        if let Some(interest) = &reading.interest {
+            interest.off();
+        }
+        drop(reading);
+        Some(Turn { shared: self, side: Some(side) })
+    }
+
+    /// From now on any thread may read.
+    pub(super) fn offer(&self, side: ReadSide, interest: Interest) -> io::Result<()> {
+        let mut reading = self.reading.lock();
+        interest.on()?;
+        *reading = Reading { side: Some(side), interest: Some(interest) };
+        Ok(())
+    }
+
+    /// From now on nobody may read, and nobody does. The connection was shut down, so a read that is under way ends at
+    /// once: what it brings still belongs to this connection, and must not meet the next one.
+    pub(super) fn take_back(&self) {
+        let mut reading = self.reading.lock();
+        while reading.side.is_none() {
+            self.returned.wait(&mut reading);
+        }
+        *reading = Reading::default();
+    }
+
+    /// Makes the session's thread look at the connection, although nothing may arrive any more.
+    fn hang_up_if(&self, has_failed: bool) {
+        if has_failed || self.ended.load(Ordering::Acquire) {
+            let state = self.state.lock();
+            if has_failed || state.machine.is_over(Instant::now()) {
+                state.hang_up();
+            }
+        }
+    }
+}
