@@ -200,7 +200,7 @@ impl Background {
         }
         let retired = self.core.retire_session();
         self.has_session = false;
-        self.core.held.look(&self.core.dispatcher, Instant::now());
+        self.next_look = self.core.held.look(&self.core.dispatcher, Instant::now());
         self.raise(states);
         if let Some(session) = retired {
             session.abandon();

@@ -79,6 +79,13 @@ struct Inner {
     warnings: u32,
 }
 
+impl Inner {
+    /// After how long a hold the next warning is due.
+    fn next_warning(&self, limit: Duration) -> Duration {
+        limit.saturating_mul(1 << self.warnings.min(30))
+    }
+}
+
 enum WatchState {
     Absent,
     Requested,
@@ -96,15 +103,16 @@ pub(crate) struct HeldNodes {
 
 struct Registry {
     nodes: HashMap<u64, Arc<HeldNode>>,
-    /// The background thread looks again within `WATCH_AFTER`. It stops when it finds nothing held twice in a row: short
-    /// holds one after the other must not wake it each time.
-    looked_after: bool,
-    was_empty: bool,
+    /// When the background thread looks again by itself.
+    next_look: Option<Instant>,
+    /// The last look found nothing to come back for. It stops looking when that happens twice in a row: short holds one
+    /// after the other must not wake it each time.
+    was_idle: bool,
 }
 
 impl HeldNodes {
     pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>) -> Self {
-        let registry = Registry { nodes: HashMap::new(), looked_after: false, was_empty: false };
+        let registry = Registry { nodes: HashMap::new(), next_look: None, was_idle: false };
         HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events }
     }
 
@@ -150,10 +158,15 @@ impl HeldNodes {
                 warnings: 0,
             }),
         });
+        let needed = node.next_look(self.max_hold_time, node.since);
         let mut registry = self.nodes.lock();
         registry.nodes.insert(node.id, node.clone());
-        let is_looked_after = std::mem::replace(&mut registry.looked_after, true);
-        if !is_looked_after || node.revocable.is_some() || node.is_doubtful_soon() {
+        let comes_late = needed.is_some_and(|at| registry.next_look.is_none_or(|planned| planned > at));
+        if comes_late {
+            registry.next_look = needed;
+        }
+        drop(registry);
+        if comes_late || node.revocable.is_some() {
             // The inbox lives as long as the client.
             let _ = self.events.send(Event::Look);
         }
@@ -174,30 +187,24 @@ impl HeldNodes {
     }
 
     /// Tells listeners what has changed, arms watches that are due, and checks znodes after a reconnect. Returns when
-    /// to look again, `None` if nothing is held.
+    /// to look again, `None` if there is nothing to look for before something happens.
     pub(crate) fn look(&self, dispatcher: &Dispatcher, now: Instant) -> Option<Instant> {
-        let nodes = {
-            let mut registry = self.nodes.lock();
-            let is_empty = registry.nodes.is_empty();
-            registry.looked_after = !(is_empty && registry.was_empty);
-            registry.was_empty = is_empty && registry.looked_after;
-            if !registry.looked_after {
-                return None;
-            }
-            registry.nodes.values().cloned().collect::<Vec<_>>()
-        };
-        let mut next = now + WATCH_AFTER;
-        for node in nodes {
+        for node in self.all() {
             node.tell(dispatcher, now);
             node.check(now);
             if let Some(limit) = self.max_hold_time {
                 node.warn_if_held_for_long(limit, now);
             }
-            if let Some(valid_until) = node.session.valid_until().filter(|at| *at > now) {
-                next = next.min(valid_until);
-            }
         }
-        Some(next)
+        // Under the lock under which znodes are added: each has either been seen here, or sees when the next look is.
+        let mut registry = self.nodes.lock();
+        let mut next = registry.nodes.values().filter_map(|node| node.next_look(self.max_hold_time, now)).min();
+        let was_idle = std::mem::replace(&mut registry.was_idle, next.is_none());
+        if next.is_none() && !was_idle {
+            next = Some(now + WATCH_AFTER);
+        }
+        registry.next_look = next;
+        next
     }
 
     fn all(&self) -> Vec<Arc<HeldNode>> {
@@ -267,9 +274,23 @@ impl HeldNode {
         HoldState::Held
     }
 
-    /// Whether listeners may have to be told before the background thread comes round.
-    fn is_doubtful_soon(&self) -> bool {
-        self.session.valid_until().is_none_or(|at| at < self.since + WATCH_AFTER)
+    /// When the background thread has to look at it; `None`: not before something happens. A state that nobody listens to
+    /// is worked out when somebody asks for it.
+    fn next_look(&self, max_hold_time: Option<Duration>, now: Instant) -> Option<Instant> {
+        let inner = self.inner.lock();
+        if inner.released {
+            return None;
+        }
+        let has_listeners = !inner.channels.is_empty() || !inner.listeners.is_empty();
+        let of_state = match self.state_in(&inner, now) {
+            HoldState::Lost(_) => return None,
+            HoldState::Held if !matches!(inner.watch, WatchState::Present(_)) => Some(now + WATCH_AFTER),
+            HoldState::Held => self.session.valid_until().filter(|_| has_listeners),
+            // Nothing tells when the doubt ends.
+            HoldState::InDoubt => Some(now + WATCH_AFTER),
+        };
+        let of_warning = max_hold_time.and_then(|limit| self.since.checked_add(inner.next_warning(limit)));
+        [of_state, of_warning].into_iter().flatten().min()
     }
 
     /// Whether the znode is there for certain, unless somebody deletes it right now.
@@ -301,6 +322,9 @@ impl HeldNode {
             let _ = sender.send(state);
         }
         inner.channels.push((state, sender));
+        drop(inner);
+        // The inbox lives as long as the client.
+        let _ = self.events.send(Event::Look);
         receiver
     }
 
@@ -338,8 +362,7 @@ impl HeldNode {
     fn warn_if_held_for_long(&self, limit: Duration, now: Instant) {
         let held_for = now.saturating_duration_since(self.since);
         let mut inner = self.inner.lock();
-        let due = limit.saturating_mul(1 << inner.warnings.min(30));
-        if inner.released || held_for < due {
+        if inner.released || held_for < inner.next_warning(limit) {
             return;
         }
         inner.warnings += 1;
@@ -442,13 +465,11 @@ impl HeldNode {
                 // So that listeners hear of it now. The inbox lives as long as the client.
                 let _ = self.events.send(Event::Look);
             }
-            // Used up by a change of the data: set it again, now if that may be a request.
+            // Used up by a change of the data, which may be a request: set it again.
             WatchEvent::Node { .. } => {
                 self.unwatched();
-                if self.revocable.is_some() {
-                    // The inbox lives as long as the client.
-                    let _ = self.events.send(Event::Look);
-                }
+                // The inbox lives as long as the client.
+                let _ = self.events.send(Event::Look);
             }
             WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
         }
