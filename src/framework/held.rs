@@ -306,6 +306,10 @@ impl HeldNode {
         }
     }
 
+    fn is_released(&self) -> bool {
+        self.inner.lock().released
+    }
+
     /// From here on the znode's end is the holder's own doing.
     pub(crate) fn released(&self) {
         self.inner.lock().released = true;
@@ -460,6 +464,8 @@ impl HeldNode {
     /// The watch reports. Runs on the session's reader thread.
     pub(crate) fn watched(&self, event: &WatchEvent) {
         match event {
+            // The holder's own doing, and no reason to wake the client's thread at every release.
+            WatchEvent::Node { event: EventType::NodeDeleted, .. } if self.is_released() => {}
             WatchEvent::Node { event: EventType::NodeDeleted, .. } => {
                 self.lose(LostReason::NodeDeleted);
                 // So that listeners hear of it now. The inbox lives as long as the client.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::{
     WaitStrategy,
+    ahead::{Ahead, Seen},
     driver::Decision,
     internals::{LockInternals, Patience},
 };
@@ -39,6 +40,8 @@ enum Wake {
     /// With the number of the watch: an event of an earlier predecessor may still be in the channel when the next one
     /// is watched, and says nothing about that one.
     Predecessor(u64, WatchEvent),
+    /// The listing that was under way when the predecessor with this number went, or `None` if it failed.
+    Listed(u64, Option<Listing>),
     Own(WatchEvent),
     Directory(WatchEvent),
 }
@@ -50,8 +53,12 @@ struct Predecessor {
     number: u64,
     /// It was the first of the queue when it was found, so it held the lock.
     held_the_lock: bool,
+    /// Its znode is this session's.
+    is_here: bool,
     /// The connection of the listing in which it was found.
     connection: u64,
+    /// How the waiter learns meanwhile that it came to hold the lock.
+    ahead: Option<Ahead>,
     #[allow(dead_code, reason = "dropping it gives the watch up")]
     watch: Watch,
 }
@@ -187,6 +194,7 @@ impl<'a> Queued<'a> {
             // Both stand in one listing: nobody was granted between the writer and this reader.
             let is_writer_gone = self.writer.is_some_and(|writer| !stands(writer, &listing.children));
             let connection = listing.connection;
+            let in_front = self.in_front_of_predecessor(&decision, &listing);
             // Not to be kept while the waiter sleeps: a thousand waiters would hold a million names.
             drop(listing);
             let next = match decision {
@@ -194,7 +202,7 @@ impl<'a> Queued<'a> {
                 _ if is_writer_gone => Next::End(Turn::WriterGone),
                 Decision::Granted => Next::Grant,
                 Decision::Wait { .. } if self.patience.only_try => Next::End(Turn::TimeIsUp),
-                Decision::Wait { watch, first } => match self.prepare(watch, first, connection)? {
+                Decision::Wait { watch, first } => match self.prepare(watch, first, in_front, connection)? {
                     Some(next) => next,
                     None => self.sleep()?,
                 },
@@ -212,15 +220,63 @@ impl<'a> Queued<'a> {
     }
 
     /// Makes sure that something wakes the waiter, as its strategy says. `None`: it may sleep.
-    fn prepare(&mut self, watch: String, first: bool, connection: u64) -> Result<Option<Next>> {
+    fn prepare(
+        &mut self,
+        watch: String,
+        first: bool,
+        in_front: Option<String>,
+        connection: u64,
+    ) -> Result<Option<Next>> {
         match self.lock.strategy() {
-            WaitStrategy::WatchPredecessor => self.watch(Some(watch), first, connection),
+            WaitStrategy::WatchPredecessor => {
+                let next = self.watch(Some(watch), first, connection)?;
+                if next.is_none() {
+                    self.look_ahead(in_front);
+                }
+                Ok(next)
+            }
             // The watch comes with the next listing, which shows what changed before it.
             WaitStrategy::WatchParent => Ok(self.directory.is_none().then_some(Next::Look)),
             // The own znode tells of its session's end, and later serves the holder.
             WaitStrategy::Poll(_) if self.own.is_none() => self.watch(None, first, connection),
             WaitStrategy::Poll(_) => Ok(None),
         }
+    }
+
+    /// Whom the predecessor waits for, where it is worth knowing.
+    fn in_front_of_predecessor(&self, decision: &Decision, listing: &Listing) -> Option<String> {
+        let Decision::Wait { watch, first: false } = decision else { return None };
+        let is_known = self.predecessor.as_ref().is_some_and(|predecessor| predecessor.name == *watch);
+        if is_known || !self.follows_holder() || self.lock.strategy() != WaitStrategy::WatchPredecessor {
+            return None;
+        }
+        match self.lock.driver().decide(&listing.children, watch, self.lock.max_leases()) {
+            Decision::Wait { watch, .. } => Some(watch),
+            Decision::Granted | Decision::Missing => None,
+        }
+    }
+
+    /// Whether the lock is the waiter's once the predecessor, which held it, is gone.
+    fn follows_holder(&self) -> bool {
+        self.lock.driver().successor_follows_holder() && self.lock.max_leases() == 1
+    }
+
+    /// Of a predecessor in this client it is known anyway whether it was granted the lock.
+    fn look_ahead(&mut self, in_front: Option<String>) {
+        let (Some(predecessor), Some((wakes, _)), Some(in_front)) = (&mut self.predecessor, &self.wakes, in_front)
+        else {
+            return;
+        };
+        if predecessor.is_here {
+            return;
+        }
+        let path = self.lock.child(&in_front).into_string();
+        let (number, wakes) = (predecessor.number, wakes.clone());
+        let on_listing = Box::new(move |listing| {
+            // The waiter may have gone.
+            let _ = wakes.send(Wake::Listed(number, listing));
+        });
+        predecessor.ahead = Some(Ahead::watch(&self.session, path, self.lock.list_request(false), on_listing));
     }
 
     /// Reads the queue.
@@ -275,6 +331,9 @@ impl<'a> Queued<'a> {
             // The watch is still in place, over a reconnect too.
             predecessor.held_the_lock |= first;
             predecessor.connection = connection;
+            if first {
+                predecessor.ahead = None;
+            }
             return Ok(None);
         }
         self.predecessor = None;
@@ -311,8 +370,10 @@ impl<'a> Queued<'a> {
         }
         let Some(name) = name else { return Ok(None) };
         match predecessor {
-            Some((Ok(_), Some(watch))) => {
-                self.predecessor = Some(Predecessor { name, number, held_the_lock: first, connection, watch });
+            Some((Ok(response), Some(watch))) => {
+                let is_here = matches!(&response, Response::Data { stat, .. } if self.is_owner(stat));
+                let (held_the_lock, ahead) = (first, None);
+                self.predecessor = Some(Predecessor { name, number, held_the_lock, is_here, connection, ahead, watch });
                 Ok(None)
             }
             Some((Err(error), _)) if error.is_no_node() => Ok(Some(Next::Look)),
@@ -341,7 +402,7 @@ impl<'a> Queued<'a> {
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
             let next = match bound.recv(&wakes) {
-                Ok(wake) => self.woken(&wake),
+                Ok(wake) => self.woken(wake),
                 Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                     Some(WaitEnd::Cancelled) => return Err(self.call.cancelled()),
                     Some(WaitEnd::Deadline) => return Ok(Next::End(Turn::TimeIsUp)),
@@ -355,7 +416,7 @@ impl<'a> Queued<'a> {
     }
 
     /// What an event calls for; `None`: sleep on.
-    fn woken(&mut self, wake: &Wake) -> Option<Next> {
+    fn woken(&mut self, wake: Wake) -> Option<Next> {
         match wake {
             Wake::Own(WatchEvent::Ended)
             | Wake::Predecessor(_, WatchEvent::Ended)
@@ -372,17 +433,16 @@ impl<'a> Queued<'a> {
                 Some(Next::Look)
             }
             // Its watch was given up for that of the present one, which will report for itself.
-            Wake::Predecessor(number, _) if self.predecessor.as_ref().is_none_or(|now| now.number != *number) => None,
-            Wake::Predecessor(_, WatchEvent::Node { event, connection }) => {
-                let predecessor = self.predecessor.take()?;
-                let grants = *event == EventType::NodeDeleted
-                    && self.lock.driver().successor_follows_holder()
-                    && self.lock.max_leases() == 1
-                    && (predecessor.held_the_lock || self.was_granted_here(&predecessor.name))
-                    && predecessor.connection == *connection
-                    && self.session.connection() == *connection
-                    && self.own.is_some();
-                Some(if grants { Next::Grant } else { Next::Look })
+            Wake::Predecessor(number, _) | Wake::Listed(number, _)
+                if self.predecessor.as_ref().is_none_or(|now| now.number != number) =>
+            {
+                None
+            }
+            Wake::Predecessor(_, WatchEvent::Node { event, connection }) => self.predecessor_changed(event, connection),
+            Wake::Listed(_, listing) => {
+                self.predecessor = None;
+                self.listing = listing;
+                Some(Next::Look)
             }
             // The znode keeps its place while the session may live.
             Wake::Own(WatchEvent::Disconnected)
@@ -394,6 +454,32 @@ impl<'a> Queued<'a> {
             Wake::Predecessor(_, WatchEvent::Reconnected { .. }) | Wake::Directory(WatchEvent::Reconnected { .. }) => {
                 Some(Next::Look)
             }
+        }
+    }
+
+    /// The watch on the predecessor is used up. `None`: what it means comes with a listing that is under way.
+    fn predecessor_changed(&mut self, event: EventType, connection: u64) -> Option<Next> {
+        let predecessor = self.predecessor.take()?;
+        // Over one connection all the time, and with the own znode watched.
+        let is_sure = event == EventType::NodeDeleted
+            && self.follows_holder()
+            && predecessor.connection == connection
+            && self.session.connection() == connection
+            && self.own.is_some();
+        if is_sure && (predecessor.held_the_lock || self.was_granted_here(&predecessor.name)) {
+            return Some(Next::Grant);
+        }
+        match predecessor.ahead.as_ref().map_or(Seen::Nothing, Ahead::seen) {
+            Seen::Listing(seen) if is_sure && seen.connection == connection => {
+                let behind_holder = Decision::Wait { watch: predecessor.name, first: true };
+                let decision = self.lock.driver().decide(&seen.children, &self.name, self.lock.max_leases());
+                Some(if decision == behind_holder { Next::Grant } else { Next::Look })
+            }
+            Seen::Coming => {
+                self.predecessor = Some(predecessor);
+                None
+            }
+            Seen::Listing(_) | Seen::Nothing => Some(Next::Look),
         }
     }
 
@@ -464,7 +550,7 @@ impl<'a> Queued<'a> {
                 held.watched(&event);
                 false
             }
-            Wake::Predecessor(..) | Wake::Directory(_) => false,
+            Wake::Predecessor(..) | Wake::Listed(..) | Wake::Directory(_) => false,
         })
     }
 
