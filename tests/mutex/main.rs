@@ -11,6 +11,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod ahead;
 mod cancel;
 mod close;
 mod deletion;
