@@ -281,8 +281,14 @@ impl HeldNode {
         if inner.released {
             return None;
         }
-        let has_listeners = !inner.channels.is_empty() || !inner.listeners.is_empty();
-        let of_state = match self.state_in(&inner, now) {
+        let state = self.state_in(&inner, now);
+        let told = || inner.channels.iter().map(|(told, _)| *told).chain(inner.listeners.iter().map(|(told, _)| *told));
+        if told().any(|told| told != state) {
+            // It has changed since they were told.
+            return Some(now);
+        }
+        let has_listeners = told().next().is_some();
+        let of_state = match state {
             HoldState::Lost(_) => return None,
             HoldState::Held if !matches!(inner.watch, WatchState::Present(_)) => Some(now + WATCH_AFTER),
             HoldState::Held => self.session.valid_until().filter(|_| has_listeners),
@@ -304,10 +310,6 @@ impl HeldNode {
         if !inner.released {
             inner.lost.get_or_insert(reason);
         }
-    }
-
-    fn is_released(&self) -> bool {
-        self.inner.lock().released
     }
 
     /// From here on the znode's end is the holder's own doing.
@@ -447,7 +449,7 @@ impl HeldNode {
             Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
                 self.seen_over.store(connection, Ordering::Release);
             }
-            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.lose(LostReason::NodeDeleted),
+            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(),
             // Unknown: the next look asks again. A watch that was asked for is not there.
             Err(_) => {
                 self.asked_over.store(0, Ordering::Release);
@@ -464,13 +466,7 @@ impl HeldNode {
     /// The watch reports. Runs on the session's reader thread.
     pub(crate) fn watched(&self, event: &WatchEvent) {
         match event {
-            // The holder's own doing, and no reason to wake the client's thread at every release.
-            WatchEvent::Node { event: EventType::NodeDeleted, .. } if self.is_released() => {}
-            WatchEvent::Node { event: EventType::NodeDeleted, .. } => {
-                self.lose(LostReason::NodeDeleted);
-                // So that listeners hear of it now. The inbox lives as long as the client.
-                let _ = self.events.send(Event::Look);
-            }
+            WatchEvent::Node { event: EventType::NodeDeleted, .. } => self.deleted(),
             // Used up by a change of the data, which may be a request: set it again.
             WatchEvent::Node { .. } => {
                 self.unwatched();
@@ -478,6 +474,15 @@ impl HeldNode {
                 let _ = self.events.send(Event::Look);
             }
             WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
+        }
+    }
+
+    fn deleted(&self) {
+        // A holder's own release is no reason to wake the client's thread.
+        if !self.inner.lock().released {
+            self.lose(LostReason::NodeDeleted);
+            // So that listeners hear of it now. The inbox lives as long as the client.
+            let _ = self.events.send(Event::Look);
         }
     }
 

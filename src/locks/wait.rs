@@ -471,9 +471,16 @@ impl<'a> Queued<'a> {
         }
         match predecessor.ahead.as_ref().map_or(Seen::Nothing, Ahead::seen) {
             Seen::Listing(seen) if is_sure && seen.connection == connection => {
-                let behind_holder = Decision::Wait { watch: predecessor.name, first: true };
-                let decision = self.lock.driver().decide(&seen.children, &self.name, self.lock.max_leases());
-                Some(if decision == behind_holder { Next::Grant } else { Next::Look })
+                match self.lock.driver().decide(&seen.children, &self.name, self.lock.max_leases()) {
+                    Decision::Wait { watch, first } if watch == predecessor.name => {
+                        Some(if first { Next::Grant } else { Next::Look })
+                    }
+                    // Made after the predecessor had gone: there is no need for another one.
+                    _ => {
+                        self.listing = Some(seen);
+                        Some(Next::Look)
+                    }
+                }
             }
             Seen::Coming => {
                 self.predecessor = Some(predecessor);
