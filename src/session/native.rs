@@ -55,14 +55,16 @@ pub(crate) fn open_over(
     Ok(Arc::new(NativeSession::open(config.clone(), transport, observer)?))
 }
 
-/// One session and the thread that reads for it.
+/// One session and the thread that reads for it, together with the callers that wait.
 ///
-/// Two locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
+/// Three locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
 /// kernel; the reader thread takes it to hand over a new connection, after it has shut the old one down, so a write that
 /// was stuck there has failed by then; and to write, for moments, what follows from what it read.
+/// `reading` is held while the right to read changes hands.
 ///
-/// Observer and watchers are called without a lock, in the order of the actions of one input. Session events come from
-/// the reader thread alone, so they are raised in the order in which they happened.
+/// Observer and watchers are called without a lock, in the order of the actions of one input. What was read is carried
+/// out before another thread may read, and the reader thread takes that right back before it tells that the connection
+/// has ended. So all of it, session events too, comes in the order in which it happened.
 struct NativeSession {
     shared: Arc<Shared>,
 }

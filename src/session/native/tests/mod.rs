@@ -6,6 +6,7 @@ mod alone;
 mod connecting;
 mod ending;
 mod fake;
+mod reading;
 mod traffic;
 
 use crossbeam_channel::unbounded;
