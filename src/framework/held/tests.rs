@@ -5,7 +5,10 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::session::{ConnectString, WatchEvent};
+use crate::{
+    CuratorFramework,
+    session::{ConnectString, SessionConfig, SessionEvent, SessionFactory, SessionObserver, WatchEvent},
+};
 
 /// Longer than anything here should take.
 const LONG: Duration = Duration::from_secs(20);
@@ -16,6 +19,17 @@ struct Said {
     valid_until: Mutex<Option<Instant>>,
     ended: AtomicBool,
     submissions: Mutex<Vec<Submission>>,
+}
+
+impl Said {
+    fn new(valid_until: Instant) -> Arc<Said> {
+        Arc::new(Said {
+            connection: AtomicU64::new(1),
+            valid_until: Mutex::new(Some(valid_until)),
+            ended: AtomicBool::new(false),
+            submissions: Mutex::new(Vec::new()),
+        })
+    }
 }
 
 impl Session for Said {
@@ -79,12 +93,7 @@ impl Scene {
     fn new(max_hold_time: Option<Duration>) -> Scene {
         let (events, inbox) = unbounded();
         let begun = Instant::now();
-        let said = Arc::new(Said {
-            connection: AtomicU64::new(1),
-            valid_until: Mutex::new(Some(begun + LONG)),
-            ended: AtomicBool::new(false),
-            submissions: Mutex::new(Vec::new()),
-        });
+        let said = Said::new(begun + LONG);
         let dispatcher = Dispatcher::new();
         Scene { held: HeldNodes::new(max_hold_time, events), inbox, said, dispatcher, begun }
     }
@@ -280,4 +289,38 @@ fn a_long_hold_is_looked_at_when_its_warning_is_due_and_never_without_a_pause() 
         assert!(next >= at + WATCH_AFTER);
         at = next;
     }
+}
+
+/// Gives out one session, and whom it tells what happens to it.
+struct Once(Arc<Said>, Sender<SessionObserver>);
+
+impl SessionFactory for Once {
+    fn open(&self, _config: &SessionConfig, observer: SessionObserver) -> crate::Result<Arc<dyn Session>> {
+        self.1.send(observer).unwrap_or_default();
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
+    let said = Said::new(Instant::now() + LONG);
+    let session: Arc<dyn Session> = said.clone();
+    let (sender, observers) = unbounded();
+    let builder =
+        CuratorFramework::builder().connect_string("127.0.0.1:2181").retry_policy(crate::RetryNTimes::new(1, MOMENT));
+    let client = builder.session_factory(Once(said, sender)).build().unwrap();
+    client.start().unwrap();
+    let observer = observers.recv_timeout(LONG).unwrap();
+    let held = &client.core.held;
+    let watch = Watch::new(session.clone(), Ticket(1));
+    let node = held.add(ServerPath::from_server("/held"), session.clone(), 3, 1, Some(watch));
+    let states = node.channel();
+    // The client's thread comes back when the doubt begins, and not before.
+    let deadline = Instant::now() + LONG / 2;
+    while held.nodes.lock().next_look != session.valid_until() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(MOMENT);
+    }
+    observer(SessionEvent::AuthFailed("digest".into()));
+    assert_eq!(states.recv_timeout(LONG / 4).unwrap(), HoldState::Lost(LostReason::SessionExpired));
 }
