@@ -2,16 +2,12 @@
 
 use std::{
     io::Write,
-    net::Shutdown,
     sync::atomic::AtomicUsize,
     thread::{self, JoinHandle},
 };
 
 use super::{super::reading::Turn, *};
-use crate::{
-    cancel::CancelToken,
-    session::{Answer, Stop, WaitEnd, submit_one},
-};
+use crate::{cancel::CancelToken, session::WaitEnd};
 
 /// How late a wait may end.
 const LATE: Duration = Duration::from_millis(50);
@@ -19,13 +15,8 @@ const LATE: Duration = Duration::from_millis(50);
 /// What takes longer was not woken by what arrived, but by a timer.
 const PROMPT: Duration = Duration::from_millis(500);
 
-fn wait(session: &Arc<dyn Session>, path: &str) -> Answer {
-    submit_one(session, sync(path)).wait(Stop::at(Instant::now() + LONG))
-}
-
-fn is_synced(answer: &Answer) -> bool {
-    matches!(answer, Answer::Reply(Ok(Response::Synced { .. })))
-}
+/// Long enough for what would come to come.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// A session whose inside can be looked at.
 fn opened(fake: &Fake) -> (Arc<Shared>, Client, Peer) {
@@ -61,10 +52,6 @@ fn flood(peer: &Peer) -> JoinHandle<()> {
             thread::sleep(Duration::from_millis(1));
         }
     })
-}
-
-fn hang_up(peer: &Peer) {
-    peer.stream.shutdown(Shutdown::Both).unwrap();
 }
 
 #[test]
@@ -294,22 +281,24 @@ fn a_close_whose_confirmation_a_caller_reads_is_over_at_once() {
 
 #[test]
 fn the_end_of_a_session_ends_every_wait_at_once() {
-    type End = fn(&dyn Session);
-    let ends: [(End, fn(&Answer) -> bool); 2] = [
-        (|session| session.close(Instant::now()), |answer| matches!(answer, Answer::Reply(Err(SessionError::Closed)))),
-        (|session| session.abandon(), |answer| matches!(answer, Answer::Reply(Err(SessionError::Expired)))),
-    ];
-    for (end, is_expected) in ends {
+    for is_close in [true, false] {
         let fake = Fake::new();
         let (client, mut peer) = Client::connected(&fake);
         thread::scope(|scope| {
             let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| wait(&client.session, "/a"))).collect();
             let requests: Vec<_> = (0..4).map(|_| peer.request()).collect();
             let begun = Instant::now();
-            end(&*client.session);
+            if is_close {
+                client.session.close(Instant::now());
+            } else {
+                client.session.abandon();
+            }
             for waiting in waiting {
-                let answer = waiting.join().unwrap();
-                assert!(is_expected(&answer), "{answer:?}");
+                match waiting.join().unwrap() {
+                    Answer::Reply(Err(SessionError::Closed)) if is_close => {}
+                    Answer::Reply(Err(SessionError::Expired)) if !is_close => {}
+                    other => panic!("{other:?}"),
+                }
             }
             assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
             requests.iter().for_each(|request| peer.answer(request));
@@ -403,100 +392,4 @@ fn a_callback_that_a_caller_runs_may_submit_and_drop_and_close() {
     let server = thread::spawn(|| peer.answer_all());
     client.wait_until_finished(LONG);
     assert_eq!(server.join().unwrap().last(), Some(&server::CLOSE));
-}
-
-/// Long enough for what would come to come.
-const MOMENT: Duration = Duration::from_millis(100);
-
-#[test]
-fn a_session_that_is_cut_at_random_leaves_no_waiter_behind_and_mixes_no_replies_up() {
-    const THREADS: usize = 8;
-    const CONNECTIONS: usize = 12;
-    let fake = Fake::new();
-    let (client, first) = Client::connected(&fake);
-    let (is_over, synced) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        let callers: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let (session, is_over, synced) = (&client.session, &is_over, &synced);
-                scope.spawn(move || {
-                    let mut round = 0;
-                    while !is_over.load(Ordering::Relaxed) {
-                        round += 1;
-                        synced.fetch_add(usize::from(one_call(session, thread, round)), Ordering::Relaxed);
-                    }
-                })
-            })
-            .collect();
-        let mut peer = first;
-        for connection in 0..CONNECTIONS {
-            serve_and_cut(peer, connection);
-            peer = fake.accept();
-            peer.welcome();
-        }
-        is_over.store(true, Ordering::Relaxed);
-        let server = scope.spawn(|| peer.answer_all());
-        callers.into_iter().for_each(|caller| caller.join().unwrap());
-        assert!(is_synced(&wait(&client.session, "/last")));
-        client.session.close(Instant::now() + LONG);
-        assert_eq!(server.join().unwrap().last(), Some(&server::CLOSE));
-    });
-    assert!(synced.load(Ordering::Relaxed) > CONNECTIONS);
-    // One after the other, none twice and none left out.
-    let mut connections = 1..;
-    for event in client.events.try_iter().collect::<Vec<_>>().chunks(2) {
-        let [SessionEvent::Disconnected, SessionEvent::Connected { connection, .. }] = event else {
-            panic!("{event:?}");
-        };
-        assert_eq!(Some(*connection), connections.next().map(|before| before + 1));
-    }
-}
-
-/// Asks once, with a deadline or a cancellation or neither. `true`: it was answered.
-fn one_call(session: &Arc<dyn Session>, thread: usize, round: usize) -> bool {
-    let path = format!("/{thread}/{round}");
-    let token = CancelToken::new();
-    let patience = [LONG, Duration::from_millis(30), Duration::from_millis(3), LONG][round % 4];
-    let stop = Stop { cancel: Some(&token), deadline: Some(Instant::now() + patience) };
-    let pending = submit_one(session, sync(&path));
-    if round % 7 == thread % 7 {
-        drop(pending);
-        return false;
-    }
-    thread::scope(|scope| {
-        if round % 4 == 3 {
-            scope.spawn(|| token.cancel());
-        }
-        let begun = Instant::now();
-        let answer = pending.wait(stop);
-        assert!(begun.elapsed() < LONG / 2, "{:?}: {answer:?}", begun.elapsed());
-        match answer {
-            Answer::Reply(Ok(Response::Synced { path: synced })) => {
-                assert_eq!(synced, path);
-                true
-            }
-            Answer::Reply(Err(SessionError::ConnectionLoss(_))) | Answer::Stopped { .. } => false,
-            other => panic!("{other:?}"),
-        }
-    })
-}
-
-/// Answers for a while, in pieces of any size, and hangs up in the middle of a frame.
-fn serve_and_cut(mut peer: Peer, connection: usize) {
-    for number in 0..60 + connection * 10 {
-        let request = peer.request();
-        let reply = server::prefixed(&server::answer(&request, 1, 0));
-        let cut = (number * 7 + connection) % reply.len();
-        peer.stream.write_all(&reply[..cut]).unwrap_or_default();
-        if number % 5 == 0 {
-            thread::yield_now();
-        }
-        peer.stream.write_all(&reply[cut..]).unwrap_or_default();
-    }
-    let request = peer.request();
-    let reply = server::prefixed(&server::answer(&request, 1, 0));
-    peer.stream.write_all(&reply[..connection % reply.len()]).unwrap_or_default();
-    if connection % 3 != 0 {
-        hang_up(&peer);
-    }
 }
