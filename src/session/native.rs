@@ -5,6 +5,7 @@ mod reading;
 
 use std::{
     fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
@@ -271,9 +272,13 @@ impl Shared {
         self.publish(&state.machine);
         let output = take_output(&mut state);
         drop(state);
-        self.carry_out(actions);
+        let carried_out = catch_unwind(AssertUnwindSafe(|| self.carry_out(actions)));
         if let Some(output) = output {
+            // Also after a panic: nobody else may write before this is written, not even the session's last request.
             self.write(output);
+        }
+        if let Err(panic) = carried_out {
+            resume_unwind(panic);
         }
         result
     }
