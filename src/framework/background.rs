@@ -154,6 +154,7 @@ impl Background {
                 if let Some(session) = self.core.current_session() {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
+                self.next_look = Some(now);
                 self.core.auth_failed(scheme);
                 let states = self.states.expired(now);
                 self.raise(states);

@@ -70,6 +70,8 @@ struct Inner {
     released: bool,
     /// A watch, or a check after a reconnect, is on its way or in place.
     watch: WatchState,
+    /// The connection over which a question came to nothing, and until when it is not asked again there.
+    failed: Option<(u64, Instant)>,
     /// What was told last, for the log.
     told: HoldState,
     /// Each with what it was told last; the state in which a hold begins counts as told.
@@ -80,6 +82,10 @@ struct Inner {
 }
 
 impl Inner {
+    fn may_ask_over(&self, connection: u64, now: Instant) -> bool {
+        self.failed.is_none_or(|(over, until)| over != connection || now >= until)
+    }
+
     /// After how long a hold the next warning is due.
     fn next_warning(&self, limit: Duration) -> Duration {
         limit.saturating_mul(1 << self.warnings.min(30))
@@ -152,6 +158,7 @@ impl HeldNodes {
                 lost: None,
                 released: false,
                 watch: watch.map_or(WatchState::Absent, WatchState::Present),
+                failed: None,
                 told: HoldState::Held,
                 channels: Vec::new(),
                 listeners: Vec::new(),
@@ -177,11 +184,12 @@ impl HeldNodes {
         self.nodes.lock().nodes.remove(&node.id);
     }
 
-    /// Marks every znode that ends with the session (`None`: with the client) as lost.
+    /// Marks every znode that ends with the session (`None`: with the client) as lost. Listeners hear of it at the next
+    /// look, which is the caller's to see to.
     pub(crate) fn lose_all(&self, session: Option<&Arc<dyn Session>>, reason: LostReason) {
         for node in self.all() {
             if session.is_none_or(|session| Arc::ptr_eq(session, &node.session) && !node.znode.outlives_session) {
-                node.lose(reason);
+                node.mark_lost(reason);
             }
         }
     }
@@ -288,15 +296,20 @@ impl HeldNode {
             return Some(now);
         }
         let has_listeners = told().next().is_some();
-        let of_state = match state {
+        let (of_doubt, of_question) = match state {
             HoldState::Lost(_) => return None,
-            HoldState::Held if !matches!(inner.watch, WatchState::Present(_)) => Some(now + WATCH_AFTER),
-            HoldState::Held => self.session.valid_until().filter(|_| has_listeners),
+            HoldState::Held => {
+                let is_watched = matches!(inner.watch, WatchState::Present(_));
+                (self.session.valid_until().filter(|_| has_listeners), (!is_watched).then(|| now + WATCH_AFTER))
+            }
             // Nothing tells when the doubt ends.
-            HoldState::InDoubt => Some(now + WATCH_AFTER),
+            HoldState::InDoubt => (None, Some(now + WATCH_AFTER)),
         };
-        let of_warning = max_hold_time.and_then(|limit| self.since.checked_add(inner.next_warning(limit)));
-        [of_state, of_warning].into_iter().flatten().min()
+        // Not sooner than that: a limit so short that it is always over would keep the thread busy.
+        let of_warning = max_hold_time
+            .and_then(|limit| self.since.checked_add(inner.next_warning(limit)))
+            .map(|at| at.max(now + WATCH_AFTER));
+        [of_doubt, of_question, of_warning].into_iter().flatten().min()
     }
 
     /// Whether the znode is there for certain, unless somebody deletes it right now.
@@ -304,12 +317,22 @@ impl HeldNode {
         self.state(Instant::now()) == HoldState::Held
     }
 
-    /// The first reason stays.
+    /// Listeners hear of it now. The first reason stays.
     pub(crate) fn lose(&self, reason: LostReason) {
+        // The end of a znode that its holder has released must not wake the client's thread at each release.
+        if self.mark_lost(reason) {
+            // The inbox lives as long as the client.
+            let _ = self.events.send(Event::Look);
+        }
+    }
+
+    /// `false`: it was released before.
+    fn mark_lost(&self, reason: LostReason) -> bool {
         let mut inner = self.inner.lock();
         if !inner.released {
             inner.lost.get_or_insert(reason);
         }
+        !inner.released
     }
 
     /// From here on the znode's end is the holder's own doing.
@@ -384,8 +407,14 @@ impl HeldNode {
         }
         let unseen = connection != self.seen_over.load(Ordering::Acquire);
         let is_due = self.revocable.is_some() || now >= self.since + WATCH_AFTER;
-        let unwatched = is_due && matches!(self.inner.lock().watch, WatchState::Absent);
-        if unwatched {
+        let (is_watched, may_ask) = {
+            let inner = self.inner.lock();
+            (!matches!(inner.watch, WatchState::Absent), inner.may_ask_over(connection, now))
+        };
+        if !may_ask {
+            return;
+        }
+        if is_due && !is_watched {
             self.request_watch(connection);
         } else if unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection {
             // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
@@ -449,11 +478,14 @@ impl HeldNode {
             Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
                 self.seen_over.store(connection, Ordering::Release);
             }
-            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(),
-            // Unknown: the next look asks again. A watch that was asked for is not there.
+            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.lose(LostReason::NodeDeleted),
+            // Unknown: a later look asks again. A watch that was asked for is not there.
             Err(_) => {
                 self.asked_over.store(0, Ordering::Release);
+                self.inner.lock().failed = Some((connection, Instant::now() + WATCH_AFTER));
                 self.unwatched();
+                // So that there is a later look. The inbox lives as long as the client.
+                let _ = self.events.send(Event::Look);
             }
         }
     }
@@ -463,10 +495,12 @@ impl HeldNode {
         stat.czxid == self.znode.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
     }
 
-    /// The watch reports. Runs on the session's reader thread.
+    /// The watch reports. Runs on the thread that reads for the session.
     pub(crate) fn watched(&self, event: &WatchEvent) {
         match event {
-            WatchEvent::Node { event: EventType::NodeDeleted, .. } => self.deleted(),
+            WatchEvent::Node { event: EventType::NodeDeleted, .. } => {
+                self.lose(LostReason::NodeDeleted);
+            }
             // Used up by a change of the data, which may be a request: set it again.
             WatchEvent::Node { .. } => {
                 self.unwatched();
@@ -474,15 +508,6 @@ impl HeldNode {
                 let _ = self.events.send(Event::Look);
             }
             WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
-        }
-    }
-
-    fn deleted(&self) {
-        // A holder's own release is no reason to wake the client's thread.
-        if !self.inner.lock().released {
-            self.lose(LostReason::NodeDeleted);
-            // So that listeners hear of it now. The inbox lives as long as the client.
-            let _ = self.events.send(Event::Look);
         }
     }
 
@@ -501,3 +526,6 @@ impl fmt::Debug for HeldNode {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

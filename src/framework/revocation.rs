@@ -15,7 +15,7 @@ pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
 /// Whom to tell about requests.
 pub(crate) struct Revocation {
-    /// Runs on a session's reader thread, so it only hands over.
+    /// Runs on a thread that reads for a session, so it only hands over.
     request: Box<dyn Fn() + Send + Sync>,
 }
 

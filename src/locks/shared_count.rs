@@ -325,7 +325,7 @@ impl Shared {
     /// Somebody deleted the znode: the value stays as it is until there is a new one.
     fn await_creation(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
-        // Not from the reader thread, which a full socket could block.
+        // Not from a thread that reads for the session, which a full socket could block.
         self.client.core.dispatcher.run(move || {
             let Some(shared) = weak.upgrade() else { return };
             let Some(session) = shared.client.core.current_session() else { return };

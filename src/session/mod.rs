@@ -26,6 +26,7 @@ pub mod zookeeper;
 
 use std::{
     fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -45,15 +46,17 @@ pub use tls_config::TlsConfig;
 /// The answer to one request.
 pub type Reply = Result<Response, SessionError>;
 
-/// Receives the answer to one request; must not block. Runs on the session's reader thread, or on the thread that
-/// submits the request (before it has the ticket), abandons or closes the session.
+/// Receives the answer to one request; must not block. Runs on the session's reader thread, on any thread that waits for
+/// a reply and reads meanwhile ([`Session::read_until`]), or on the thread that submits the request (before it has the
+/// ticket), abandons or closes the session.
 pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
-/// Receives what happens to one watch; must not block. Runs on the session's reader thread, or on the thread that
-/// abandons or closes the session.
+/// Receives what happens to one watch; must not block. Runs on the session's reader thread, on any thread that waits for
+/// a reply and reads meanwhile ([`Session::read_until`]), or on the thread that abandons or closes the session.
 pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 
-/// Receives what happens to the session, in order; runs on the session's reader thread and must not block.
+/// Receives what happens to the session, in order; must not block. Runs on the session's reader thread, or on a thread
+/// that waits for a reply and reads meanwhile ([`Session::read_until`]).
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
 /// Why a request has no reply.
@@ -238,15 +241,23 @@ pub trait SessionFactory: Send + Sync + 'static {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> crate::Result<Arc<dyn Session>>;
 }
 
-/// Does what a state machine decided; called without a lock, as it runs what others brought.
+/// Does what a state machine decided; called without a lock, as it runs what others brought. Where something of it panics
+/// the rest is done all the same, before the panic goes on: a waiter that is not told of its watch would sleep for ever.
 fn carry_out(actions: Actions<OnReply, Watcher>, observer: &SessionObserver) {
+    let mut first_panic = None;
     for action in actions {
-        match action {
+        let act = || match action {
             Action::Complete(on_reply, reply) => on_reply(reply),
             Action::Notify(watcher, event) => watcher(&event),
             Action::Raise(event) => observer(event),
             Action::DropCompletion(on_reply) => drop(on_reply),
             Action::DropWatcher(watcher) => drop(watcher),
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
+            first_panic.get_or_insert(panic);
         }
+    }
+    if let Some(panic) = first_panic {
+        resume_unwind(panic);
     }
 }

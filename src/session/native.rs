@@ -5,6 +5,7 @@ mod reading;
 
 use std::{
     fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
@@ -55,14 +56,16 @@ pub(crate) fn open_over(
     Ok(Arc::new(NativeSession::open(config.clone(), transport, observer)?))
 }
 
-/// One session and the thread that reads for it.
+/// One session and the thread that reads for it, together with the callers that wait.
 ///
-/// Two locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
+/// Three locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
 /// kernel; the reader thread takes it to hand over a new connection, after it has shut the old one down, so a write that
 /// was stuck there has failed by then; and to write, for moments, what follows from what it read.
+/// `reading` is held while the right to read changes hands.
 ///
-/// Observer and watchers are called without a lock, in the order of the actions of one input. Session events come from
-/// the reader thread alone, so they are raised in the order in which they happened.
+/// Observer and watchers are called without a lock, in the order of the actions of one input. What was read is carried
+/// out before another thread may read, and the reader thread takes that right back before it tells that the connection
+/// has ended. So all of it, session events too, comes in the order in which it happened.
 struct NativeSession {
     shared: Arc<Shared>,
 }
@@ -269,9 +272,13 @@ impl Shared {
         self.publish(&state.machine);
         let output = take_output(&mut state);
         drop(state);
-        self.carry_out(actions);
+        let carried_out = catch_unwind(AssertUnwindSafe(|| self.carry_out(actions)));
         if let Some(output) = output {
+            // Also after a panic: nobody else may write before this is written, not even the session's last request.
             self.write(output);
+        }
+        if let Err(panic) = carried_out {
+            resume_unwind(panic);
         }
         result
     }

@@ -81,7 +81,7 @@ impl State {
 }
 
 /// One object that wants the lock. Nothing here waits: each step sends a request, and the reply, which comes on the
-/// session's reader thread, makes the next step on the client's own thread.
+/// thread that reads for the session, makes the next step on the client's own thread.
 ///
 /// No step can be lost: every request is answered, if only with the end of the connection; every new connection, and
 /// the periodic re-check, wake it ([`Follower`]) to look again at whatever it had reached.

@@ -11,6 +11,7 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -37,7 +38,8 @@ pub(super) struct Reading {
 pub(super) struct ReadSide {
     pub(super) reader: Box<dyn ReadHalf>,
     pub(super) buffer: FrameBuffer,
-    /// What ended the connection, found by a caller: the session's thread does the rest.
+    /// What ended the connection: the session's thread does the rest. It stays, so that nobody takes what comes behind a
+    /// frame that was not understood: a later reply would move the zxid beyond a change that nobody was told of.
     pub(super) failed: Option<io::Error>,
 }
 
@@ -85,33 +87,38 @@ impl ReadSide {
 
 impl Turn<'_> {
     /// Reads once; an error is left for the session's thread. `false`: nothing came, or nothing will.
+    ///
+    /// What is read may be for others, and what they brought may panic. That is not for a caller to bear, and what came
+    /// may be lost with it: it ends the session, as a panic of the session's thread does.
     pub(super) fn read(&mut self) -> bool {
         let Some(side) = &mut self.side else { return false };
         if side.failed.is_some() {
             return false;
         }
-        match side.read(self.shared, PATIENCE) {
-            Ok(came) => came,
-            Err(error) => {
-                side.failed = Some(error);
-                false
+        match catch_unwind(AssertUnwindSafe(|| side.read(self.shared, PATIENCE))) {
+            Ok(Ok(came)) => return came,
+            Ok(Err(error)) => side.failed = Some(error),
+            Err(_) => {
+                log::error!("a callback of the session has panicked: the session ends");
+                side.failed = Some(io::Error::other("a callback of the session has panicked"));
+                // Others are told, and one of them may panic, too.
+                let end = || self.shared.input(|machine, actions| machine.expired(actions));
+                let _ = catch_unwind(AssertUnwindSafe(end));
             }
         }
+        false
     }
 
     /// What ended the connection.
     pub(super) fn failure(&mut self) -> Option<io::Error> {
-        self.side.as_mut()?.failed.take()
+        let failed = self.side.as_mut()?.failed.as_mut()?;
+        Some(std::mem::replace(failed, io::ErrorKind::NotConnected.into()))
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let Some(mut side) = self.side.take() else { return };
-        if std::thread::panicking() && side.failed.is_none() {
-            // What was read may be lost.
-            side.failed = Some(io::Error::other("a thread that read the connection has panicked"));
-        }
         self.shared.hang_up_if(side.failed.is_some());
         let mut reading = self.shared.reading.lock();
         if let Some(interest) = &reading.interest

@@ -192,3 +192,21 @@ fn a_session_that_is_dropped_does_not_stay_at_a_silent_server() {
     peer.wait_for_the_end();
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }
+
+#[test]
+fn a_callback_that_panics_does_not_keep_the_server_from_hearing_of_the_end() {
+    let fake = Fake::new();
+    let (client, mut peer) = Client::connected(&fake);
+    let on_reply = Box::new(|_| panic!("on purpose"));
+    client.session.submit(vec![Submission { request: sync("/first"), watcher: None, on_reply }]);
+    let (_, next) = client.submit(sync("/second"));
+    let requests = [peer.request(), peer.request()];
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| close(&client, LONG));
+        assert!(closing.join().is_err());
+    });
+    assert!(matches!(next.recv_timeout(LONG).unwrap(), Err(SessionError::Closed)));
+    requests.iter().for_each(|request| peer.answer(request));
+    assert_eq!(peer.answer_all(), [server::CLOSE]);
+    client.wait_until_finished(LONG);
+}

@@ -4,9 +4,13 @@
 
 mod alone;
 mod connecting;
+mod cuts;
 mod ending;
 mod fake;
+mod reading;
 mod traffic;
+
+use std::net::Shutdown;
 
 use crossbeam_channel::unbounded;
 
@@ -14,8 +18,9 @@ use super::{reader::READ_PATIENCE, *};
 use crate::{
     proto::{Request, Response},
     session::{
-        Reply, SessionEvent, WatchEvent,
+        Answer, Reply, SessionEvent, Stop, WatchEvent,
         server_side::{self as server, Frame},
+        submit_one,
         transport::Connection,
     },
 };
@@ -79,4 +84,17 @@ fn sync(path: &str) -> Request {
 
 fn is_loss(reply: &Reply) -> bool {
     matches!(reply, Err(SessionError::ConnectionLoss(_)))
+}
+
+/// Asks, and reads while it waits.
+fn wait(session: &Arc<dyn Session>, path: &str) -> Answer {
+    submit_one(session, sync(path)).wait(Stop::at(Instant::now() + LONG))
+}
+
+fn is_synced(answer: &Answer) -> bool {
+    matches!(answer, Answer::Reply(Ok(Response::Synced { .. })))
+}
+
+fn hang_up(peer: &Peer) {
+    peer.stream.shutdown(Shutdown::Both).unwrap();
 }

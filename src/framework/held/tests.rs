@@ -1,0 +1,326 @@
+//! When holders are looked at and told, over a session that only says what the test wants.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::{
+    CuratorFramework,
+    session::{ConnectString, SessionConfig, SessionEvent, SessionFactory, SessionObserver, WatchEvent},
+};
+
+/// Longer than anything here should take.
+const LONG: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_millis(1);
+
+struct Said {
+    connection: AtomicU64,
+    valid_until: Mutex<Option<Instant>>,
+    ended: AtomicBool,
+    submissions: Mutex<Vec<Submission>>,
+}
+
+impl Said {
+    fn new(valid_until: Instant) -> Arc<Said> {
+        Arc::new(Said {
+            connection: AtomicU64::new(1),
+            valid_until: Mutex::new(Some(valid_until)),
+            ended: AtomicBool::new(false),
+            submissions: Mutex::new(Vec::new()),
+        })
+    }
+}
+
+impl Session for Said {
+    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
+        let tickets = (1..).take(batch.len()).map(Ticket).collect();
+        self.submissions.lock().extend(batch);
+        tickets
+    }
+
+    fn withdraw(&self, _ticket: Ticket) -> bool {
+        false
+    }
+
+    fn unwatch(&self, _ticket: Ticket) {}
+
+    fn id(&self) -> i64 {
+        7
+    }
+
+    fn password(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn timeout(&self) -> Duration {
+        LONG
+    }
+
+    fn connection(&self) -> u64 {
+        self.connection.load(Ordering::Acquire)
+    }
+
+    fn valid_until(&self) -> Option<Instant> {
+        *self.valid_until.lock()
+    }
+
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn update_hosts(&self, _hosts: &ConnectString) {}
+
+    fn is_finished(&self) -> bool {
+        self.is_ended()
+    }
+
+    fn abandon(&self) {}
+
+    fn close(&self, _deadline: Instant) {}
+}
+
+/// The znodes, and what the client's thread does with them.
+struct Scene {
+    held: HeldNodes,
+    inbox: Receiver<Event>,
+    said: Arc<Said>,
+    dispatcher: Dispatcher,
+    begun: Instant,
+}
+
+impl Scene {
+    fn new(max_hold_time: Option<Duration>) -> Scene {
+        let (events, inbox) = unbounded();
+        let begun = Instant::now();
+        let said = Said::new(begun + LONG);
+        let dispatcher = Dispatcher::new();
+        Scene { held: HeldNodes::new(max_hold_time, events), inbox, said, dispatcher, begun }
+    }
+
+    fn hold(&self) -> Arc<HeldNode> {
+        self.held.add(ServerPath::from_server("/held"), self.said.clone(), 3, 1, None)
+    }
+
+    /// A hold with its watch in place, that nobody listens to.
+    fn watched(&self) -> Arc<HeldNode> {
+        let node = self.hold();
+        self.look_at(node.since + WATCH_AFTER);
+        self.answer(Ok(ours()));
+        self.is_woken();
+        node
+    }
+
+    fn look_at(&self, now: Instant) -> Option<Instant> {
+        let next = self.held.look(&self.dispatcher, now);
+        assert_eq!(self.held.nodes.lock().next_look, next, "what is claimed is what is planned");
+        next
+    }
+
+    /// Whether the client's thread was told to look.
+    fn is_woken(&self) -> bool {
+        self.inbox.try_iter().filter(|event| matches!(event, Event::Look)).count() > 0
+    }
+
+    fn requests(&self) -> usize {
+        self.said.submissions.lock().len()
+    }
+
+    fn answer(&self, reply: Reply) {
+        let submission = self.said.submissions.lock().remove(0);
+        (submission.on_reply)(reply);
+    }
+}
+
+fn ours() -> Response {
+    Response::Data { data: Vec::new(), stat: Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() } }
+}
+
+#[test]
+fn short_holds_one_after_the_other_wake_nobody() {
+    let scene = Scene::new(None);
+    let node = scene.hold();
+    assert!(scene.is_woken());
+    scene.look_at(node.since);
+    for _ in 0..10 {
+        let node = scene.hold();
+        node.released();
+        scene.held.remove(&node);
+    }
+    assert!(!scene.is_woken());
+    assert_eq!(scene.requests(), 0);
+}
+
+#[test]
+fn a_watched_hold_that_nobody_listens_to_needs_no_look() {
+    let scene = Scene::new(None);
+    let node = scene.watched();
+    // The look that asked for the watch has planned one more, for the short hold that may follow.
+    assert_eq!(scene.look_at(node.since + 2 * WATCH_AFTER), None);
+    assert_eq!(scene.requests(), 0);
+    // The next hold finds that nothing is planned.
+    scene.hold();
+    assert!(scene.is_woken());
+}
+
+#[test]
+fn who_listens_is_told_of_the_doubt_when_it_begins_watched_or_not() {
+    for is_watched in [true, false] {
+        let scene = Scene::new(None);
+        let node = if is_watched { scene.watched() } else { scene.hold() };
+        let at = node.since + WATCH_AFTER / 2;
+        let doubtful = at + WATCH_AFTER / 4;
+        *scene.said.valid_until.lock() = Some(doubtful);
+        scene.is_woken();
+        let states = node.channel();
+        assert!(scene.is_woken());
+        assert_eq!(scene.look_at(at), Some(doubtful), "watched: {is_watched}");
+        assert_eq!(scene.look_at(doubtful), Some(doubtful + WATCH_AFTER));
+        assert_eq!(states.try_iter().collect::<Vec<_>>(), [HoldState::InDoubt]);
+        // The end of the doubt is found by looking.
+        *scene.said.valid_until.lock() = Some(scene.begun + LONG);
+        scene.look_at(doubtful + WATCH_AFTER);
+        assert_eq!(states.try_iter().collect::<Vec<_>>(), [HoldState::Held]);
+    }
+}
+
+#[test]
+fn a_znode_that_the_watch_finds_gone_is_told_at_once() {
+    let scene = Scene::new(None);
+    let node = scene.hold();
+    let states = node.channel();
+    scene.look_at(node.since + WATCH_AFTER);
+    scene.is_woken();
+    scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+    assert!(scene.is_woken());
+    assert_eq!(scene.look_at(node.since + WATCH_AFTER + MOMENT), Some(node.since + 2 * WATCH_AFTER + MOMENT));
+    assert_eq!(states.try_iter().collect::<Vec<_>>(), [HoldState::Lost(LostReason::NodeDeleted)]);
+}
+
+#[test]
+fn a_watch_that_was_refused_is_asked_for_again_and_not_in_a_circle() {
+    let scene = Scene::new(None);
+    let node = scene.hold();
+    scene.look_at(node.since + WATCH_AFTER);
+    assert_eq!(scene.requests(), 1);
+    // Nothing to come back for while the request is under way.
+    scene.look_at(node.since + WATCH_AFTER);
+    scene.look_at(node.since + WATCH_AFTER);
+    scene.is_woken();
+    scene.answer(Err(SessionError::Server(ErrorCode::NoAuth)));
+    assert!(scene.is_woken());
+    let refused = Instant::now();
+    assert!(scene.look_at(refused).is_some());
+    assert_eq!(scene.requests(), 0);
+    scene.look_at(refused + WATCH_AFTER + MOMENT);
+    assert_eq!(scene.requests(), 1);
+}
+
+#[test]
+fn a_question_that_the_connection_took_with_it_is_asked_over_the_next_one_at_once() {
+    let scene = Scene::new(None);
+    let node = scene.hold();
+    scene.look_at(node.since + WATCH_AFTER);
+    scene.said.connection.store(0, Ordering::Release);
+    scene.answer(Err(SessionError::ConnectionLoss(None)));
+    scene.look_at(node.since + WATCH_AFTER + MOMENT);
+    assert_eq!(scene.requests(), 0);
+    scene.said.connection.store(2, Ordering::Release);
+    scene.look_at(node.since + WATCH_AFTER + 2 * MOMENT);
+    assert_eq!(scene.requests(), 1);
+}
+
+#[test]
+fn a_watch_that_was_used_up_is_set_again_at_once() {
+    let scene = Scene::new(None);
+    let node = scene.watched();
+    let at = node.since + WATCH_AFTER + MOMENT;
+    scene.look_at(at);
+    scene.look_at(at);
+    node.watched(&WatchEvent::Node { event: EventType::NodeDataChanged, connection: 1 });
+    assert!(scene.is_woken());
+    scene.look_at(at);
+    assert_eq!(scene.requests(), 1);
+}
+
+#[test]
+fn after_a_reconnect_the_znode_is_asked_for_until_it_was_seen() {
+    let scene = Scene::new(None);
+    let node = scene.watched();
+    let states = node.channel();
+    let at = node.since + 2 * WATCH_AFTER;
+    scene.said.connection.store(2, Ordering::Release);
+    // The client's thread looks because the session has said so.
+    assert_eq!(scene.look_at(at), Some(at + WATCH_AFTER));
+    assert_eq!(scene.look_at(at + WATCH_AFTER), Some(at + 2 * WATCH_AFTER));
+    assert_eq!(scene.requests(), 1);
+    scene.answer(Ok(ours()));
+    scene.look_at(at + 2 * WATCH_AFTER);
+    assert_eq!(states.try_iter().collect::<Vec<_>>(), [HoldState::InDoubt, HoldState::Held]);
+}
+
+#[test]
+fn the_end_of_the_session_is_told_by_the_look_that_follows() {
+    let scene = Scene::new(None);
+    let node = scene.watched();
+    let states = node.channel();
+    let session: Arc<dyn Session> = scene.said.clone();
+    scene.said.ended.store(true, Ordering::Release);
+    scene.held.lose_all(Some(&session), LostReason::SuspendedTooLong);
+    scene.look_at(node.since + 2 * WATCH_AFTER);
+    assert_eq!(states.try_iter().collect::<Vec<_>>(), [HoldState::Lost(LostReason::SuspendedTooLong)]);
+}
+
+#[test]
+fn a_long_hold_is_looked_at_when_its_warning_is_due_and_never_without_a_pause() {
+    let limit = Duration::from_secs(3);
+    let scene = Scene::new(Some(limit));
+    let node = scene.watched();
+    let at = node.since + 2 * WATCH_AFTER;
+    assert_eq!(scene.look_at(at), Some(node.since + limit));
+    assert_eq!(scene.look_at(node.since + limit), Some(node.since + 2 * limit));
+    assert_eq!(scene.look_at(node.since + 2 * limit), Some(node.since + 4 * limit));
+
+    let scene = Scene::new(Some(Duration::from_nanos(1)));
+    let node = scene.watched();
+    let mut at = node.since + 2 * WATCH_AFTER;
+    for _ in 0..100 {
+        let next = scene.look_at(at).unwrap();
+        assert!(next >= at + WATCH_AFTER);
+        at = next;
+    }
+}
+
+/// Gives out one session, and whom it tells what happens to it.
+struct Once(Arc<Said>, Sender<SessionObserver>);
+
+impl SessionFactory for Once {
+    fn open(&self, _config: &SessionConfig, observer: SessionObserver) -> crate::Result<Arc<dyn Session>> {
+        self.1.send(observer).unwrap_or_default();
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
+    let said = Said::new(Instant::now() + LONG);
+    let session: Arc<dyn Session> = said.clone();
+    let (sender, observers) = unbounded();
+    let builder =
+        CuratorFramework::builder().connect_string("127.0.0.1:2181").retry_policy(crate::RetryNTimes::new(1, MOMENT));
+    let client = builder.session_factory(Once(said, sender)).build().unwrap();
+    client.start().unwrap();
+    let observer = observers.recv_timeout(LONG).unwrap();
+    let held = &client.core.held;
+    let watch = Watch::new(session.clone(), Ticket(1));
+    let node = held.add(ServerPath::from_server("/held"), session.clone(), 3, 1, Some(watch));
+    let states = node.channel();
+    // The client's thread comes back when the doubt begins, and not before.
+    let deadline = Instant::now() + LONG / 2;
+    while held.nodes.lock().next_look != session.valid_until() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(MOMENT);
+    }
+    observer(SessionEvent::AuthFailed("digest".into()));
+    assert_eq!(states.recv_timeout(LONG / 4).unwrap(), HoldState::Lost(LostReason::SessionExpired));
+}
