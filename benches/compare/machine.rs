@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path, process::Command};
 
+use crate::peer::python;
+
 /// Processors, memory, kernel, versions, and where the server keeps its data.
 pub fn describe(data: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -15,7 +17,7 @@ pub fn describe(data: &Path) -> String {
     let java = first_line(Command::new("java").arg("-version"));
     let python =
         "import sys, kazoo.version; print('Python', sys.version.split()[0], 'kazoo', kazoo.version.__version__)";
-    let kazoo = first_line(Command::new("/usr/bin/python3").args(["-c", python]));
+    let kazoo = first_line(Command::new(python()).args(["-c", python]));
     let (kernel, load) = (text("/proc/sys/kernel/osrelease"), text("/proc/loadavg"));
     format!(
         "Machine: {cores} cores ({}), {} GiB, Linux {}; load {} when the run began.\n\

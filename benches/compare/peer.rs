@@ -1,7 +1,9 @@
 //! A side as a child process, told what to do line by line.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
@@ -46,8 +48,7 @@ impl Kind {
                 command
             }
             Kind::Kazoo => {
-                // The package is Debian's; another python3 that comes first in PATH would not see it.
-                let mut command = Command::new("/usr/bin/python3");
+                let mut command = Command::new(python());
                 command.arg(peers.join("kazoo_peer.py"));
                 command
             }
@@ -58,6 +59,11 @@ impl Kind {
             }
         })
     }
+}
+
+/// The one that sees kazoo: where nothing else is said that is Debian's, whatever comes first in `PATH`.
+pub fn python() -> OsString {
+    env::var_os("KAZOO_PYTHON").unwrap_or_else(|| "/usr/bin/python3".into())
 }
 
 /// Named one by one, because the directory holds the jars of the whole distribution.
