@@ -78,11 +78,14 @@
 //! 2. The driver decides from the names: the lock is its own, or it waits for this predecessor. A mutex goes by the
 //!    sequence numbers, and children without one do not count.
 //! 3. It sets watches on the predecessor and on its own znode, in one round trip, and sleeps on a channel of its own
-//!    until a watch fires, its time is up or its [`CancelToken`] is cancelled; so one release wakes one thread. Every
-//!    30 s it looks by itself, which makes a delay of what would else be a hang
+//!    until a watch fires, its time is up or its [`CancelToken`] is cancelled; so one release wakes one waiting thread.
+//!    Every 30 s it looks by itself, which makes a delay of what would else be a hang
 //!    ([`Builder::lock_recheck_interval`]).
 //! 4. When a predecessor is deleted that is known to have held the lock, over the connection over which the queue was
-//!    read, the next one has the lock without another look. Otherwise it reads the queue again.
+//!    read, the next one has the lock without another look. Otherwise it reads the queue again. So that this is known of
+//!    a predecessor in another process, too, whoever is third in line or further back watches the one in front of its
+//!    predecessor as well: once that is gone the queue is read, while the predecessor holds the lock and the waiter
+//!    sleeps on. Read/write locks read the queue each time, because a downgrade gets in front of waiting writers.
 //! 5. Before it says so, the znode has to belong to the current session, and the session to be alive for certain. If
 //!    either is in doubt, for instance because the process was paused, the server is asked first. A znode of an earlier
 //!    session is never taken for a lock.
@@ -116,9 +119,11 @@
 //!
 //! ## Threads
 //!
-//! Callers write their requests to the socket and sleep until the reply is there. A client has three threads of its own,
-//! however many callers there are: one reads the socket and completes replies, one looks after connection states, held
-//! znodes and clean-up, and one runs listeners. Listeners run in order and under no lock, so they may use the client;
+//! Callers write their requests to the socket, and one of those that wait for a reply reads it: its own reply without
+//! another thread in between, and those of the others, which it wakes. A client has three threads of its own, however many
+//! callers there are: one connects, keeps the timers, and reads while no caller does (where the system cannot say that
+//! something has arrived, as under TLS, it reads always); one looks after connection states, held znodes and clean-up; and
+//! one runs listeners. Listeners run in order and under no lock, so they may use the client;
 //! while one runs, the others wait. A listener that panics is logged, and the thread goes on. Servers' names are resolved
 //! on threads that end with the answer.
 //!

@@ -1,4 +1,4 @@
-//! This crate's own session: callers write to the socket, one thread reads it.
+//! This crate's own session: callers write to the socket, and read it while they wait.
 
 mod reader;
 mod reading;
@@ -26,7 +26,7 @@ use crate::{Error, Result, proto::ProtoError};
 use reader::Reader;
 use reading::Reading;
 
-/// How long a thread that submits, or the reader thread, writes at most: its own requests and those of others. What then
+/// How long a thread that submits, or that reads, writes at most: its own requests and those of others. What then
 /// is left, because the peer is slow to take it or because more keeps coming, a thread of its own writes.
 const WRITE_PATIENCE: Duration = Duration::from_millis(20);
 

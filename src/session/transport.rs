@@ -28,7 +28,7 @@ pub(crate) struct Connection {
     pub(crate) stream: Option<Arc<TcpStream>>,
 }
 
-/// The half of the reader thread.
+/// The half of whoever reads, one thread at a time.
 pub(crate) trait ReadHalf: Send {
     /// Reads what is there, waiting at most about `patience` for something: `None` if nothing came. 0 is the end.
     fn read(&mut self, buffer: &mut [u8], patience: Duration) -> io::Result<Option<usize>>;
