@@ -15,9 +15,9 @@ pub fn describe(data: &Path) -> String {
     };
     let kib: u64 = value(&memory, "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0);
     let java = first_line(Command::new("java").arg("-version"));
-    let python =
+    let versions =
         "import sys, kazoo.version; print('Python', sys.version.split()[0], 'kazoo', kazoo.version.__version__)";
-    let kazoo = first_line(Command::new(python()).args(["-c", python]));
+    let kazoo = first_line(Command::new(python()).args(["-c", versions]));
     let (kernel, load) = (text("/proc/sys/kernel/osrelease"), text("/proc/loadavg"));
     format!(
         "Machine: {cores} cores ({}), {} GiB, Linux {}; load {} when the run began.\n\
