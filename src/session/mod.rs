@@ -155,8 +155,14 @@ pub trait Session: Send + Sync + 'static {
     /// znode. Its watcher is not called any more, except for calls already under way.
     fn unwatch(&self, ticket: Ticket);
 
-    /// Lends the calling thread, which waits for a reply, to the session, so that it can read by itself instead of being
-    /// woken by the thread that does: returns once `is_done` says so, or as soon as there is nothing for the thread to do.
+    /// Lends the calling thread, which waits for a reply, to the session: it reads by itself instead of being woken by the
+    /// thread that does.
+    ///
+    /// Returns once `is_done` says so, asked before each read; at once where another thread reads, there is no connection,
+    /// or this session has no use for the thread, which is the default; and as soon as nothing has come for a moment, which
+    /// must be short, because the caller's deadline and cancellation are looked at only between reads. The end of the
+    /// connection is left to the session's own thread. Completions and watchers of others run on the calling thread
+    /// meanwhile; their panics must not reach it.
     fn read_until(&self, is_done: &dyn Fn() -> bool) {
         let _ = is_done;
     }
