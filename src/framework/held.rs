@@ -171,6 +171,8 @@ impl HeldNodes {
         let comes_late = needed.is_some_and(|at| registry.next_look.is_none_or(|planned| planned > at));
         if comes_late {
             registry.next_look = needed;
+            // The look that follows may find it released already, and must not give up looking because of that.
+            registry.was_idle = false;
         }
         drop(registry);
         if comes_late || node.revocable.is_some() {
@@ -197,16 +199,22 @@ impl HeldNodes {
     /// Tells listeners what has changed, arms watches that are due, and checks znodes after a reconnect. Returns when
     /// to look again, `None` if there is nothing to look for before something happens.
     pub(crate) fn look(&self, dispatcher: &Dispatcher, now: Instant) -> Option<Instant> {
-        for node in self.all() {
+        let nodes: Vec<_> = {
+            let mut registry = self.nodes.lock();
+            // Each znode is either among these, or its adding finds no look planned and asks for one.
+            registry.next_look = None;
+            registry.nodes.values().cloned().collect()
+        };
+        for node in &nodes {
             node.tell(dispatcher, now);
             node.check(now);
             if let Some(limit) = self.max_hold_time {
                 node.warn_if_held_for_long(limit, now);
             }
         }
-        // Under the lock under which znodes are added: each has either been seen here, or sees when the next look is.
+        let needed = nodes.iter().filter_map(|node| node.next_look(self.max_hold_time, now)).min();
         let mut registry = self.nodes.lock();
-        let mut next = registry.nodes.values().filter_map(|node| node.next_look(self.max_hold_time, now)).min();
+        let mut next = [needed, registry.next_look].into_iter().flatten().min();
         let was_idle = std::mem::replace(&mut registry.was_idle, next.is_none());
         if next.is_none() && !was_idle {
             next = Some(now + WATCH_AFTER);

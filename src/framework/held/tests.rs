@@ -152,6 +152,25 @@ fn short_holds_one_after_the_other_wake_nobody() {
 }
 
 #[test]
+fn holds_that_are_over_before_the_look_wake_somebody_once_in_a_while() {
+    let scene = Scene::new(None);
+    // Twice in vain, so no look is planned.
+    scene.look_at(scene.begun);
+    assert_eq!(scene.look_at(scene.begun), None);
+    let mut woken = 0;
+    for _ in 0..10 {
+        let node = scene.hold();
+        node.released();
+        scene.held.remove(&node);
+        if scene.is_woken() {
+            woken += 1;
+            scene.look_at(node.since);
+        }
+    }
+    assert_eq!(woken, 1);
+}
+
+#[test]
 fn a_watched_hold_that_nobody_listens_to_needs_no_look() {
     let scene = Scene::new(None);
     let node = scene.watched();
