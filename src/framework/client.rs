@@ -319,8 +319,7 @@ impl Core {
     /// look was made, and whoever makes a change wakes all that are registered.
     pub(crate) fn connected_session(&self, stop: Stop<'_>) -> Result<std::result::Result<Arc<dyn Session>, WaitEnd>> {
         loop {
-            let (sender, wake) = bounded(1);
-            {
+            let (sender, wake) = {
                 let mut link = self.link.lock();
                 match link.life {
                     CuratorFrameworkState::Started => {}
@@ -339,8 +338,10 @@ impl Core {
                 {
                     return Ok(Ok(session.clone()));
                 }
+                let (sender, wake) = bounded(1);
                 link.waiting.push(sender.clone());
-            }
+                (sender, wake)
+            };
             if let Err(end) = stop.recv(&wake) {
                 // Its own entry alone: with a wake-up for all, a thousand callers that give up at one time would wake each
                 // other a million times.
