@@ -44,11 +44,7 @@ fn is_forbidden(c: char) -> bool {
 pub(crate) fn join(parent: &str, child: &str) -> String {
     let parent = parent.strip_suffix('/').unwrap_or(parent);
     let child = child.strip_prefix('/').unwrap_or(child);
-    match (parent, child) {
-        ("", child) => format!("/{child}"),
-        (parent, "") => parent.to_owned(),
-        (parent, child) => format!("{parent}/{child}"),
-    }
+    if child.is_empty() && !parent.is_empty() { parent.to_owned() } else { [parent, "/", child].concat() }
 }
 
 /// The path above; `None` for the root.

@@ -52,6 +52,9 @@ impl<'a> Reader<'a> {
 
     pub(super) fn string(&mut self) -> Result<String, ProtoError> {
         let bytes = self.buffer()?;
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            return Ok(text.to_owned());
+        }
         let (mut rest, mut text) = (bytes, String::with_capacity(bytes.len()));
         loop {
             let Some(chunk) = rest.utf8_chunks().next() else { return Ok(text) };
