@@ -44,7 +44,7 @@ impl Creation<'_> {
         let prefixes: Vec<String> = (0..count).map(|_| (self.unique)(session.id())).collect();
         let claims: Vec<Claim> = prefixes.iter().map(|prefix| Claim::doubtful(self, session, prefix)).collect();
         let creates = prefixes.iter().map(|prefix| self.request(prefix));
-        let requests = creates.chain(reads.iter().cloned()).map(|request| (request, None)).collect();
+        let requests = creates.chain(reads.iter().cloned()).map(|request| (request, None));
         let mut sent = submit(session, requests);
         call.await_last(&mut sent);
         let mut replies = sent.into_iter().map(|(pending, _)| pending);

@@ -36,7 +36,8 @@ pub(crate) struct Creation<'a> {
 
 /// Curator's protection, in front of a lock's name.
 pub(crate) fn protection(_session_id: i64) -> String {
-    format!("_c_{}-", uuid::Uuid::new_v4())
+    let mut hyphenated = uuid::Uuid::encode_buffer();
+    ["_c_", uuid::Uuid::new_v4().hyphenated().encode_lower(&mut hyphenated), "-"].concat()
 }
 
 /// A znode that this process has created and is responsible for.
@@ -229,14 +230,14 @@ impl Creation<'_> {
     }
 
     fn create(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
-        let mut requests = vec![(self.request(&progress.prefix), None)];
-        if self.list {
+        let create = self.request(&progress.prefix);
+        let list = self.list.then(|| {
             let path = self.parent.as_str().to_owned();
-            requests.push((Request::GetChildren { path, watch: false, with_stat: false }, None));
-        }
+            Request::GetChildren { path, watch: false, with_stat: false }
+        });
         let connection = session.connection();
         let mut claim = Claim::doubtful(self, session, &progress.prefix);
-        let mut sent = submit(session, requests);
+        let mut sent = submit(session, std::iter::once(create).chain(list).map(|request| (request, None)));
         call.await_last(&mut sent);
         let mut replies = sent.into_iter().map(|(pending, _)| pending);
         let reply = replies.next().map(|pending| call.reply_or_failure(pending));
@@ -266,7 +267,7 @@ impl Creation<'_> {
 
     /// The request for a znode with this protection prefix.
     pub(super) fn request(&self, prefix: &str) -> Request {
-        let path = self.parent.join(&format!("{prefix}{}", self.name));
+        let path = self.parent.join(&[prefix, self.name].concat());
         let acl = match self.acl {
             Some(acl) => acl.to_vec(),
             None => self.client.leaf_acl(&path),
@@ -322,8 +323,7 @@ impl CuratorFramework {
         let mut chain: Vec<ServerPath> = directory.ancestors().collect();
         chain.push(directory.clone());
         let looks = chain.iter().map(|path| (Request::Exists { path: path.as_str().to_owned(), watch: false }, None));
-        let replies: Vec<_> =
-            submit(session, looks.collect()).into_iter().map(|(pending, _)| call.reply(pending)).collect();
+        let replies: Vec<_> = submit(session, looks).into_iter().map(|(pending, _)| call.reply(pending)).collect();
         let mut missing = Vec::new();
         for (path, reply) in chain.into_iter().zip(replies) {
             match reply {
@@ -343,7 +343,7 @@ impl CuratorFramework {
     }
 
     fn make_missing(&self, call: &Call<'_>, session: &Arc<dyn Session>, missing: &[ServerPath]) -> Result<bool> {
-        let creates = missing.iter().map(|path| (self.parent_creation(path), None)).collect();
+        let creates = missing.iter().map(|path| (self.parent_creation(path), None));
         let mut made_last = false;
         let replies: Vec<_> = submit(session, creates).into_iter().map(|(pending, _)| call.reply(pending)).collect();
         for (path, reply) in missing.iter().zip(replies) {

@@ -319,8 +319,7 @@ impl<'a> LeaseWait<'a> {
         let (asked, connection) = (Instant::now(), self.session.connection());
         let paths = self.nodes.iter().filter_map(|node| node.claim.path());
         let requests = paths.map(|path| (Request::Exists { path: path.as_str().to_owned(), watch: false }, None));
-        let replies =
-            submit(&self.session, requests.collect()).into_iter().map(|(pending, _)| self.call.reply(pending));
+        let replies = submit(&self.session, requests).into_iter().map(|(pending, _)| self.call.reply(pending));
         for (node, reply) in self.nodes.iter().zip(replies) {
             match reply {
                 Ok(Response::Stat(stat)) if self.is_own(node, &stat) => {}

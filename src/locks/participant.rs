@@ -58,7 +58,7 @@ impl LockInternals {
             };
             let nodes: Vec<_> = sorted_contenders(&names).into_iter().map(|name| directory.join(name)).collect();
             let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
-            let replies = submit(session, reads.map(|read| (read, None)).collect());
+            let replies = submit(session, reads.map(|read| (read, None)));
             let mut participants = Vec::with_capacity(nodes.len());
             for (node, (pending, _)) in nodes.iter().zip(replies) {
                 match call.reply(pending) {

@@ -259,7 +259,7 @@ impl InterProcessSemaphoreV2 {
         let [queued, leased] = call.retry(|session| {
             let reads = [&self.locks, &*self.leases].map(|directory| (directory.list_request(false), None));
             let mut counts = [0; 2];
-            for (count, (pending, _)) in counts.iter_mut().zip(submit(session, reads.into())) {
+            for (count, (pending, _)) in counts.iter_mut().zip(submit(session, reads)) {
                 *count = contenders(call.reply(pending))?;
             }
             Ok(counts)

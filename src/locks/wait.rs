@@ -109,6 +109,8 @@ pub(crate) struct Queued<'a> {
     /// How many predecessors were watched so far.
     watches: u64,
     own: Option<OwnWatch>,
+    /// Somebody was in front of it.
+    has_waited: bool,
     /// The watch on the directory, of a waiter that chose that.
     directory: Option<Watch>,
     /// The write lock of the same thread whose place this reader takes.
@@ -141,6 +143,7 @@ impl<'a> Queued<'a> {
             predecessor: None,
             watches: 0,
             own: None,
+            has_waited: false,
             directory: None,
             writer,
             revocable: lock.revocable_node(),
@@ -197,6 +200,7 @@ impl<'a> Queued<'a> {
             let in_front = self.in_front_of_predecessor(&decision, &listing);
             // Not to be kept while the waiter sleeps: a thousand waiters would hold a million names.
             drop(listing);
+            self.has_waited |= matches!(decision, Decision::Wait { .. });
             let next = match decision {
                 Decision::Missing => Next::End(Turn::NodeGone),
                 _ if is_writer_gone => Next::End(Turn::WriterGone),
@@ -350,7 +354,7 @@ impl<'a> Queued<'a> {
         }
         let requests =
             requests.into_iter().map(|(path, watcher)| (Request::GetData { path, watch: true }, Some(watcher)));
-        let mut sent = submit(&self.session, requests.collect());
+        let mut sent = submit(&self.session, requests);
         self.call.await_last(&mut sent);
         let mut replies = sent.into_iter();
         let predecessor = name.is_some().then(|| replies.next()).flatten();
@@ -508,7 +512,9 @@ impl<'a> Queued<'a> {
         let (watch, target) = own.map(|own| (own.watch, own.target)).unzip();
         let core = &self.lock.client().core;
         let path = self.lock.child(&self.name);
-        if self.lock.driver().successor_follows_holder() {
+        // Who was never behind anybody was never seen behind anybody: its successors know from their own listings, made
+        // after its create and the listing in the same write, that it holds the lock.
+        if self.has_waited && self.lock.driver().successor_follows_holder() {
             core.grants.add(&path);
         }
         let (session, revocable) = (self.session.clone(), self.revocable.clone());

@@ -204,11 +204,11 @@ fn on_reply() -> (OnReply, ReplySlot) {
 /// Submits requests back to back.
 pub(crate) fn submit(
     session: &Arc<dyn Session>,
-    requests: Vec<(Request, Option<Watcher>)>,
+    requests: impl IntoIterator<Item = (Request, Option<Watcher>)>,
 ) -> Vec<(Pending, Option<Watch>)> {
-    let mut waiting = Vec::with_capacity(requests.len());
+    let requests = requests.into_iter();
+    let mut waiting = Vec::with_capacity(requests.size_hint().0);
     let batch = requests
-        .into_iter()
         .map(|(request, watcher)| {
             let (on_reply, reply) = on_reply();
             waiting.push((reply, watcher.is_some()));
