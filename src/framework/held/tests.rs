@@ -113,7 +113,7 @@ impl Scene {
 
     fn look_at(&self, now: Instant) -> Option<Instant> {
         let next = self.held.look(&self.dispatcher, now);
-        assert_eq!(self.held.nodes.lock().next_look, next, "what is claimed is what is planned");
+        assert_eq!(self.held.planned_look(), next, "what is claimed is what is planned");
         next
     }
 
@@ -336,7 +336,7 @@ fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
     let states = node.channel();
     // The client's thread comes back when the doubt begins, and not before.
     let deadline = Instant::now() + LONG / 2;
-    while held.nodes.lock().next_look != session.valid_until() {
+    while held.planned_look() != session.valid_until() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(MOMENT);
     }

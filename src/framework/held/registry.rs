@@ -1,0 +1,156 @@
+//! All znodes held by one client, and when to look at them again.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+
+use super::{HeldNode, HoldState, Inner, WATCH_AFTER, WatchState, Znode};
+use crate::{
+    LostReason,
+    framework::{background::Event, dispatch::Dispatcher, revocation::RevocableNode},
+    paths::ServerPath,
+    session::{Session, Watch},
+};
+
+/// All znodes held by one client.
+pub(crate) struct HeldNodes {
+    nodes: Mutex<Registry>,
+    next_id: AtomicU64,
+    /// A hold that lasts longer is worth a warning.
+    max_hold_time: Option<Duration>,
+    events: Sender<Event>,
+}
+
+struct Registry {
+    nodes: HashMap<u64, Arc<HeldNode>>,
+    /// When the background thread looks again by itself.
+    next_look: Option<Instant>,
+    /// The last look found nothing to come back for. It stops looking when that happens twice in a row: short holds one
+    /// after the other must not wake it each time.
+    was_idle: bool,
+}
+
+impl HeldNodes {
+    pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>) -> Self {
+        let registry = Registry { nodes: HashMap::new(), next_look: None, was_idle: false };
+        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events }
+    }
+
+    /// Begins to look after a znode that was seen to exist over `connection`.
+    pub(crate) fn add(
+        &self,
+        path: ServerPath,
+        session: Arc<dyn Session>,
+        czxid: i64,
+        connection: u64,
+        watch: Option<Watch>,
+    ) -> Arc<HeldNode> {
+        let znode = Znode { path, czxid, token: czxid, outlives_session: false };
+        self.add_znode(znode, session, connection, watch, None)
+    }
+
+    /// [`HeldNodes::add`] for any znode, also one that may carry a request to give it back: its watch is armed at once
+    /// then.
+    pub(crate) fn add_znode(
+        &self,
+        znode: Znode,
+        session: Arc<dyn Session>,
+        connection: u64,
+        watch: Option<Watch>,
+        revocable: Option<Arc<RevocableNode>>,
+    ) -> Arc<HeldNode> {
+        let node = Arc::new(HeldNode {
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            znode,
+            session,
+            since: Instant::now(),
+            seen_over: AtomicU64::new(connection),
+            asked_over: AtomicU64::new(connection),
+            revocable,
+            events: self.events.clone(),
+            inner: Mutex::new(Inner {
+                lost: None,
+                released: false,
+                watch: watch.map_or(WatchState::Absent, WatchState::Present),
+                failed: None,
+                told: HoldState::Held,
+                channels: Vec::new(),
+                listeners: Vec::new(),
+                warnings: 0,
+            }),
+        });
+        let needed = node.next_look(self.max_hold_time, node.since);
+        let mut registry = self.nodes.lock();
+        registry.nodes.insert(node.id, node.clone());
+        let comes_late = needed.is_some_and(|at| registry.next_look.is_none_or(|planned| planned > at));
+        if comes_late {
+            registry.next_look = needed;
+            // The look that follows may find it released already, and must not give up looking because of that.
+            registry.was_idle = false;
+        }
+        drop(registry);
+        if comes_late || node.revocable.is_some() {
+            // The inbox lives as long as the client.
+            let _ = self.events.send(Event::Look);
+        }
+        node
+    }
+
+    pub(crate) fn remove(&self, node: &HeldNode) {
+        self.nodes.lock().nodes.remove(&node.id);
+    }
+
+    /// Marks every znode that ends with the session (`None`: with the client) as lost. Listeners hear of it at the next
+    /// look, which is the caller's to see to.
+    pub(crate) fn lose_all(&self, session: Option<&Arc<dyn Session>>, reason: LostReason) {
+        for node in self.all() {
+            if session.is_none_or(|session| Arc::ptr_eq(session, &node.session) && !node.znode.outlives_session) {
+                node.mark_lost(reason);
+            }
+        }
+    }
+
+    /// Tells listeners what has changed, arms watches that are due, and checks znodes after a reconnect. Returns when
+    /// to look again, `None` if there is nothing to look for before something happens.
+    pub(crate) fn look(&self, dispatcher: &Dispatcher, now: Instant) -> Option<Instant> {
+        let nodes: Vec<_> = {
+            let mut registry = self.nodes.lock();
+            // Each znode is either among these, or its adding finds no look planned and asks for one.
+            registry.next_look = None;
+            registry.nodes.values().cloned().collect()
+        };
+        for node in &nodes {
+            node.tell(dispatcher, now);
+            node.check(now);
+            if let Some(limit) = self.max_hold_time {
+                node.warn_if_held_for_long(limit, now);
+            }
+        }
+        let needed = nodes.iter().filter_map(|node| node.next_look(self.max_hold_time, now)).min();
+        let mut registry = self.nodes.lock();
+        let mut next = [needed, registry.next_look].into_iter().flatten().min();
+        let was_idle = std::mem::replace(&mut registry.was_idle, next.is_none());
+        if next.is_none() && !was_idle {
+            next = Some(now + WATCH_AFTER);
+        }
+        registry.next_look = next;
+        next
+    }
+
+    #[cfg(test)]
+    pub(super) fn planned_look(&self) -> Option<Instant> {
+        self.nodes.lock().next_look
+    }
+
+    fn all(&self) -> Vec<Arc<HeldNode>> {
+        self.nodes.lock().nodes.values().cloned().collect()
+    }
+}
