@@ -266,6 +266,8 @@ public final class CuratorPeer {
             for (int i = 0; !isShared && own.size() < count; i++) {
                 own.add(connect());
             }
+            // The end of a thread costs time, and is no hand-over.
+            CountDownLatch passed = new CountDownLatch(count);
             for (int i = 0; i < count; i++) {
                 InterProcessMutex lock = isShared ? common : new InterProcessMutex(own.get(i), path);
                 Thread thread = new Thread(null, () -> {
@@ -274,6 +276,12 @@ public final class CuratorPeer {
                         grants[granted.getAndIncrement()] = System.nanoTime();
                         lock.release();
                     } catch (Exception error) {
+                        failure.set(error);
+                    }
+                    passed.countDown();
+                    try {
+                        passed.await();
+                    } catch (InterruptedException error) {
                         failure.set(error);
                     }
                 }, "waiter", 512 * 1024);

@@ -156,6 +156,8 @@ class Queue:
         while not is_shared and len(own) < count:
             own.append(connect())
         clients = [shared if is_shared else own[index] for index in range(count)]
+        # The end of a thread costs time, and is no hand-over.
+        self.passed = threading.Barrier(count)
         self.threads = [threading.Thread(target=self.wait, args=(client, path)) for client in clients]
         for thread in self.threads:
             thread.start()
@@ -177,6 +179,7 @@ class Queue:
             lock.release()
         except Exception as error:
             self.failures.append(error)
+        self.passed.wait()
 
     def first(self):
         """When the first of them was granted, once one was."""

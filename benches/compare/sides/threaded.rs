@@ -217,12 +217,17 @@ struct Queue {
 impl Queue {
     fn start(holder: Option<Arc<dyn Lock>>, locks: Vec<Arc<dyn Lock>>) -> Queue {
         let grants = Arc::new(Mutex::new(Vec::with_capacity(locks.len())));
+        // The end of a thread costs as much as a hand-over, and is none.
+        let last = Arc::new(Barrier::new(locks.len()));
         let waiters = locks.into_iter().map(|lock| {
-            let grants = grants.clone();
+            let (grants, last) = (grants.clone(), last.clone());
             thread::spawn(move || {
-                lock.acquire()?;
-                grants.lock().unwrap_or_else(PoisonError::into_inner).push(now()?);
-                lock.release()
+                let passed = lock.acquire().and_then(|()| {
+                    grants.lock().unwrap_or_else(PoisonError::into_inner).push(now()?);
+                    lock.release()
+                });
+                last.wait();
+                passed
             })
         });
         let waiters = waiters.collect();
