@@ -389,7 +389,27 @@ fn a_second_waiter_is_woken_by_the_one_that_reads_which_sleeps_on() {
 }
 
 #[test]
-fn no_ring_is_lost_between_the_look_and_the_sleep() {
+fn a_ring_right_after_the_look_ends_the_sleep_that_follows() {
+    let fake = Fake::new();
+    let (client, _peer) = Client::connected(&fake);
+    for nth in 1..4 {
+        let (bell, looks) = (Bell::default(), AtomicUsize::new(0));
+        let begun = Instant::now();
+        client.session.sleep_until(&bell, Some(Instant::now() + LONG), &|| {
+            let look = 1 + looks.fetch_add(1, Ordering::SeqCst);
+            // It comes to pass as soon as this look has seen that it has not.
+            if look <= nth {
+                bell.ring();
+            }
+            look > nth
+        });
+        assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+        assert_eq!(looks.into_inner(), nth + 1);
+    }
+}
+
+#[test]
+fn no_ring_is_lost_whenever_it_comes() {
     const ROUNDS: usize = 20_000;
     let fake = Fake::new();
     let (client, _peer) = Client::connected(&fake);
