@@ -10,7 +10,7 @@ pub(crate) struct Arrival(pub(crate) usize);
 #[cfg(unix)]
 mod system {
     use std::{
-        fmt, io,
+        io,
         net::TcpStream,
         os::fd::AsRawFd,
         sync::Arc,
@@ -127,12 +127,6 @@ mod system {
             self.off();
         }
     }
-
-    impl fmt::Debug for Target {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("Target")
-        }
-    }
 }
 
 #[cfg(not(unix))]
@@ -142,8 +136,8 @@ mod system {
     use super::Arrival;
 
     pub(crate) enum Readiness {}
-    #[derive(Debug, Clone)]
-    pub(crate) enum Target {}
+    #[derive(Clone)]
+    pub(crate) struct Target;
     pub(crate) enum Interest {}
 
     pub(crate) fn watch(_stream: Arc<TcpStream>) -> io::Result<(Readiness, Interest)> {
