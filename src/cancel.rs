@@ -4,11 +4,13 @@ use std::{
     collections::HashMap,
     fmt,
     sync::Arc,
-    thread::{self, Thread, ThreadId},
+    thread::{self, Thread},
 };
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use parking_lot::Mutex;
+
+use crate::session::Bell;
 
 /// Ends a blocked call from another thread, as `Thread.interrupt` does in Java.
 ///
@@ -30,19 +32,27 @@ pub struct CancelToken {
 struct Shared {
     /// Dropped to cancel: every receiver wakes, now and for ever.
     alive: Option<Sender<()>>,
-    /// Threads that are to be unparked then.
-    parked: HashMap<ThreadId, Thread>,
+    /// Who is to be woken then, besides, by the number of the sleep.
+    sleepers: HashMap<u64, Sleeper>,
+    /// How many sleeps there were.
+    sleeps: u64,
 }
 
-/// As long as it lives, the cancellation unparks the thread that made it.
-pub(crate) struct Unparked<'a> {
+/// What wakes a thread that does not sleep on a channel.
+enum Sleeper {
+    Parked(Thread),
+    Bell(Arc<Bell>),
+}
+
+/// As long as it lives, the cancellation wakes the thread that made it.
+pub(crate) struct Woken<'a> {
     token: &'a CancelToken,
-    thread: ThreadId,
+    sleep: u64,
 }
 
-impl Drop for Unparked<'_> {
+impl Drop for Woken<'_> {
     fn drop(&mut self) {
-        self.token.shared.lock().parked.remove(&self.thread);
+        self.token.shared.lock().sleepers.remove(&self.sleep);
     }
 }
 
@@ -51,7 +61,7 @@ impl CancelToken {
     #[must_use]
     pub fn new() -> Self {
         let (alive, cancelled) = bounded(0);
-        let shared = Shared { alive: Some(alive), parked: HashMap::new() };
+        let shared = Shared { alive: Some(alive), sleepers: HashMap::new(), sleeps: 0 };
         CancelToken { shared: Arc::new(Mutex::new(shared)), cancelled }
     }
 
@@ -59,10 +69,13 @@ impl CancelToken {
     pub fn cancel(&self) {
         let mut shared = self.shared.lock();
         shared.alive = None;
-        let parked = std::mem::take(&mut shared.parked);
+        let sleepers = std::mem::take(&mut shared.sleepers);
         drop(shared);
-        for thread in parked.into_values() {
-            thread.unpark();
+        for sleeper in sleepers.into_values() {
+            match sleeper {
+                Sleeper::Parked(thread) => thread.unpark(),
+                Sleeper::Bell(bell) => bell.ring(),
+            }
         }
     }
 
@@ -74,11 +87,22 @@ impl CancelToken {
 
     /// Lets the cancellation unpark this thread, which has to look whether it was cancelled after this call and before it
     /// parks.
-    pub(crate) fn unpark_this_thread(&self) -> Unparked<'_> {
-        let thread = thread::current();
-        let id = thread.id();
-        self.shared.lock().parked.insert(id, thread);
-        Unparked { token: self, thread: id }
+    pub(crate) fn unpark_this_thread(&self) -> Woken<'_> {
+        self.wake(Sleeper::Parked(thread::current()))
+    }
+
+    /// Lets the cancellation ring this bell. Who sleeps has to look whether it was cancelled after this call, and after
+    /// arming the bell.
+    pub(crate) fn ring(&self, bell: &Arc<Bell>) -> Woken<'_> {
+        self.wake(Sleeper::Bell(bell.clone()))
+    }
+
+    fn wake(&self, sleeper: Sleeper) -> Woken<'_> {
+        let mut shared = self.shared.lock();
+        shared.sleeps += 1;
+        let sleep = shared.sleeps;
+        shared.sleepers.insert(sleep, sleeper);
+        Woken { token: self, sleep }
     }
 
     /// Disconnected when the token is cancelled; nothing is ever sent.

@@ -2,8 +2,6 @@
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-
 use super::{
     driver::Decision,
     internals::{LockInternals, Patience},
@@ -14,7 +12,7 @@ use crate::{
     Result,
     framework::{Call, Claim, Created, HeldNode, Listing, Outlasted},
     proto::{EventType, Request, Response, Stat},
-    session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
+    session::{Session, WaitEnd, WakeReceiver, WakeSender, Watch, WatchEvent, Watcher, submit, wakes},
 };
 
 /// How the wait for leases ended.
@@ -74,10 +72,9 @@ impl<'a> Place<'a> {
         self.held.as_ref().is_none_or(|held| held.lost().is_some())
     }
 
-    fn wake_on_change(&self, wakes: Sender<Wake>) {
+    fn wake_on_change(&self, wakes: WakeSender<Wake>) {
         if let Some(held) = &self.held {
-            // The waiter may have gone.
-            held.listen(Arc::new(move |_| drop(wakes.send(Wake::Place))));
+            held.listen(Arc::new(move |_| wakes.send(Wake::Place)));
         }
     }
 
@@ -110,7 +107,7 @@ pub(super) struct LeaseWait<'a> {
     nodes: Vec<Created>,
     /// The name of the last of them: if that one has a lease, so have the others.
     last_name: String,
-    wakes: (Sender<Wake>, Receiver<Wake>),
+    wakes: (WakeSender<Wake>, WakeReceiver<Wake>),
     watch: Option<Watch>,
     has_waited: bool,
 }
@@ -128,7 +125,7 @@ impl<'a> LeaseWait<'a> {
         let (session, last_name) = last.ok_or_else(|| call.connection_loss())?;
         leases.check_number(last_name)?;
         let last_name = last_name.to_owned();
-        let wakes = unbounded();
+        let wakes = wakes();
         Ok(LeaseWait {
             leases,
             limit,
@@ -154,8 +151,8 @@ impl<'a> LeaseWait<'a> {
     /// Waits until there are enough leases. `listing` was read after the znodes were created, without a watch.
     pub(super) fn wait(&mut self, place: &Place<'_>, mut listing: Option<Listing>) -> Result<Counted> {
         let wakes = self.wakes.0.clone();
-        // Before the first look at the limit, so that no change after it is missed. The waiter may have gone later.
-        let _subscription = self.limit.subscribe(Arc::new(move || drop(wakes.send(Wake::Limit))));
+        // Before the first look at the limit, so that no change after it is missed.
+        let _subscription = self.limit.subscribe(Arc::new(move || wakes.send(Wake::Limit)));
         place.wake_on_change(self.wakes.0.clone());
         loop {
             let seen = match listing.take() {
@@ -235,8 +232,7 @@ impl<'a> LeaseWait<'a> {
             let connection = self.session.connection();
             let request = self.leases.list_request(true);
             let wakes = self.wakes.0.clone();
-            // The waiter may have gone.
-            let watcher: Watcher = Arc::new(move |event: &WatchEvent| drop(wakes.send(Wake::Leases(event.clone()))));
+            let watcher: Watcher = Arc::new(move |event: &WatchEvent| wakes.send(Wake::Leases(event.clone())));
             let sent = submit(&self.session, vec![(request, Some(watcher))]).into_iter().next();
             let (pending, watch) = sent.ok_or_else(|| self.call.connection_loss())?;
             match self.call.reply(pending) {
@@ -265,7 +261,7 @@ impl<'a> LeaseWait<'a> {
             let recheck = next_recheck(self.leases.client());
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
-            match bound.recv(&self.wakes.1) {
+            match self.wakes.1.recv(&self.session, bound) {
                 Ok(wake) => {
                     if let Some(next) = self.woken(&wake) {
                         return Ok(next);

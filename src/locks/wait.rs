@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use super::{
@@ -18,7 +17,7 @@ use crate::{
     CuratorFramework, Error, Result,
     framework::{Call, Claim, Created, HeldNode, Listing, Outlasted, RevocableNode, Znode},
     proto::{EventType, Request, Response, Stat},
-    session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
+    session::{Session, WaitEnd, WakeReceiver, WakeSender, Watch, WatchEvent, Watcher, submit, wakes},
 };
 
 /// How the wait in the queue ended.
@@ -70,7 +69,7 @@ struct OwnWatch {
 }
 
 enum Target {
-    Waiter(Sender<Wake>),
+    Waiter(WakeSender<Wake>),
     /// The event came while the waiter was being granted.
     Deleted,
     Holder(Weak<HeldNode>),
@@ -104,7 +103,7 @@ pub(crate) struct Queued<'a> {
     name: String,
     stat: Stat,
     listing: Option<Listing>,
-    wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
+    wakes: Option<(WakeSender<Wake>, WakeReceiver<Wake>)>,
     predecessor: Option<Predecessor>,
     /// How many predecessors were watched so far.
     watches: u64,
@@ -276,10 +275,7 @@ impl<'a> Queued<'a> {
         }
         let path = self.lock.child(&in_front).into_string();
         let (number, wakes) = (predecessor.number, wakes.clone());
-        let on_listing = Box::new(move |listing| {
-            // The waiter may have gone.
-            let _ = wakes.send(Wake::Listed(number, listing));
-        });
+        let on_listing = Box::new(move |listing| wakes.send(Wake::Listed(number, listing)));
         predecessor.ahead = Some(Ahead::watch(&self.session, path, self.lock.list_request(false), on_listing));
     }
 
@@ -289,7 +285,7 @@ impl<'a> Queued<'a> {
             let connection = self.session.connection();
             let (request, watcher) = match (self.lock.strategy(), &self.directory) {
                 (WaitStrategy::WatchParent, None) => {
-                    let (sender, _) = self.wakes.get_or_insert_with(unbounded);
+                    let (sender, _) = self.wakes.get_or_insert_with(wakes);
                     let sender = sender.clone();
                     (self.lock.list_request(true), Some(directory_watcher(sender)))
                 }
@@ -343,7 +339,7 @@ impl<'a> Queued<'a> {
         self.predecessor = None;
         self.watches += 1;
         let number = self.watches;
-        let (sender, _) = self.wakes.get_or_insert_with(unbounded);
+        let (sender, _) = self.wakes.get_or_insert_with(wakes);
         let mut requests = Vec::with_capacity(2);
         if let Some(name) = &name {
             requests.push((self.lock.child(name).into_string(), predecessor_watcher(number, sender.clone())));
@@ -396,16 +392,15 @@ impl<'a> Queued<'a> {
     /// change from before the watch shows in the reply that sets it. The re-check turns what nobody thought of into a
     /// delay.
     fn sleep(&mut self) -> Result<Next> {
-        let Some((_, wakes)) = &self.wakes else { return Ok(Next::Look) };
-        let wakes = wakes.clone();
         loop {
+            let Some((_, wakes)) = &self.wakes else { return Ok(Next::Look) };
             let recheck = match self.lock.strategy().interval() {
                 None => next_recheck(self.lock.client()),
                 Some(interval) => Instant::now().checked_add(interval),
             };
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
-            let next = match bound.recv(&wakes) {
+            let next = match wakes.recv(&self.session, bound) {
                 Ok(wake) => self.woken(wake),
                 Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                     Some(WaitEnd::Cancelled) => return Err(self.call.cancelled()),
@@ -602,18 +597,12 @@ fn stands(held: &HeldNode, children: &[String]) -> bool {
     children.iter().any(|child| child == held.path().name())
 }
 
-fn directory_watcher(wakes: Sender<Wake>) -> Watcher {
-    Arc::new(move |event: &WatchEvent| {
-        // The waiter may have gone.
-        let _ = wakes.send(Wake::Directory(event.clone()));
-    })
+fn directory_watcher(wakes: WakeSender<Wake>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| wakes.send(Wake::Directory(event.clone())))
 }
 
-fn predecessor_watcher(number: u64, wakes: Sender<Wake>) -> Watcher {
-    Arc::new(move |event: &WatchEvent| {
-        // The waiter may have gone.
-        let _ = wakes.send(Wake::Predecessor(number, event.clone()));
-    })
+fn predecessor_watcher(number: u64, wakes: WakeSender<Wake>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| wakes.send(Wake::Predecessor(number, event.clone())))
 }
 
 fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
@@ -621,11 +610,13 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
         let mut target = target.lock();
         match &*target {
             Target::Waiter(wakes) => {
-                // The waiter may have gone.
-                let _ = wakes.send(Wake::Own(event.clone()));
+                // Put there under the lock, so that none comes after the waiter has looked for the last time.
+                let ring = wakes.put(Wake::Own(event.clone()));
                 if matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. }) {
                     *target = Target::Deleted;
                 }
+                drop(target);
+                drop(ring);
             }
             Target::Deleted => {}
             Target::Holder(held) => {

@@ -20,6 +20,7 @@ mod tls;
 #[cfg(feature = "tls")]
 mod tls_config;
 mod transport;
+mod wakes;
 mod watches;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -42,21 +43,24 @@ pub(crate) use pending::{Answer, Pending, Stop, WaitEnd, Watch, submit, submit_o
 pub(crate) use tls::TlsSessionFactory;
 #[cfg(feature = "tls")]
 pub use tls_config::TlsConfig;
+pub use wakes::Bell;
+pub(crate) use wakes::{WakeReceiver, WakeSender, wakes};
 
 /// The answer to one request.
 pub type Reply = Result<Response, SessionError>;
 
-/// Receives the answer to one request; must not block. Runs on the session's reader thread, on any thread that waits for
-/// a reply and reads meanwhile ([`Session::read_until`]), or on the thread that submits the request (before it has the
-/// ticket), abandons or closes the session.
+/// Receives the answer to one request; must not block. Runs on the session's reader thread, on any thread that waits and
+/// reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]), or on the thread that submits the request (before
+/// it has the ticket), abandons or closes the session.
 pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
-/// Receives what happens to one watch; must not block. Runs on the session's reader thread, on any thread that waits for
-/// a reply and reads meanwhile ([`Session::read_until`]), or on the thread that abandons or closes the session.
+/// Receives what happens to one watch; must not block. Runs on the session's reader thread, on any thread that waits and
+/// reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]), or on the thread that abandons or closes the
+/// session.
 pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 
 /// Receives what happens to the session, in order; must not block. Runs on the session's reader thread, or on a thread
-/// that waits for a reply and reads meanwhile ([`Session::read_until`]).
+/// that waits and reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]).
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
 /// Why a request has no reply.
@@ -165,6 +169,18 @@ pub trait Session: Send + Sync + 'static {
     /// meanwhile; their panics must not reach it.
     fn read_until(&self, is_done: &dyn Fn() -> bool) {
         let _ = is_done;
+    }
+
+    /// Lends the calling thread, which waits for an event that this session may bring, to the session, for long: it sleeps
+    /// where the kernel wakes it when something arrives, and reads by itself instead of being woken by the thread that does.
+    ///
+    /// Returns once `is_done` says so, asked after each time `bell` was armed and after each read, or at the deadline; and
+    /// at any time before that, at once even, where the session has no use for the thread: while there is no connection
+    /// or another thread sleeps here already, and always by default. The caller then sleeps elsewhere. Whoever else makes
+    /// `is_done` true rings the bell afterwards. Completions and watchers of others run on the calling thread meanwhile;
+    /// their panics must not reach it.
+    fn sleep_until(&self, bell: &Bell, deadline: Option<Instant>, is_done: &dyn Fn() -> bool) {
+        let _ = (bell, deadline, is_done);
     }
 
     /// The session's id; 0 before a server gave one.

@@ -2,6 +2,7 @@
 
 mod reader;
 mod reading;
+mod sleeping;
 
 use std::{
     fmt, io,
@@ -17,8 +18,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounde
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    ConnectString, OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket,
-    Watcher,
+    Bell, ConnectString, OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission,
+    Ticket, Watcher,
     machine::{Actions, Machine},
     transport::{Closer, Tcp, Transport, WriteHalf},
 };
@@ -188,6 +189,12 @@ impl Session for NativeSession {
     fn read_until(&self, is_done: &dyn Fn() -> bool) {
         if let Some(mut turn) = self.shared.turn() {
             while !is_done() && turn.read() {}
+        }
+    }
+
+    fn sleep_until(&self, bell: &Bell, deadline: Option<Instant>, is_done: &dyn Fn() -> bool) {
+        if let Some(sleeper) = self.shared.sleeper() {
+            sleeper.sleep_until(bell, deadline, is_done);
         }
     }
 

@@ -178,6 +178,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Whose watch it is.
+    pub(crate) fn session(&self) -> &Arc<dyn Session> {
+        &self.session
+    }
+
     /// Takes charge of the watch that a submission left.
     pub(crate) fn new(session: Arc<dyn Session>, ticket: Ticket) -> Watch {
         Watch { session, ticket }

@@ -158,7 +158,7 @@ impl Reader {
         self.shared.writer.lock().half = None;
     }
 
-    /// The thread that reads, unless a caller does while it waits for a reply.
+    /// The thread that reads, unless a caller does while it waits.
     fn serve_in_turns(
         &self,
         mut side: ReadSide,
@@ -167,9 +167,12 @@ impl Reader {
         closer: &Closer,
     ) -> Option<io::Error> {
         // The first frames may have come with the reply to the handshake.
-        if let Err(error) = side.take_frames(&self.shared).and_then(|()| self.shared.offer(side, interest)) {
+        if let Err(error) = side.take_frames(&self.shared) {
             closer.close();
             return Some(error);
+        }
+        if let Err(side) = self.shared.offer(side, interest) {
+            return self.serve_alone(side, closer);
         }
         let cause = loop {
             match self.wait_for_arrivals(&mut arrivals) {
@@ -186,10 +189,13 @@ impl Reader {
 
     fn wait_for_arrivals(&self, arrivals: &mut Readiness) -> io::Result<ControlFlow<()>> {
         let Some(patience) = self.keep_timers()? else { return Ok(ControlFlow::Break(())) };
-        arrivals.wait(patience)?;
-        // None: a caller reads. It gives back what it leaves, and that wakes this thread again.
+        let arrival = arrivals.wait(Some(patience))?;
+        // None: a caller reads. It gives back what it leaves, and that wakes somebody again.
         if let Some(mut turn) = self.shared.turn() {
-            turn.read();
+            // Without an arrival it is given back unread, which reports anew what nobody was woken by.
+            if let Some(arrival) = arrival {
+                turn.read_arrived(arrival);
+            }
             if let Some(error) = turn.failure() {
                 return Err(error);
             }

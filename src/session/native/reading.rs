@@ -1,13 +1,13 @@
-//! Who reads the live connection: the session's thread, or a thread that waits for a reply.
+//! Who reads the live connection: the session's thread, or a thread that waits for a reply or an event.
 //!
-//! A reply that the session's thread reads wakes two threads, one after the other. So a caller that waits reads by itself
-//! where it can, and is woken by the kernel alone. The side that reads is an object that one thread at a time takes out.
-//! While nobody has it, the session's thread sleeps until something arrives; while a caller has it, nothing that arrives
-//! wakes the session's thread.
+//! What the session's thread reads wakes two threads, one after the other. So a caller that waits reads by itself where it
+//! can, and is woken by the kernel alone. The side that reads is an object that one thread at a time takes out. While
+//! nobody has it, arrivals wake the waiter that sleeps in the place for that ([`sleeping`](super::sleeping)), or else the
+//! session's thread; while a caller has it, nothing that arrives wakes either.
 //!
-//! No reply is left unread: the side is put back and the interest in arrivals switched on under one lock, and what arrived
-//! before counts. A caller reads until its own reply is there, or nothing has come for [`PATIENCE`]; then its wait goes on
-//! like any other, so that deadlines and cancellations do not wait for a read.
+//! Nothing is left unread: the side is put back and the interest in arrivals switched on under one lock, and what arrived
+//! before counts. A caller that waits for a reply reads until that is there, or nothing has come for [`PATIENCE`]; then its
+//! wait goes on like any other, so that deadlines and cancellations do not wait for a read.
 
 use std::{
     io,
@@ -17,8 +17,12 @@ use std::{
 };
 
 use super::{
-    super::{readiness::Interest, transport::ReadHalf},
+    super::{
+        readiness::{Arrival, Interest},
+        transport::ReadHalf,
+    },
     Shared, invalid_data,
+    sleeping::Place,
 };
 use crate::proto::{FrameBuffer, ProtoError};
 
@@ -29,9 +33,27 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(super) struct Reading {
     /// Taken out by the thread that reads.
-    side: Option<ReadSide>,
+    pub(super) side: Option<ReadSide>,
     /// On while the side is here.
-    interest: Option<Interest>,
+    pub(super) interest: Option<Interest>,
+    /// Where a waiter sleeps until something arrives; it outlasts the connection.
+    pub(super) place: Place,
+    /// How often the interest was switched on.
+    number: usize,
+}
+
+impl Reading {
+    /// Arrivals wake whom they concern now, and those from before count: a waiter in the place, or else the session's
+    /// thread. That one also sees to a connection that has failed.
+    pub(super) fn switch_on(&mut self) {
+        let (Some(interest), Some(side)) = (&mut self.interest, &mut self.side) else { return };
+        self.number = self.number.wrapping_add(1);
+        let place = if side.failed.is_none() { self.place.taken() } else { None };
+        if let Err(error) = interest.on(place, Arrival(self.number)) {
+            // The session's thread looks by itself after READ_PATIENCE at the latest.
+            side.failed.get_or_insert(error);
+        }
+    }
 }
 
 /// What has arrived and what is still to be read.
@@ -47,6 +69,8 @@ pub(super) struct ReadSide {
 pub(super) struct Turn<'a> {
     shared: &'a Arc<Shared>,
     side: Option<ReadSide>,
+    /// What arrived before the right was taken bears this number, unless it was read.
+    number: Arrival,
 }
 
 impl ReadSide {
@@ -109,6 +133,14 @@ impl Turn<'_> {
         false
     }
 
+    /// Reads once what woke this thread, unless another was faster: this one would wait for what may not come, and be deaf
+    /// meanwhile. What else is there is reported anew when the right is given back.
+    pub(super) fn read_arrived(&mut self, arrival: Arrival) {
+        if arrival == self.number {
+            self.read();
+        }
+    }
+
     /// What ended the connection.
     pub(super) fn failure(&mut self) -> Option<io::Error> {
         let failed = self.side.as_mut()?.failed.as_mut()?;
@@ -118,16 +150,11 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let Some(mut side) = self.side.take() else { return };
+        let Some(side) = self.side.take() else { return };
         self.shared.hang_up_if(side.failed.is_some());
         let mut reading = self.shared.reading.lock();
-        if let Some(interest) = &reading.interest
-            && let Err(error) = interest.on()
-        {
-            // The session's thread looks by itself after READ_PATIENCE at the latest.
-            side.failed.get_or_insert(error);
-        }
         reading.side = Some(side);
+        reading.switch_on();
         drop(reading);
         self.shared.returned.notify_one();
     }
@@ -138,19 +165,28 @@ impl Shared {
     pub(super) fn turn(self: &Arc<Self>) -> Option<Turn<'_>> {
         let mut reading = self.reading.lock();
         let side = reading.side.take()?;
-        if let Some(interest) = &reading.interest {
+        if let Some(interest) = &mut reading.interest {
             interest.off();
         }
+        let number = Arrival(reading.number);
         drop(reading);
-        Some(Turn { shared: self, side: Some(side) })
+        Some(Turn { shared: self, side: Some(side), number })
     }
 
-    /// From now on any thread may read.
-    pub(super) fn offer(&self, side: ReadSide, interest: Interest) -> io::Result<()> {
+    /// From now on any thread may read; but where the system does not tell of arrivals the side comes back.
+    pub(super) fn offer(&self, side: ReadSide, interest: Interest) -> Result<(), ReadSide> {
         let mut reading = self.reading.lock();
-        interest.on()?;
-        *reading = Reading { side: Some(side), interest: Some(interest) };
-        Ok(())
+        reading.side = Some(side);
+        reading.interest = Some(interest);
+        reading.switch_on();
+        match reading.side.take_if(|side| side.failed.is_some()) {
+            None => Ok(()),
+            Some(mut side) => {
+                reading.interest = None;
+                side.failed = None;
+                Err(side)
+            }
+        }
     }
 
     /// From now on nobody may read, and nobody does. The connection was shut down, so a read that is under way ends at
@@ -160,7 +196,9 @@ impl Shared {
         while reading.side.is_none() {
             self.returned.wait(&mut reading);
         }
-        *reading = Reading::default();
+        reading.side = None;
+        // Whoever sleeps in the place sleeps on, as its bell wakes it all the same, and reads the next connection.
+        reading.interest = None;
     }
 
     /// Makes the session's thread look at the connection, although nothing may arrive any more.

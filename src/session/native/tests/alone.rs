@@ -114,3 +114,47 @@ fn a_session_that_waits_uses_no_processor_time() {
     let used = processor_time() - before;
     assert!(used < Duration::from_millis(200), "{used:?}");
 }
+
+#[test]
+fn a_waiter_that_sleeps_through_connections_costs_no_file_and_no_processor_time() {
+    if !is_alone("a_waiter_that_sleeps_through_connections_costs_no_file_and_no_processor_time") {
+        return;
+    }
+    let (threads_before, files_before) = (threads(), files());
+    let fake = Fake::new();
+    let (client, mut peer) = Client::connected(&fake);
+    let (bell, is_done) = (Bell::default(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| client.session.sleep_until(&bell, None, &|| is_done.load(Ordering::SeqCst)));
+        let mut files_then = None;
+        for connection in 2..30 {
+            drop(peer);
+            assert_eq!(client.event(), SessionEvent::Disconnected);
+            peer = fake.accept();
+            peer.welcome();
+            assert_eq!(client.event(), SessionEvent::Connected { connection, read_only: false });
+            assert!(is_synced_by(&client, &mut peer));
+            let files = files();
+            assert_eq!(*files_then.get_or_insert(files), files);
+        }
+        drop((peer, fake));
+        assert_eq!(client.event(), SessionEvent::Disconnected);
+        let before = processor_time();
+        std::thread::sleep(Duration::from_secs(1));
+        let used = processor_time() - before;
+        assert!(used < Duration::from_millis(100), "{used:?}");
+        is_done.store(true, Ordering::SeqCst);
+        bell.ring();
+        sleeper.join().unwrap();
+    });
+    // A bell that somebody keeps keeps no file.
+    drop(client);
+    wait_until(LONG, || threads() == threads_before && files() == files_before);
+}
+
+fn is_synced_by(client: &Client, peer: &mut Peer) -> bool {
+    let (_, reply) = client.submit(sync("/"));
+    let request = peer.request();
+    peer.answer(&request);
+    reply.recv_timeout(LONG).unwrap().is_ok()
+}

@@ -110,6 +110,11 @@ impl Peer {
         Frame::decode(&self.frame().unwrap_or_else(|| panic!("the client hung up")))
     }
 
+    /// `None` at the end of the stream.
+    pub(super) fn next_request(&mut self) -> Option<Frame> {
+        self.frame().map(|frame| Frame::decode(&frame))
+    }
+
     pub(super) fn answer(&mut self, request: &Frame) {
         self.send(&server::answer(request, 1, 0));
     }

@@ -8,6 +8,7 @@ mod cuts;
 mod ending;
 mod fake;
 mod reading;
+mod sleeping;
 mod traffic;
 
 use std::net::Shutdown;

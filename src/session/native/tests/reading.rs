@@ -10,16 +10,16 @@ use super::{super::reading::Turn, *};
 use crate::{cancel::CancelToken, session::WaitEnd};
 
 /// How late a wait may end.
-const LATE: Duration = Duration::from_millis(50);
+pub(super) const LATE: Duration = Duration::from_millis(50);
 
 /// What takes longer was not woken by what arrived, but by a timer.
-const PROMPT: Duration = Duration::from_millis(500);
+pub(super) const PROMPT: Duration = Duration::from_millis(500);
 
 /// Long enough for what would come to come.
-const MOMENT: Duration = Duration::from_millis(100);
+pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 /// A session whose inside can be looked at.
-fn opened(fake: &Fake) -> (Arc<Shared>, Client, Peer) {
+pub(super) fn opened(fake: &Fake) -> (Arc<Shared>, Client, Peer) {
     let (sender, events) = unbounded();
     let observer: SessionObserver = Arc::new(move |event| sender.send(event).unwrap_or_default());
     let session = NativeSession::open(fake.config(), Arc::new(Tcp), observer).unwrap();
@@ -32,7 +32,7 @@ fn opened(fake: &Fake) -> (Arc<Shared>, Client, Peer) {
 }
 
 /// The right to read, which the session's thread has now and then for a moment.
-fn turn(shared: &Arc<Shared>) -> Turn<'_> {
+pub(super) fn turn(shared: &Arc<Shared>) -> Turn<'_> {
     let deadline = Instant::now() + LONG;
     loop {
         if let Some(turn) = shared.turn() {
@@ -44,7 +44,7 @@ fn turn(shared: &Arc<Shared>) -> Turn<'_> {
 }
 
 /// Sends notifications until the client hangs up, so often that no read of a caller ends without one.
-fn flood(peer: &Peer) -> JoinHandle<()> {
+pub(super) fn flood(peer: &Peer) -> JoinHandle<()> {
     let mut stream = peer.stream.try_clone().unwrap();
     let notification = server::prefixed(&server::notification(server::CHANGED, "/nobody's"));
     thread::spawn(move || {
