@@ -10,7 +10,7 @@ use std::{
 };
 
 use crossbeam_channel::Sender;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{HeldNode, HoldState, Inner, WATCH_AFTER, WatchState, Znode};
 use crate::{
@@ -33,6 +33,8 @@ struct Registry {
     nodes: HashMap<u64, Arc<HeldNode>>,
     /// When the background thread looks again by itself.
     next_look: Option<Instant>,
+    /// A look is under way, and comes back for what is added meanwhile.
+    is_looking: bool,
     /// The last look found nothing to come back for. It stops looking when that happens twice in a row: short holds one
     /// after the other must not wake it each time.
     was_idle: bool,
@@ -40,7 +42,7 @@ struct Registry {
 
 impl HeldNodes {
     pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>) -> Self {
-        let registry = Registry { nodes: HashMap::new(), next_look: None, was_idle: false };
+        let registry = Registry { nodes: HashMap::new(), next_look: None, is_looking: false, was_idle: false };
         HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events }
     }
 
@@ -96,8 +98,10 @@ impl HeldNodes {
             // The look that follows may find it released already, and must not give up looking because of that.
             registry.was_idle = false;
         }
+        // Not during a look: where many are held and short holds come all the time, each look would ask for the next one.
+        let asks = comes_late && !registry.is_looking;
         drop(registry);
-        if comes_late || node.revocable.is_some() {
+        if asks || node.revocable.is_some() {
             // The inbox lives as long as the client.
             let _ = self.events.send(Event::Look);
         }
@@ -123,10 +127,12 @@ impl HeldNodes {
     pub(crate) fn look(&self, dispatcher: &Dispatcher, now: Instant) -> Option<Instant> {
         let nodes: Vec<_> = {
             let mut registry = self.nodes.lock();
-            // Each znode is either among these, or its adding finds no look planned and asks for one.
+            // Each znode is either among these, or its adding finds no look planned and plans one.
             registry.next_look = None;
+            registry.is_looking = true;
             registry.nodes.values().cloned().collect()
         };
+        let looking = Looking(self);
         for node in &nodes {
             node.tell(dispatcher, now);
             node.check(now);
@@ -135,7 +141,7 @@ impl HeldNodes {
             }
         }
         let needed = nodes.iter().filter_map(|node| node.next_look(self.max_hold_time, now)).min();
-        let mut registry = self.nodes.lock();
+        let mut registry = looking.end();
         let mut next = [needed, registry.next_look].into_iter().flatten().min();
         let was_idle = std::mem::replace(&mut registry.was_idle, next.is_none());
         if next.is_none() && !was_idle {
@@ -145,6 +151,12 @@ impl HeldNodes {
         next
     }
 
+    fn end_of_look(&self) -> MutexGuard<'_, Registry> {
+        let mut registry = self.nodes.lock();
+        registry.is_looking = false;
+        registry
+    }
+
     #[cfg(test)]
     pub(super) fn planned_look(&self) -> Option<Instant> {
         self.nodes.lock().next_look
@@ -152,5 +164,27 @@ impl HeldNodes {
 
     fn all(&self) -> Vec<Arc<HeldNode>> {
         self.nodes.lock().nodes.values().cloned().collect()
+    }
+}
+
+/// A look that is under way.
+struct Looking<'a>(&'a HeldNodes);
+
+impl<'a> Looking<'a> {
+    fn end(self) -> MutexGuard<'a, Registry> {
+        let held = self.0;
+        std::mem::forget(self);
+        held.end_of_look()
+    }
+}
+
+impl Drop for Looking<'_> {
+    /// It has panicked, and does not come back for what was added meanwhile.
+    fn drop(&mut self) {
+        let was_added = self.0.end_of_look().next_look.take().is_some();
+        if was_added {
+            // The inbox lives as long as the client.
+            let _ = self.0.events.send(Event::Look);
+        }
     }
 }

@@ -19,6 +19,8 @@ struct Said {
     valid_until: Mutex<Option<Instant>>,
     ended: AtomicBool,
     submissions: Mutex<Vec<Submission>>,
+    /// Called once, by whoever asks for the connection next.
+    when_asked: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Said {
@@ -28,6 +30,7 @@ impl Said {
             valid_until: Mutex::new(Some(valid_until)),
             ended: AtomicBool::new(false),
             submissions: Mutex::new(Vec::new()),
+            when_asked: Mutex::new(None),
         })
     }
 }
@@ -58,6 +61,10 @@ impl Session for Said {
     }
 
     fn connection(&self) -> u64 {
+        let when_asked = self.when_asked.lock().take();
+        if let Some(when_asked) = when_asked {
+            when_asked();
+        }
         self.connection.load(Ordering::Acquire)
     }
 
@@ -82,7 +89,7 @@ impl Session for Said {
 
 /// The znodes, and what the client's thread does with them.
 struct Scene {
-    held: HeldNodes,
+    held: Arc<HeldNodes>,
     inbox: Receiver<Event>,
     said: Arc<Said>,
     dispatcher: Dispatcher,
@@ -95,7 +102,7 @@ impl Scene {
         let begun = Instant::now();
         let said = Said::new(begun + LONG);
         let dispatcher = Dispatcher::new();
-        Scene { held: HeldNodes::new(max_hold_time, events), inbox, said, dispatcher, begun }
+        Scene { held: Arc::new(HeldNodes::new(max_hold_time, events)), inbox, said, dispatcher, begun }
     }
 
     fn hold(&self) -> Arc<HeldNode> {
@@ -168,6 +175,53 @@ fn holds_that_are_over_before_the_look_wake_somebody_once_in_a_while() {
         }
     }
     assert_eq!(woken, 1);
+}
+
+#[test]
+fn a_hold_that_begins_during_a_look_needs_no_other_look_at_once() {
+    let scene = Scene::new(None);
+    let _watched = scene.watched();
+    scene.look_at(scene.begun);
+    for is_over in [false, true] {
+        scene.is_woken();
+        let (held, said) = (scene.held.clone(), scene.said.clone());
+        let begins = move || {
+            let node = held.add(ServerPath::from_server("/other"), said.clone(), 3, 1, None);
+            if is_over {
+                node.released();
+                held.remove(&node);
+            }
+        };
+        *scene.said.when_asked.lock() = Some(Box::new(begins));
+        let begun = Instant::now();
+        // One by one these looks would come without a pause, if short holds do.
+        let next = scene.look_at(begun).unwrap();
+        assert!(scene.said.when_asked.lock().is_none());
+        assert!(!scene.is_woken(), "over: {is_over}");
+        assert!(next >= begun + WATCH_AFTER && next <= Instant::now() + WATCH_AFTER);
+    }
+}
+
+#[test]
+fn a_look_that_panics_leaves_nobody_without_a_look() {
+    let scene = Scene::new(None);
+    let _watched = scene.watched();
+    scene.look_at(scene.begun);
+    for begins_meanwhile in [false, true] {
+        let (held, said) = (scene.held.clone(), scene.said.clone());
+        let panics = move || {
+            if begins_meanwhile {
+                held.add(ServerPath::from_server("/other"), said.clone(), 3, 1, None);
+            }
+            panic!("on purpose");
+        };
+        *scene.said.when_asked.lock() = Some(Box::new(panics));
+        let look = || scene.held.look(&scene.dispatcher, Instant::now());
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)).is_err());
+        assert_eq!(scene.is_woken(), begins_meanwhile);
+        scene.hold();
+        assert!(scene.is_woken());
+    }
 }
 
 #[test]
