@@ -189,7 +189,12 @@ impl Reader {
 
     fn wait_for_arrivals(&self, arrivals: &mut Readiness) -> io::Result<ControlFlow<()>> {
         let Some(patience) = self.keep_timers()? else { return Ok(ControlFlow::Break(())) };
-        let arrival = arrivals.wait(Some(patience))?;
+        let arrival = match arrivals.wait(Some(patience))? {
+            // The thread of the waiter that was woken may be stopped, or get no time. That must not be the end of the
+            // session, nor keep from the others what has arrived for them.
+            None if self.shared.call_home() => arrivals.wait(Some(Duration::ZERO))?,
+            arrival => arrival,
+        };
         // None: a caller reads. It gives back what it leaves, and that wakes somebody again.
         if let Some(mut turn) = self.shared.turn() {
             // Without an arrival it is given back unread, which reports anew what nobody was woken by.

@@ -46,9 +46,13 @@ impl Reading {
     /// Arrivals wake whom they concern now, and those from before count: a waiter in the place, or else the session's
     /// thread. That one also sees to a connection that has failed.
     pub(super) fn switch_on(&mut self) {
+        self.direct(true);
+    }
+
+    fn direct(&mut self, to_place: bool) {
         let (Some(interest), Some(side)) = (&mut self.interest, &mut self.side) else { return };
         self.number = self.number.wrapping_add(1);
-        let place = if side.failed.is_none() { self.place.taken() } else { None };
+        let place = if to_place && side.failed.is_none() { self.place.taken() } else { None };
         if let Err(error) = interest.on(place, Arrival(self.number)) {
             // The session's thread looks by itself after READ_PATIENCE at the latest.
             side.failed.get_or_insert(error);
@@ -171,6 +175,17 @@ impl Shared {
         let number = Arrival(reading.number);
         drop(reading);
         Some(Turn { shared: self, side: Some(side), number })
+    }
+
+    /// Directs arrivals, and those from before, to the session's thread until somebody gives the right to read back.
+    /// `false`: no waiter keeps them from it.
+    pub(super) fn call_home(&self) -> bool {
+        let mut reading = self.reading.lock();
+        let is_elsewhere = reading.side.is_some() && reading.place.taken().is_some();
+        if is_elsewhere {
+            reading.direct(false);
+        }
+        is_elsewhere
     }
 
     /// From now on any thread may read; but where the system does not tell of arrivals the side comes back.

@@ -51,6 +51,9 @@ impl Fake {
     }
 }
 
+/// What a server grants, unless a test wants something else.
+pub(super) const USUAL_TIMEOUT: Duration = Duration::from_secs(12);
+
 pub(super) struct Peer {
     pub(super) stream: TcpStream,
     buffer: FrameBuffer,
@@ -87,7 +90,7 @@ impl Peer {
 
     /// Shakes hands, with the usual session timeout.
     pub(super) fn welcome(&mut self) -> Hello {
-        self.welcome_for(Duration::from_secs(12))
+        self.welcome_for(USUAL_TIMEOUT)
     }
 
     pub(super) fn welcome_for(&mut self, timeout: Duration) -> Hello {

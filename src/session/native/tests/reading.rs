@@ -6,7 +6,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use super::{super::reading::Turn, *};
+use super::{super::reading::Turn, fake::USUAL_TIMEOUT, *};
 use crate::{cancel::CancelToken, session::WaitEnd};
 
 /// How late a wait may end.
@@ -20,13 +20,17 @@ pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 /// A session whose inside can be looked at.
 pub(super) fn opened(fake: &Fake) -> (Arc<Shared>, Client, Peer) {
+    opened_for(fake, USUAL_TIMEOUT)
+}
+
+pub(super) fn opened_for(fake: &Fake, timeout: Duration) -> (Arc<Shared>, Client, Peer) {
     let (sender, events) = unbounded();
     let observer: SessionObserver = Arc::new(move |event| sender.send(event).unwrap_or_default());
     let session = NativeSession::open(fake.config(), Arc::new(Tcp), observer).unwrap();
     let shared = session.shared.clone();
     let client = Client { session: Arc::new(session), events };
     let mut peer = fake.accept();
-    peer.welcome();
+    peer.welcome_for(timeout);
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
     (shared, client, peer)
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    reading::{LATE, MOMENT, PROMPT, flood, opened, turn},
+    reading::{LATE, MOMENT, PROMPT, flood, opened, opened_for, turn},
     *,
 };
 use crate::{
@@ -367,6 +367,41 @@ fn a_sleep_outlasts_connections_however_they_end() {
     let event = told.into_iter().find(|(_, event)| matches!(event, WatchEvent::Node { .. })).unwrap();
     assert_eq!(event, (sleeper.thread.thread().id(), deleted(13)));
     sleeper.wake();
+}
+
+/// A waiter in the place whose thread is stopped, or gets no time from the system.
+fn stopped(shared: &Arc<Shared>) -> impl Drop {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(sleeper) = shared.sleeper() {
+            return sleeper;
+        }
+        assert!(Instant::now() < deadline, "there is nothing to read");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_a_waiter_leaves_whose_thread_does_not_run_the_sessions_thread_reads() {
+    const TIMEOUT: Duration = Duration::from_millis(900);
+    let fake = Fake::new();
+    let (shared, client, mut peer) = opened_for(&fake, TIMEOUT);
+    let watching = Watching::set(&client, &mut peer, "/a");
+    let stopped = stopped(&shared);
+    delete(&mut peer, "/a");
+    // The connection does not count as dead, as the server answers.
+    for _ in 0..6 {
+        let heartbeat = peer.request();
+        assert_eq!(heartbeat.path(), "/");
+        peer.answer(&heartbeat);
+    }
+    assert_eq!(watching.recv(Stop::at(Instant::now() + LONG)).unwrap().1, deleted(1));
+    assert_eq!(client.session.connection(), 1);
+    assert!(client.events.is_empty());
+    // Its end is noticed, too.
+    hang_up(&peer);
+    assert_eq!(client.events.recv_timeout(2 * READ_PATIENCE).unwrap(), SessionEvent::Disconnected);
+    drop(stopped);
 }
 
 #[test]
