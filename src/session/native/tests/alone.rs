@@ -123,6 +123,8 @@ fn a_waiter_that_sleeps_through_connections_costs_no_file_and_no_processor_time(
     let (threads_before, files_before) = (threads(), files());
     let fake = Fake::new();
     let (client, mut peer) = Client::connected(&fake);
+    // There is no use for the waiter before something can be read.
+    assert!(is_synced_by(&client, &mut peer));
     let (bell, is_done) = (Bell::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| client.session.sleep_until(&bell, None, &|| is_done.load(Ordering::SeqCst)));

@@ -18,7 +18,7 @@ pub(super) const PROMPT: Duration = Duration::from_millis(500);
 /// Long enough for what would come to come.
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
-/// A session whose inside can be looked at.
+/// A session whose inside can be looked at, and which any thread may read.
 pub(super) fn opened(fake: &Fake) -> (Arc<Shared>, Client, Peer) {
     opened_for(fake, USUAL_TIMEOUT)
 }
@@ -32,7 +32,13 @@ pub(super) fn opened_for(fake: &Fake, timeout: Duration) -> (Arc<Shared>, Client
     let mut peer = fake.accept();
     peer.welcome_for(timeout);
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
+    wait_until(LONG, || is_offered(&shared));
     (shared, client, peer)
+}
+
+/// Whether any thread may read, which comes after the news that there is a connection.
+pub(super) fn is_offered(shared: &Arc<Shared>) -> bool {
+    shared.reading.lock().interest.is_some()
 }
 
 /// The right to read, which the session's thread has now and then for a moment.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    reading::{LATE, MOMENT, PROMPT, flood, opened, opened_for, turn},
+    reading::{LATE, MOMENT, PROMPT, flood, is_offered, opened, opened_for, turn},
     *,
 };
 use crate::{
@@ -322,6 +322,7 @@ fn a_waiter_hears_of_a_cut_at_once_and_reads_the_next_connection_as_well() {
         assert_eq!(waiting.join().unwrap(), WatchEvent::Reconnected { connection: 2 });
         let set_watches = peer.request();
         assert_eq!(set_watches.op, server::SET_WATCHES);
+        wait_until(LONG, || is_offered(&shared));
         let waiting = scope.spawn(|| watching.next());
         wait_until(LONG, || is_asleep(&shared));
         peer.answer(&set_watches);
@@ -369,25 +370,14 @@ fn a_sleep_outlasts_connections_however_they_end() {
     sleeper.wake();
 }
 
-/// A waiter in the place whose thread is stopped, or gets no time from the system.
-fn stopped(shared: &Arc<Shared>) -> impl Drop {
-    let deadline = Instant::now() + LONG;
-    loop {
-        if let Some(sleeper) = shared.sleeper() {
-            return sleeper;
-        }
-        assert!(Instant::now() < deadline, "there is nothing to read");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn what_a_waiter_leaves_whose_thread_does_not_run_the_sessions_thread_reads() {
     const TIMEOUT: Duration = Duration::from_millis(900);
     let fake = Fake::new();
     let (shared, client, mut peer) = opened_for(&fake, TIMEOUT);
     let watching = Watching::set(&client, &mut peer, "/a");
-    let stopped = stopped(&shared);
+    // In the place, but its thread is stopped, or gets no time from the system.
+    let stopped = shared.sleeper().unwrap();
     delete(&mut peer, "/a");
     // The connection does not count as dead, as the server answers.
     for _ in 0..6 {
@@ -426,7 +416,7 @@ fn a_second_waiter_is_woken_by_the_one_that_reads_which_sleeps_on() {
 #[test]
 fn a_ring_right_after_the_look_ends_the_sleep_that_follows() {
     let fake = Fake::new();
-    let (client, _peer) = Client::connected(&fake);
+    let (_, client, _peer) = opened(&fake);
     for nth in 1..4 {
         let (bell, looks) = (Bell::default(), AtomicUsize::new(0));
         let begun = Instant::now();
