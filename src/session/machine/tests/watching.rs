@@ -289,7 +289,8 @@ fn set_watches_goes_out_in_frames_of_at_most_128_kib() {
         assert!(frame.size <= 128 * 1024 || lists.len() == 1, "{} bytes, {} paths", frame.size, lists.len());
         again.extend(lists);
     }
-    assert!(frames.len() <= 6, "{} frames", frames.len());
+    // Four frames and a little more, in an order that is not given; the long one cuts them where it comes.
+    assert!(frames.len() <= 7, "{} frames", frames.len());
     again.sort();
     paths.push(too_long);
     paths.sort();
