@@ -612,11 +612,11 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
             Target::Waiter(wakes) => {
                 // Put there under the lock, so that none comes after the waiter has looked for the last time.
                 let ring = wakes.put(Wake::Own(event.clone()));
-                if matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. }) {
-                    *target = Target::Deleted;
-                }
+                let is_deleted = matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. });
+                // A sender that is dropped rings, too.
+                let before = is_deleted.then(|| std::mem::replace(&mut *target, Target::Deleted));
                 drop(target);
-                drop(ring);
+                drop((before, ring));
             }
             Target::Deleted => {}
             Target::Holder(held) => {
@@ -639,4 +639,40 @@ pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
 fn spread(interval: Duration) -> Duration {
     let quarter = interval / 4;
     quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::task::Wake as Woken;
+
+    use super::*;
+
+    /// Notes whether the lock was free when it was woken.
+    struct Probe {
+        target: Mutex<Option<Arc<Mutex<Target>>>>,
+        was_free: Mutex<Vec<bool>>,
+    }
+
+    impl Woken for Probe {
+        fn wake(self: Arc<Self>) {
+            let target = self.target.lock().clone().unwrap();
+            let is_free = target.try_lock().is_some();
+            self.was_free.lock().push(is_free);
+        }
+    }
+
+    #[test]
+    fn what_happens_to_the_own_znode_wakes_the_waiter_under_no_lock() {
+        for event in [EventType::NodeDataChanged, EventType::NodeDeleted] {
+            let (sender, receiver) = wakes();
+            let target = Arc::new(Mutex::new(Target::Waiter(sender)));
+            let probe = Arc::new(Probe { target: Mutex::new(Some(target.clone())), was_free: Mutex::default() });
+            receiver.arm(&probe.clone().into());
+            own_watcher(target)(&WatchEvent::Node { event, connection: 1 });
+            assert_eq!(receiver.try_iter().count(), 1);
+            assert_eq!(*probe.was_free.lock(), [true], "{event:?}");
+        }
+    }
 }

@@ -81,6 +81,14 @@ pub(crate) struct WakeReceiver<T> {
     bell: Arc<Bell>,
 }
 
+#[cfg(test)]
+impl<T> WakeReceiver<T> {
+    /// As if a thread slept.
+    pub(crate) fn arm(&self, waker: &Waker) {
+        self.bell.arm(waker);
+    }
+}
+
 impl<T> WakeReceiver<T> {
     /// What has come so far.
     pub(crate) fn try_iter(&self) -> impl Iterator<Item = T> {
