@@ -39,7 +39,7 @@ pub(super) struct Reading {
     /// Where a waiter sleeps until something arrives; it outlasts the connection.
     pub(super) place: Place,
     /// How often the interest was switched on.
-    number: usize,
+    pub(super) number: usize,
 }
 
 impl Reading {

@@ -105,7 +105,9 @@ impl Sleeper<'_> {
             // What this thread reads by itself need not wake it.
             bell.disarm();
             let Some(arrival) = woken else { return };
-            let Some((arrival, mut turn)) = arrival.zip(self.shared.turn()) else { continue };
+            // Without an arrival it was the bell, and others need the right to read.
+            let Some(arrival) = arrival else { continue };
+            let Some(mut turn) = self.shared.turn() else { continue };
             turn.read_arrived(arrival);
             if is_done() {
                 // Before the right to read is given back, so that arrivals go straight to the session's thread.

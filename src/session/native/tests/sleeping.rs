@@ -434,6 +434,21 @@ fn a_ring_right_after_the_look_ends_the_sleep_that_follows() {
 }
 
 #[test]
+fn a_ring_leaves_the_right_to_read_where_it_is() {
+    let fake = Fake::new();
+    let (shared, client, _peer) = opened(&fake);
+    let sleeper = Sleeper::new(&client);
+    let number = shared.reading.lock().number;
+    for looks in 2..20 {
+        sleeper.bell.ring();
+        wait_until(LONG, || sleeper.looks() == looks);
+    }
+    // The session's thread has it once in a while.
+    assert!(shared.reading.lock().number < number + 10);
+    sleeper.wake();
+}
+
+#[test]
 fn no_ring_is_lost_whenever_it_comes() {
     const ROUNDS: usize = 20_000;
     let fake = Fake::new();
