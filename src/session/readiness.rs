@@ -7,6 +7,11 @@ pub(crate) use system::{Interest, Readiness, Target, watch};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrival(pub(crate) usize);
 
+impl Arrival {
+    /// The number above is the waker's.
+    pub(crate) const LAST: Arrival = Arrival(usize::MAX - 1);
+}
+
 #[cfg(unix)]
 mod system {
     use std::{

@@ -51,7 +51,7 @@ impl Reading {
 
     fn direct(&mut self, to_place: bool) {
         let (Some(interest), Some(side)) = (&mut self.interest, &mut self.side) else { return };
-        self.number = self.number.wrapping_add(1);
+        self.number = if self.number >= Arrival::LAST.0 { 0 } else { self.number + 1 };
         let place = if to_place && side.failed.is_none() { self.place.taken() } else { None };
         if let Err(error) = interest.on(place, Arrival(self.number)) {
             // The session's thread looks by itself after READ_PATIENCE at the latest.

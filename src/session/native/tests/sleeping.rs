@@ -158,6 +158,24 @@ fn what_arrived_before_the_waiter_came_wakes_it_too() {
 }
 
 #[test]
+fn no_arrival_is_taken_for_the_bell_however_often_the_interest_was_switched_on() {
+    let fake = Fake::new();
+    let (shared, client, mut peer) = opened(&fake);
+    let watching = Watching::set(&client, &mut peer, "/a");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| watching.next());
+        wait_until(LONG, || is_asleep(&shared));
+        let turn = turn(&shared);
+        // As 32 bits come to after a day or two.
+        shared.reading.lock().number = usize::MAX - 1;
+        drop(turn);
+        delete(&mut peer, "/a");
+        let (thread, told) = waiting.join().unwrap();
+        assert_eq!(told, (thread, deleted(1)));
+    });
+}
+
+#[test]
 fn a_caller_that_reads_its_reply_wakes_no_sleeper() {
     let fake = Fake::new();
     let (shared, client, mut peer) = opened(&fake);
