@@ -229,18 +229,19 @@ impl Reader {
     /// How long this thread may wait now; `None` if the session is over.
     fn keep_timers(&self) -> io::Result<Option<Duration>> {
         let now = Instant::now();
-        let (next_timer, is_over) = {
+        let (mut next_timer, is_over) = {
             let state = self.shared.state.lock();
             (state.machine.next_timer(), state.machine.is_over(now))
         };
         if is_over {
             return Ok(None);
         }
-        if now >= next_timer && !self.shared.input(|machine, _| machine.timer(now)) {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "nothing received for two thirds of the session timeout",
-            ));
+        if now >= next_timer {
+            let next = self.shared.input(|machine, _| machine.timer(now).then(|| machine.next_timer()));
+            // Not to look once more at once, just when the heartbeat is answered: the waiter reads that by itself.
+            next_timer = next.ok_or_else(|| {
+                io::Error::new(io::ErrorKind::TimedOut, "nothing received for two thirds of the session timeout")
+            })?;
         }
         Ok(Some(next_timer.saturating_duration_since(now).min(READ_PATIENCE)))
     }
