@@ -175,8 +175,8 @@ pub trait Session: Send + Sync + 'static {
     /// where the kernel wakes it when something arrives, and reads by itself instead of being woken by the thread that does.
     ///
     /// Returns once `is_done` says so, asked after each time `bell` was armed and after each read, or at the deadline; and
-    /// at any time before that, at once even, where the session has no use for the thread: while there is no connection
-    /// or another thread sleeps here already, and always by default. The caller then sleeps elsewhere. Whoever else makes
+    /// at any time before that, at once even, where the session has no use for the thread: before the first connection,
+    /// while another thread sleeps here already, and always by default. The caller then sleeps elsewhere. Whoever else makes
     /// `is_done` true rings the bell afterwards. Completions and watchers of others run on the calling thread meanwhile;
     /// their panics must not reach it.
     fn sleep_until(&self, bell: &Bell, deadline: Option<Instant>, is_done: &dyn Fn() -> bool) {

@@ -38,6 +38,8 @@ pub(super) struct Reading {
     pub(super) interest: Option<Interest>,
     /// Where a waiter sleeps until something arrives; it outlasts the connection.
     pub(super) place: Place,
+    /// Arrivals can be told, as of the last connection that any thread could read.
+    pub(super) is_told: bool,
     /// How often the interest was switched on.
     pub(super) number: usize,
 }
@@ -194,7 +196,9 @@ impl Shared {
         reading.side = Some(side);
         reading.interest = Some(interest);
         reading.switch_on();
-        match reading.side.take_if(|side| side.failed.is_some()) {
+        let refused = reading.side.take_if(|side| side.failed.is_some());
+        reading.is_told = refused.is_none();
+        match refused {
             None => Ok(()),
             Some(mut side) => {
                 reading.interest = None;

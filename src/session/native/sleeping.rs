@@ -57,10 +57,12 @@ pub(super) struct Sleeper<'a> {
 }
 
 impl Shared {
-    /// Takes the place, unless there is nothing to read or a waiter is there already.
+    /// Takes the place, unless nothing would ever arrive there or a waiter is there already.
     pub(super) fn sleeper(self: &Arc<Self>) -> Option<Sleeper<'_>> {
         let mut reading = self.reading.lock();
-        reading.interest.as_ref()?;
+        if !reading.is_told {
+            return None;
+        }
         if matches!(reading.place, Place::NotMade) {
             drop(reading);
             let bed = make_bed()?;
@@ -72,7 +74,7 @@ impl Shared {
         let Place::Free(Bed { target, .. }) = &reading.place else { return None };
         let taken = Place::Taken(target.clone());
         let Place::Free(bed) = std::mem::replace(&mut reading.place, taken) else { return None };
-        // Else whoever reads switches it on.
+        // Where somebody reads he switches it on, and where there is no connection the next one does.
         reading.switch_on();
         Some(Sleeper { shared: self, bed: Some(bed) })
     }
