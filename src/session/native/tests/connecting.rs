@@ -146,11 +146,11 @@ fn heartbeats_keep_an_idle_session_connected() {
     let fake = Fake::new();
     let client = Client::open(&fake.config());
     let mut peer = fake.accept();
-    peer.welcome_for(Duration::from_millis(1500));
+    peer.welcome_for(Duration::from_secs(3));
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     let first = client.session.valid_until().unwrap();
     let server = std::thread::spawn(|| peer.answer_all());
-    wait_until(LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(900));
+    wait_until(LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(1800));
     assert!(client.events.try_recv().is_err());
     client.session.close(Instant::now() + LONG);
     let ops = server.join().unwrap();
