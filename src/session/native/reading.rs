@@ -22,7 +22,7 @@ use super::{
         transport::ReadHalf,
     },
     Shared, invalid_data,
-    sleeping::Place,
+    sleeping::{Place, make_bed},
 };
 use crate::proto::{FrameBuffer, ProtoError};
 
@@ -192,7 +192,13 @@ impl Shared {
 
     /// From now on any thread may read; but where the system does not tell of arrivals the side comes back.
     pub(super) fn offer(&self, side: ReadSide, interest: Interest) -> Result<(), ReadSide> {
+        // With the first connection and not with the first waiter: what a session has open does not grow while it lives.
+        let is_missing = matches!(self.reading.lock().place, Place::NotMade);
+        let bed = if is_missing { make_bed() } else { None };
         let mut reading = self.reading.lock();
+        if let Some(bed) = bed {
+            reading.place = Place::Free(bed);
+        }
         reading.side = Some(side);
         reading.interest = Some(interest);
         reading.switch_on();

@@ -25,7 +25,7 @@ use super::{
 /// Whether a waiter sleeps there.
 #[derive(Default)]
 pub(super) enum Place {
-    /// Nobody has needed it yet.
+    /// There was no connection to read yet.
     #[default]
     NotMade,
     Free(Bed),
@@ -63,14 +63,6 @@ impl Shared {
         if !reading.is_told {
             return None;
         }
-        if matches!(reading.place, Place::NotMade) {
-            drop(reading);
-            let bed = make_bed()?;
-            reading = self.reading.lock();
-            if matches!(reading.place, Place::NotMade) {
-                reading.place = Place::Free(bed);
-            }
-        }
         let Place::Free(Bed { target, .. }) = &reading.place else { return None };
         let taken = Place::Taken(target.clone());
         let Place::Free(bed) = std::mem::replace(&mut reading.place, taken) else { return None };
@@ -80,7 +72,8 @@ impl Shared {
     }
 }
 
-fn make_bed() -> Option<Bed> {
+/// `None` where the system has no files left, for instance: waiters sleep on their channels then.
+pub(super) fn make_bed() -> Option<Bed> {
     let made = Readiness::new().and_then(|(readiness, target)| {
         let waker = readiness.waker()?;
         Ok(Bed { readiness, target, waker })
