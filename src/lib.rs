@@ -123,9 +123,9 @@
 //! meant for it without another thread in between, and what is meant for the others, which it wakes. A client has three
 //! threads of its own, however many callers there are: one connects, keeps the timers, and reads while no caller does
 //! (where the system cannot say that something has arrived, as under TLS, it reads always); one looks after connection
-//! states, held znodes and clean-up; and one runs listeners. Listeners run in order and under no lock, so they may use the client;
-//! while one runs, the others wait. A listener that panics is logged, and the thread goes on. Servers' names are resolved
-//! on threads that end with the answer.
+//! states, held znodes and clean-up; and one runs listeners. Listeners run in order and under no lock, so they may use
+//! the client; while one runs, the others wait. A listener that panics is logged, and the thread goes on. Servers'
+//! names are resolved on threads that end with the answer.
 //!
 //! # Fencing
 //!
