@@ -138,8 +138,8 @@ impl CreateBuilder<'_> {
         Ok(client.prefix.to_client(&server_path))
     }
 
-    fn protected(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
-        let creation = Creation {
+    fn creation<'b>(&'b self, target: &'b ServerPath, data: &'b [u8]) -> Creation<'b> {
+        Creation {
             client: self.client,
             unique: protection,
             parent: target.parent().unwrap_or_else(|| ServerPath::from_server("/")),
@@ -149,8 +149,11 @@ impl CreateBuilder<'_> {
             acl: self.acl.as_deref(),
             make_parents: self.parents,
             list: false,
-        };
-        let Created { claim, .. } = creation.run(call)?;
+        }
+    }
+
+    fn protected(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
+        let Created { claim, .. } = self.creation(target, data).run(call)?;
         let path = claim.path().map(|path| path.as_str().to_owned()).unwrap_or_default();
         claim.keep();
         Ok(path)
@@ -159,36 +162,21 @@ impl CreateBuilder<'_> {
     fn plain(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
         let acl = match &self.acl {
             Some(acl) => acl.clone(),
-            None => {
-                let path = self.client.prefix.acl_path(target);
-                super::acl::leaf_acl(&*self.client.core.config.acl_provider, &path)
-            }
+            None => self.client.leaf_acl(target),
         };
-        let mut made_parents = false;
-        let result = call.retry(|session| {
-            let request = || Request::Create {
+        self.creation(target, data).retry(call, |session| {
+            let create = Request::Create {
                 path: target.as_str().to_owned(),
                 data: data.to_vec(),
                 acl: acl.clone(),
                 mode: self.mode,
                 with_stat: false,
             };
-            let mut reply = call.ask(session, request());
-            if let (Err(error), true, Some(parent)) = (&reply, self.parents, target.parent())
-                && error.is_no_node()
-            {
-                made_parents |= self.client.make_directory(call, session, &parent)?;
-                reply = call.ask(session, request());
-            }
-            match reply? {
+            match call.ask(session, create)? {
                 Response::Created { path, .. } => Ok(path),
                 other => Err(call.unexpected(&other)),
             }
-        });
-        if let (Err(_), true, Some(parent)) = (&result, made_parents, target.parent()) {
-            self.client.core.clean_up(Job::never_used(parent));
-        }
-        result
+        })
     }
 }
 
@@ -216,7 +204,8 @@ impl DeleteBuilder<'_> {
         self
     }
 
-    /// Deletes everything below the znode first. Not atomic.
+    /// Deletes everything below the znode first. Not atomic: that somebody else deletes the rest of it meanwhile, be it
+    /// the server that removes an emptied container, is success.
     pub fn deleting_children_if_needed(mut self) -> Self {
         self.children = true;
         self
@@ -239,23 +228,29 @@ impl DeleteBuilder<'_> {
 
     fn delete(&self, call: &Call<'_>, target: &ServerPath) -> Result<()> {
         let request = || Request::Delete { path: target.as_str().to_owned(), version: self.version };
+        let mut seen = false;
         loop {
-            match call.retry(|session| call.ask(session, request())) {
-                Ok(_) => return Ok(()),
+            let result = call.retry(|session| call.ask(session, request())).map(drop);
+            match result {
                 // Somebody may add a child in between, so this goes round until it works.
                 Err(error) if self.children && error.code() == Some(ErrorCode::NotEmpty) => {
+                    seen = true;
                     self.delete_children(call, target)?;
                 }
-                Err(error) => return Err(error),
+                // The server may remove an emptied container before the next round does; so may another client.
+                Err(error) if seen && error.is_no_node() => return Ok(()),
+                result => return result,
             }
         }
     }
 
     fn delete_children(&self, call: &Call<'_>, target: &ServerPath) -> Result<()> {
         let list = || Request::GetChildren { path: target.as_str().to_owned(), watch: false, with_stat: false };
-        let names = match call.retry(|session| call.ask(session, list()))? {
-            Response::Children { names, .. } => names,
-            other => return Err(call.unexpected(&other)),
+        let names = match call.retry(|session| call.ask(session, list())) {
+            Ok(Response::Children { names, .. }) => names,
+            Ok(other) => return Err(call.unexpected(&other)),
+            Err(error) if error.is_no_node() => return Ok(()),
+            Err(error) => return Err(error),
         };
         let any_version = DeleteBuilder { version: -1, ..self.clone() };
         for name in names {

@@ -68,6 +68,19 @@ fn parents_are_containers_unless_the_client_was_told_otherwise() {
 }
 
 #[test]
+fn containers_that_the_server_removes_meanwhile_are_no_error() {
+    let server = common::quick_server().container_check_interval(Duration::from_millis(1)).start().unwrap();
+    let client = connect(builder(&server, "removed"));
+    for _ in 0..100 {
+        client.create().creating_parents_if_needed().for_path("/a/b/c").unwrap();
+        client.delete().deleting_children_if_needed().for_path("/a").unwrap();
+        assert_eq!(client.check_exists().for_path("/a").unwrap(), None);
+    }
+    let missing = client.delete().deleting_children_if_needed().for_path("/a");
+    assert!(missing.as_ref().is_err_and(Error::is_no_node), "{missing:?}");
+}
+
+#[test]
 fn acls_are_set_read_and_kept() {
     let client = common::client();
     client.create().creating_parents_if_needed().for_path("/acl").unwrap();
