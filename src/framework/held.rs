@@ -24,7 +24,7 @@ use crate::{
 
 pub(crate) use registry::HeldNodes;
 
-/// A hold shorter than this is not watched, so that an uncontended cycle stays at three packets.
+/// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
 
 /// What a holder knows about its lock.

@@ -19,6 +19,7 @@ mod panics;
 mod protected;
 mod retry;
 mod revocation;
+mod vacancy;
 
 pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
 pub use builder::{Builder, CuratorFrameworkFactory};
@@ -40,3 +41,4 @@ pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use panics::caught;
 pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};
+pub(crate) use vacancy::Vacancy;

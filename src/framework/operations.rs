@@ -149,6 +149,7 @@ impl CreateBuilder<'_> {
             acl: self.acl.as_deref(),
             make_parents: self.parents,
             list: false,
+            vacancy: None,
         }
     }
 

@@ -8,6 +8,7 @@ use super::{
     call::{Call, Failure},
     cleanup::Job,
     client::Core,
+    vacancy::{Plan, Vacancy},
 };
 use crate::{
     Error, ErrorCode, Result,
@@ -32,6 +33,8 @@ pub(crate) struct Creation<'a> {
     pub(crate) make_parents: bool,
     /// Send for the parent's children in the same write.
     pub(crate) list: bool,
+    /// Knows at times what the list would say.
+    pub(crate) vacancy: Option<&'a Vacancy>,
 }
 
 /// Curator's protection, in front of a lock's name.
@@ -231,20 +234,27 @@ impl Creation<'_> {
 
     fn create(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
         let create = self.request(&progress.prefix);
-        let list = self.list.then(|| {
-            let path = self.parent.as_str().to_owned();
-            Request::GetChildren { path, watch: false, with_stat: false }
-        });
+        let parent = || self.parent.as_str().to_owned();
+        let plan = self.vacancy.map_or(Plan::List, |vacancy| vacancy.plan(session));
+        let list = (self.list && !matches!(plan, Plan::Nothing(_)))
+            .then(|| (Request::GetChildren { path: parent(), watch: false, with_stat: false }, None));
+        // getData leaves no watch on a znode that is gone, which `exists` would (CURATOR-107).
+        let watch = match &plan {
+            Plan::ListAndWatch(guarding) => {
+                Some((Request::GetData { path: parent(), watch: true }, Some(guarding.watcher())))
+            }
+            Plan::List | Plan::Nothing(_) => None,
+        };
         let connection = session.connection();
         let mut claim = Claim::doubtful(self, session, &progress.prefix);
-        let mut sent = submit(session, std::iter::once(create).chain(list).map(|request| (request, None)));
+        let mut sent = submit(session, std::iter::once((create, None)).chain(list).chain(watch));
         call.await_last(&mut sent);
-        let mut replies = sent.into_iter().map(|(pending, _)| pending);
-        let reply = replies.next().map(|pending| call.reply_or_failure(pending));
-        let created = match reply {
+        let mut replies = sent.into_iter();
+        let reply = replies.next().map(|(pending, _)| call.reply_or_failure(pending));
+        let stat = match reply {
             Some(Ok(Response::Created { path, stat: Some(stat) })) => {
                 claim.created(&path);
-                Created { stat, claim, listing: None }
+                stat
             }
             Some(Ok(other)) => return Err(call.unexpected(&other)),
             Some(Err(Failure { error, maybe_done: true })) => {
@@ -257,12 +267,21 @@ impl Creation<'_> {
             }
             None => return Err(call.connection_loss()),
         };
-        let listing = replies.next().and_then(|pending| match call.reply(pending) {
+        if let Plan::Nothing(expectation) = &plan {
+            let listing = claim.path().and_then(|path| expectation.listing(session, path));
+            return Ok(Created { stat, claim, listing });
+        }
+        let listing = replies.next().and_then(|(pending, _)| match call.reply(pending) {
             Ok(Response::Children { names, .. }) => Some(Listing { children: names, connection }),
             // Whoever needs the list asks again.
             _ => None,
         });
-        Ok(Created { listing, ..created })
+        if let (Plan::ListAndWatch(guarding), Some(vacancy), Some((pending, watch))) =
+            (plan, self.vacancy, replies.next())
+        {
+            vacancy.guarded(guarding, call.reply(pending).ok().and(watch));
+        }
+        Ok(Created { stat, claim, listing })
     }
 
     /// The request for a znode with this protection prefix.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, protection},
+    framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, Vacancy, protection},
     paths::ServerPath,
     proto::{CreateMode, Request, Response},
     session::{Pending, Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
@@ -90,6 +90,7 @@ pub struct LockInternals {
     revocation: Mutex<Option<Arc<Revocation>>>,
     kind: HoldKind,
     strategy: Mutex<WaitStrategy>,
+    vacancy: Vacancy,
 }
 
 fn deletion_of(held: &HeldNode) -> Request {
@@ -118,7 +119,18 @@ impl LockInternals {
         let (client, base_path) = (client.clone(), base_path.into());
         let (kind, strategy) = (HoldKind::Custom, Mutex::default());
         let (reuses_names, revocation) = (false, Mutex::new(None));
-        Ok(LockInternals { client, driver, base_path, directory, max_leases, kind, strategy, reuses_names, revocation })
+        Ok(LockInternals {
+            client,
+            driver,
+            base_path,
+            directory,
+            max_leases,
+            kind,
+            strategy,
+            reuses_names,
+            revocation,
+            vacancy: Vacancy::default(),
+        })
     }
 
     pub(crate) fn set_kind(&mut self, kind: HoldKind) {
@@ -285,7 +297,7 @@ impl LockInternals {
 
     fn queue_and_wait(&self, data: &[u8], patience: Patience<'_>, io: Stop<'_>) -> Result<Turn> {
         let call = self.client.call("acquire", &self.base_path, io);
-        let created = self.creation(data).run(&call)?;
+        let created = Creation { vacancy: Some(&self.vacancy), ..self.creation(data) }.run(&call)?;
         let queued = Queued::new(self, &call, patience, created, None)?;
         self.check_number(queued.name())?;
         queued.wait()
@@ -344,6 +356,7 @@ impl LockInternals {
             acl: None,
             make_parents: true,
             list: true,
+            vacancy: None,
         }
     }
 
@@ -360,6 +373,11 @@ impl LockInternals {
             Err(error) if error.is_no_node() => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// What is known of the directory without asking.
+    pub(super) fn vacancy(&self) -> &Vacancy {
+        &self.vacancy
     }
 
     pub(crate) fn list_request(&self, watch: bool) -> Request {
@@ -461,6 +479,7 @@ impl LockInternals {
     fn remove(&self, call: &Call<'_>, held: &HeldNode, mut first: Option<Result<()>>) -> (Result<()>, Option<Job>) {
         let mut retries = 0;
         let mut sent_before = false;
+        let left = if first.is_none() { self.vacancy.leaves(held.path()) } else { None };
         loop {
             let deleted = match first.take() {
                 Some(deleted) => deleted,
@@ -468,7 +487,10 @@ impl LockInternals {
                 None => self.delete(call, held),
             };
             let error = match deleted {
-                Ok(()) => return (Ok(()), None),
+                Ok(()) => {
+                    left.inspect(|left| left.store(true, Ordering::Release));
+                    return (Ok(()), None);
+                }
                 Err(error) => error,
             };
             if error.is_no_node() {
@@ -546,12 +568,16 @@ impl LockInternals {
         if held.outlives_session() || self.reuses_names && !held.is_certain() {
             return core.clean_up(job);
         }
-        let request = Request::Delete { path: held.path().as_str().to_owned(), version: -1 };
+        let left = self.vacancy.leaves(held.path());
         let on_reply = Box::new(move |reply: Reply| match reply {
-            Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
+            Ok(_) => {
+                left.inspect(|left| left.store(true, Ordering::Release));
+            }
+            Err(SessionError::Expired | SessionError::Closed) => {}
             Err(SessionError::Server(ErrorCode::NoNode)) => {}
             Err(_) => core.clean_up(job),
         });
+        let request = deletion_of(held);
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 

@@ -110,6 +110,8 @@ pub(crate) struct Queued<'a> {
     own: Option<OwnWatch>,
     /// Somebody was in front of it.
     has_waited: bool,
+    /// The list in which it came first named nobody else.
+    is_alone: bool,
     /// The watch on the directory, of a waiter that chose that.
     directory: Option<Watch>,
     /// The write lock of the same thread whose place this reader takes.
@@ -143,6 +145,7 @@ impl<'a> Queued<'a> {
             watches: 0,
             own: None,
             has_waited: false,
+            is_alone: false,
             directory: None,
             writer,
             revocable: lock.revocable_node(),
@@ -197,6 +200,7 @@ impl<'a> Queued<'a> {
             let is_writer_gone = self.writer.is_some_and(|writer| !stands(writer, &listing.children));
             let connection = listing.connection;
             let in_front = self.in_front_of_predecessor(&decision, &listing);
+            self.is_alone = matches!(&*listing.children, [only] if *only == self.name);
             // Not to be kept while the waiter sleeps: a thousand waiters would hold a million names.
             drop(listing);
             self.has_waited |= matches!(decision, Decision::Wait { .. });
@@ -538,6 +542,9 @@ impl<'a> Queued<'a> {
                 Verified::Unclear => return Ok(None),
                 Verified::End(turn) => return Ok(Some(turn)),
             }
+        }
+        if self.is_alone && self.writer.is_none() {
+            self.lock.vacancy().stands_alone(held.path());
         }
         Ok(Some(Turn::Granted(held)))
     }

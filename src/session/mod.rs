@@ -183,6 +183,12 @@ pub trait Session: Send + Sync + 'static {
         let _ = (bell, deadline, is_done);
     }
 
+    /// Whether a watcher is called before the reply to any request that the server carried out after the change is handed
+    /// out, as long as the connection stays the same; `false` by default.
+    fn tells_in_order(&self) -> bool {
+        false
+    }
+
     /// The session's id; 0 before a server gave one.
     fn id(&self) -> i64;
 

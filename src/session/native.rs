@@ -198,6 +198,10 @@ impl Session for NativeSession {
         }
     }
 
+    fn tells_in_order(&self) -> bool {
+        true
+    }
+
     fn id(&self) -> i64 {
         self.shared.id.load(Ordering::Acquire)
     }

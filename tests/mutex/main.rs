@@ -25,6 +25,7 @@ mod pause;
 mod reentrancy;
 mod restart;
 mod timeouts;
+mod vacancy;
 mod watches;
 
 /// What a child process runs; by itself it does nothing.

@@ -161,6 +161,7 @@ impl Contender {
             acl: None,
             make_parents: false,
             list: true,
+            vacancy: None,
         };
         let mut retries = 0;
         let created = loop {

@@ -1,0 +1,190 @@
+//! What is known of a lock's directory without asking: that nobody came while its last holder left.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use parking_lot::Mutex;
+
+use super::protected::Listing;
+use crate::{
+    paths::ServerPath,
+    session::{Session, Watch, WatchEvent, Watcher},
+};
+
+/// Follows the directory of one lock from one of its holds to the next, so that a lock that nobody else wants is acquired
+/// without a list of children.
+///
+/// A directory gives the numbers 0, 1, 2.. to the children that are created in it, and none of them twice. So if a znode
+/// with number n stood alone there and was deleted, and the next one gets n + 1, then nobody came in between, and the next
+/// one stands alone, too. That holds for one and the same directory: removed and made anew, it counts from 0 again, and
+/// whoever came meanwhile could bear any number. Therefore a watch on the directory has to be in place from before the
+/// delete on, and must not have fired when the reply to the create is here. All of it, the watch, the delete and the
+/// create, goes over one connection, on which events come before the replies to what was done after them.
+#[derive(Debug, Default)]
+pub(crate) struct Vacancy {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Last>,
+    guard: Option<Arc<Guard>>,
+    /// The server refused to watch the directory over this connection: it is not asked again there.
+    refused: Option<Over>,
+}
+
+/// One connection of one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Over {
+    session: i64,
+    connection: u64,
+}
+
+impl Over {
+    /// That of this moment.
+    fn now(session: &Arc<dyn Session>) -> Over {
+        Over { session: session.id(), connection: session.connection() }
+    }
+}
+
+/// A znode that stood alone in the directory while it held the lock.
+#[derive(Debug)]
+struct Last {
+    number: u32,
+    leave: Option<Leave>,
+}
+
+#[derive(Debug)]
+struct Leave {
+    /// The server confirmed the delete.
+    is_confirmed: Arc<AtomicBool>,
+    /// The watch that was in place before it.
+    guard: Option<Arc<Guard>>,
+}
+
+/// The watch on the directory.
+#[derive(Debug)]
+struct Guard {
+    over: Over,
+    /// Something happened to the directory, or to the connection.
+    has_fired: Arc<AtomicBool>,
+    #[allow(dead_code, reason = "dropping it gives the watch up")]
+    watch: Watch,
+}
+
+/// What to send besides a create.
+pub(crate) enum Plan {
+    /// The request for the list of children.
+    List,
+    /// That, and one that leaves a watch on the directory.
+    ListAndWatch(Guarding),
+    /// Nothing: the number of the new znode is likely to say all.
+    Nothing(Expectation),
+}
+
+/// A watch on the directory that is asked for.
+pub(crate) struct Guarding {
+    over: Over,
+    has_fired: Arc<AtomicBool>,
+}
+
+/// What has to be true for the new znode to stand alone.
+pub(crate) struct Expectation {
+    last_number: u32,
+    over: Over,
+    is_gone: Arc<AtomicBool>,
+    guard: Arc<Guard>,
+}
+
+impl Vacancy {
+    /// What has to be sent besides a create.
+    pub(crate) fn plan(&self, session: &Arc<dyn Session>) -> Plan {
+        if !session.tells_in_order() {
+            return Plan::List;
+        }
+        let over = Over::now(session);
+        let (last, is_refused) = {
+            let mut state = self.state.lock();
+            // While the last one stands, or once it has been followed by another, its number does not help.
+            (state.last.take(), state.refused == Some(over))
+        };
+        // Here nothing is locked: a guard that goes may have to tell the server.
+        let Some(Last { number, leave: Some(leave) }) = last else { return Plan::List };
+        match leave.guard.filter(|guard| guard.is_in_place(over)) {
+            Some(guard) => Plan::Nothing(Expectation { last_number: number, over, is_gone: leave.is_confirmed, guard }),
+            None if is_refused => Plan::List,
+            // Not with the first hold: many a lock is used once.
+            None => Plan::ListAndWatch(Guarding { over, has_fired: Arc::default() }),
+        }
+    }
+
+    /// How the request for the watch went: `None` if it was refused.
+    pub(crate) fn guarded(&self, guarding: Guarding, watch: Option<Watch>) {
+        let Guarding { over, has_fired } = guarding;
+        let mut state = self.state.lock();
+        let before = match watch {
+            Some(watch) => state.guard.replace(Arc::new(Guard { over, has_fired, watch })),
+            None => {
+                state.refused = Some(over);
+                state.guard.take()
+            }
+        };
+        drop(state);
+        // It may have to tell the server.
+        drop(before);
+    }
+
+    /// A znode has the lock, and was alone in the list of children.
+    pub(crate) fn stands_alone(&self, path: &ServerPath) {
+        let last = number_of(path.name()).map(|number| Last { number, leave: None });
+        let before = std::mem::replace(&mut self.state.lock().last, last);
+        // It may have to tell the server.
+        drop(before);
+    }
+
+    /// The delete of a znode that had the lock is about to be submitted. Gives what to set once it is confirmed.
+    pub(crate) fn leaves(&self, path: &ServerPath) -> Option<Arc<AtomicBool>> {
+        let mut state = self.state.lock();
+        let guard = state.guard.clone();
+        let last = state.last.as_mut().filter(|last| last.leave.is_none())?;
+        if number_of(path.name()) != Some(last.number) {
+            return None;
+        }
+        let is_confirmed = Arc::<AtomicBool>::default();
+        last.leave = Some(Leave { is_confirmed: is_confirmed.clone(), guard });
+        Some(is_confirmed)
+    }
+}
+
+impl Guard {
+    fn is_in_place(&self, over: Over) -> bool {
+        self.over == over && !self.has_fired.load(Ordering::Acquire)
+    }
+}
+
+impl Guarding {
+    pub(crate) fn watcher(&self) -> Watcher {
+        let has_fired = self.has_fired.clone();
+        Arc::new(move |_: &WatchEvent| has_fired.store(true, Ordering::Release))
+    }
+}
+
+impl Expectation {
+    /// The list of children, after the reply to the create that made `path`; `None` if it has to be asked for.
+    pub(crate) fn listing(&self, session: &Arc<dyn Session>, path: &ServerPath) -> Option<Listing> {
+        let name = path.name();
+        let holds = number_of(name).and_then(|number| number.checked_sub(1)) == Some(self.last_number)
+            && self.is_gone.load(Ordering::Acquire)
+            && self.guard.is_in_place(self.over)
+            && Over::now(session) == self.over;
+        holds.then(|| Listing { children: vec![name.to_owned()], connection: self.over.connection })
+    }
+}
+
+/// The number at the end of a sequential znode's name.
+fn number_of(name: &str) -> Option<u32> {
+    let digits = name.get(name.len().checked_sub(10)?..)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
