@@ -15,12 +15,17 @@ const MIXED: usize = 16;
 pub fn many_paths(run: &mut Run) -> Outcome<()> {
     let workload = "many_paths";
     let sides = [Kind::CuratorLocks, Kind::BareSocket, Kind::Curator, Kind::Kazoo];
-    let command = |side: Kind| format!("many /{workload}/{} {PATHS} {THREADS}", side.name());
+    let unlisted = "many_paths_unlisted";
+    let command = |workload: &str, side: Kind| match workload {
+        "many_paths" => format!("many /{workload}/{} {PATHS} {THREADS}", side.name()),
+        _ => format!("many_unlisted /{workload}/{} {PATHS} {THREADS}", side.name()),
+    };
+    let sides = sides.map(|side| (workload, side)).into_iter().chain([(unlisted, Kind::BareSocket)]);
     // Short and often, so that what else the machine does strikes all sides.
-    throughput(run, workload, THREADS, &sides, 25, 400, command)?;
+    throughput(run, THREADS, &sides.collect::<Vec<_>>(), 25, 400, command)?;
     run.print(
         "1,000 locks on 1,000 paths, 32 threads of one client: time per cycle, all threads together",
-        &[workload],
+        &[workload, unlisted],
     );
     Ok(())
 }
@@ -30,8 +35,9 @@ pub fn mixes(run: &mut Run) -> Outcome<()> {
     let both: &[Kind] = &[Kind::CuratorLocks, Kind::Curator];
     let all: &[Kind] = &[Kind::CuratorLocks, Kind::Curator, Kind::Kazoo];
     for (kind, workload, sides) in [("semaphore", "semaphore_mix", all), ("read_write", "read_write_mix", both)] {
-        let command = |side: Kind| format!("mix {kind} /{workload}/{} {MIXED}", side.name());
-        throughput(run, workload, MIXED, sides, 3, 1500, command)?;
+        let command = |workload: &str, side: Kind| format!("mix {kind} /{workload}/{} {MIXED}", side.name());
+        let sides: Vec<_> = sides.iter().map(|side| (workload, *side)).collect();
+        throughput(run, MIXED, &sides, 3, 1500, command)?;
     }
     let title = "16 threads of one client on a semaphore of 10 leases, and on a read/write lock with 10 % writes: time \
                  per cycle, all threads together";
@@ -41,19 +47,18 @@ pub fn mixes(run: &mut Run) -> Outcome<()> {
 
 fn throughput(
     run: &mut Run,
-    workload: &str,
     n: usize,
-    sides: &[Kind],
+    sides: &[(&str, Kind)],
     rounds: usize,
     millis: u64,
-    command: impl Fn(Kind) -> String,
+    command: impl Fn(&str, Kind) -> String,
 ) -> Outcome<()> {
     let mut times = vec![Vec::new(); sides.len()];
     let millis = if run.is_quick { millis.min(500) } else { millis };
     // The first round makes directories.
     for round in 0..=run.rounds(rounds) {
-        for (side, times) in sides.iter().zip(&mut times) {
-            let [cycles, took] = run.ask(*side, &format!("{} {millis}", command(*side)))?[..] else {
+        for ((workload, side), times) in sides.iter().zip(&mut times) {
+            let [cycles, took] = run.ask(*side, &format!("{} {millis}", command(workload, *side)))?[..] else {
                 return Err("not two numbers".into());
             };
             if round > 0 {
@@ -61,7 +66,7 @@ fn throughput(
             }
         }
     }
-    for (side, times) in sides.iter().zip(times) {
+    for ((workload, side), times) in sides.iter().zip(times) {
         run.book(workload, *side, n, times.clone(), times);
     }
     Ok(())

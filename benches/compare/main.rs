@@ -33,59 +33,54 @@ fn main() -> Outcome<()> {
     }
 }
 
-const SECTIONS: [&str; 9] =
-    ["uncontended", "drains", "sessions", "paths", "processes", "mixes", "reconnect", "costs", "disk"];
+type Section = fn(Run) -> Outcome<Run>;
+
+const SECTIONS: [(&str, Section); 9] = [
+    ("uncontended", |run| with(run, &[uncontended::measure])),
+    ("drains", |run| with(run, &[drains::one_client])),
+    ("sessions", |run| with(run, &[drains::own_sessions])),
+    ("paths", |run| with(run, &[contention::many_paths])),
+    ("processes", |run| with(run, &[contention::processes])),
+    ("mixes", |run| with(run, &[contention::busy_try_lock, contention::mixes])),
+    ("reconnect", |run| with(run, &[costs::reconnect])),
+    ("costs", |run| with(run, &[costs::memory, costs::strategies])),
+    ("disk", |run| with(run.on_disk()?, &[Run::warm_up, uncontended::mutex_only, drains::a_few])),
+];
+
+fn with(mut run: Run, steps: &[fn(&mut Run) -> Outcome<()>]) -> Outcome<Run> {
+    for step in steps {
+        step(&mut run)?;
+    }
+    Ok(run)
+}
 
 fn bench(words: &[&str]) -> Outcome<()> {
     let (options, sections): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let is_quick = options.contains(&"--quick");
-    if options.iter().any(|option| *option != "--quick") || sections.iter().any(|name| !SECTIONS.contains(name)) {
-        return Err(format!("usage: ci/bench [--quick] [{}]...", SECTIONS.join("|")).into());
+    let names = SECTIONS.map(|(name, _)| name);
+    if options.iter().any(|option| *option != "--quick") || sections.iter().any(|name| !names.contains(name)) {
+        return Err(format!("usage: ci/bench [--quick] [{}]...", names.join("|")).into());
     }
-    let wants = |name| sections.is_empty() || sections.contains(&name);
     let began = Instant::now();
     let mut run = Run::start(Storage::Tmpfs, is_quick)?;
     run.say(&machine::describe(&run.directory()));
     same::check(&run)?;
-    run.say("\nThe bare socket's requests are those of a mutex, byte for byte, but for the uuids in the names.");
+    run.say("\nThe bare socket's requests are those of this crate, byte for byte, but for the uuids in the names.");
     run.warm_up()?;
-    if wants("uncontended") {
-        uncontended::measure(&mut run)?;
-    }
-    if wants("drains") {
-        drains::one_client(&mut run)?;
-    }
-    if wants("sessions") {
-        drains::own_sessions(&mut run)?;
-    }
-    if wants("paths") {
-        contention::many_paths(&mut run)?;
-    }
-    if wants("processes") {
-        contention::processes(&mut run)?;
-    }
-    if wants("mixes") {
-        contention::busy_try_lock(&mut run)?;
-        contention::mixes(&mut run)?;
-    }
-    if wants("reconnect") {
-        costs::reconnect(&mut run)?;
-    }
-    if wants("costs") {
-        costs::memory(&mut run)?;
-        costs::strategies(&mut run)?;
-    }
-    if wants("disk") {
-        let mut on_disk = run.on_disk()?;
-        on_disk.warm_up()?;
-        uncontended::mutex_only(&mut on_disk)?;
-        drains::a_few(&mut on_disk)?;
-        run = on_disk;
+    let mut took = vec![("begin", began.elapsed())];
+    for (name, measure) in SECTIONS {
+        if !sections.is_empty() && !sections.contains(&name) {
+            continue;
+        }
+        let began = Instant::now();
+        run = measure(run)?;
+        took.push((name, began.elapsed()));
     }
     let lines = acceptance::lines(&run.results);
     run.say(&acceptance::table(&lines));
     run.say(&acceptance::limit(&run.results));
-    run.say(&format!("\nThe run took {} s.", began.elapsed().as_secs()));
+    let took: Vec<_> = took.iter().map(|(name, took)| format!("{name} {}", took.as_secs())).collect();
+    run.say(&format!("\nThe run took {} s: {}.", began.elapsed().as_secs(), took.join(", ")));
     let directory = PathBuf::from(env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into())).join("bench");
     run.results.save(&directory)?;
     plots::draw(&run.results, &directory)?;

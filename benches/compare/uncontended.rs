@@ -3,11 +3,12 @@
 use crate::{peer::Kind, run::Run, sides::Outcome};
 
 /// Which sides have which lock.
-const LOCKS: [(&str, &str, &[Kind]); 8] = {
+const LOCKS: [(&str, &str, &[Kind]); 9] = {
     use Kind::{BareSocket, Curator, CuratorLocks, Kazoo, ZooKeeperCrate};
     [
         ("mutex", "uncontended_mutex", &[CuratorLocks, BareSocket, Curator, Kazoo, ZooKeeperCrate]),
         ("mutex_in_turn", "uncontended_mutex_in_turn", &[BareSocket]),
+        ("mutex_unlisted", "uncontended_mutex_unlisted", &[BareSocket]),
         ("unfair", "uncontended_unfair", &[CuratorLocks, BareSocket]),
         ("read", "uncontended_read", &[CuratorLocks, BareSocket, Curator, Kazoo]),
         ("write", "uncontended_write", &[CuratorLocks, BareSocket, Curator, Kazoo]),
@@ -29,7 +30,7 @@ pub fn measure(run: &mut Run) -> Outcome<()> {
 }
 
 pub fn mutex_only(run: &mut Run) -> Outcome<()> {
-    for (lock, workload, sides) in LOCKS.into_iter().take(3) {
+    for (lock, workload, sides) in LOCKS.into_iter().take(4) {
         cycles(run, lock, workload, sides, 8)?;
     }
     run.print("Uncontended cycles", &LOCKS.map(|(_, workload, _)| workload));

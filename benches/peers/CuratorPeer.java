@@ -1,7 +1,9 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -33,6 +35,8 @@ public final class CuratorPeer {
     private static final List<CuratorFramework> own = new ArrayList<>();
     private static Queue queue;
     private static InterProcessLock held;
+    /** The locks on many paths, which last from one round to the next. */
+    private static final Map<String, Task[]> many = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
@@ -174,8 +178,8 @@ public final class CuratorPeer {
     }
 
     private static String many(String prefix, int paths, int threads, long millis) throws Exception {
-        Task[] cycles = new Task[paths];
-        for (int i = 0; i < paths; i++) {
+        Task[] cycles = many.computeIfAbsent(prefix, key -> new Task[paths]);
+        for (int i = 0; i < paths && cycles[i] == null; i++) {
             cycles[i] = cycle(shared, "mutex", prefix + "/" + i);
         }
         return run(threads, millis, thread -> {

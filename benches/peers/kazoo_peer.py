@@ -15,6 +15,8 @@ shared = None
 own = []
 queue = None
 held = None
+# The locks on many paths, which last from one round to the next.
+many_cycles = {}
 
 
 def connect():
@@ -116,7 +118,9 @@ def run(threads, millis, task_of):
 
 def many(prefix, paths, threads, millis):
     # A lock object of kazoo's belongs to one thread at a time, and so does each path here.
-    all_cycles = [cycle_of(shared, "mutex", "%s/%d" % (prefix, index)) for index in range(paths)]
+    if prefix not in many_cycles:
+        many_cycles[prefix] = [cycle_of(shared, "mutex", "%s/%d" % (prefix, index)) for index in range(paths)]
+    all_cycles = many_cycles[prefix]
 
     def task_of(index):
         state = [index]

@@ -215,9 +215,10 @@ impl Side for BareSocket {
                 }
                 Ok(Vec::new())
             }
-            ["many", prefix, paths, in_flight, millis] => {
+            [kind @ ("many" | "many_unlisted"), prefix, paths, in_flight, millis] => {
                 let mut socket = Socket::connect(&self.address)?;
-                let counts = many(&mut socket, prefix, paths.parse()?, in_flight.parse()?, millis.parse()?)?;
+                let is_listed = kind == "many";
+                let counts = many(&mut socket, is_listed, prefix, paths.parse()?, in_flight.parse()?, millis.parse()?)?;
                 socket.ask(Request::CloseSession)?;
                 Ok(counts)
             }
@@ -228,7 +229,7 @@ impl Side for BareSocket {
 
 fn cycles(socket: &mut Socket, kind: &str, path: &str, count: usize) -> Outcome<Vec<u64>> {
     let name = match kind {
-        "mutex" | "mutex_in_turn" | "unfair" => "lock-",
+        "mutex" | "mutex_in_turn" | "mutex_unlisted" | "unfair" => "lock-",
         "read" => "__READ__",
         "write" => "__WRIT__",
         "semaphore" | "semaphore_mutex" => "lease-",
@@ -252,6 +253,7 @@ fn cycles(socket: &mut Socket, kind: &str, path: &str, count: usize) -> Outcome<
                 socket.ask(list(path))?;
                 node
             }
+            "mutex_unlisted" => created(socket.ask(contender(path, name))?)?,
             _ if is_semaphore => {
                 for request in [contender(&leases, name), list(&leases), list(&locks)] {
                     socket.put(request);
@@ -329,7 +331,14 @@ impl Queue {
 }
 
 /// Cycles over many paths, so many at a time: requests that become due together go out together.
-fn many(socket: &mut Socket, prefix: &str, paths: usize, in_flight: usize, millis: u64) -> Outcome<Vec<u64>> {
+fn many(
+    socket: &mut Socket,
+    is_listed: bool,
+    prefix: &str,
+    paths: usize,
+    in_flight: usize,
+    millis: u64,
+) -> Outcome<Vec<u64>> {
     let directories: Vec<String> = (0..paths).map(|index| format!("{prefix}/{index}")).collect();
     for directory in &directories {
         socket.make_directory(directory)?;
@@ -341,8 +350,11 @@ fn many(socket: &mut Socket, prefix: &str, paths: usize, in_flight: usize, milli
     let mut begin_cycle = |socket: &mut Socket, slots: &mut VecDeque<usize>, slot: usize| -> Outcome<()> {
         let directory = next_paths.get_mut(slot).and_then(Iterator::next).ok_or("no path")?;
         socket.put(contender(directory, "lock-"));
-        socket.put(list(directory));
-        slots.extend([slot, slot]);
+        slots.push_back(slot);
+        if is_listed {
+            socket.put(list(directory));
+            slots.push_back(slot);
+        }
         Ok(())
     };
     let begin = now()?;
@@ -358,7 +370,11 @@ fn many(socket: &mut Socket, prefix: &str, paths: usize, in_flight: usize, milli
             let Incoming::Reply(reply) = incoming else { continue };
             let slot = slots.pop_front().ok_or("a reply to nothing")?;
             match reply? {
-                Response::Created { path, .. } => *nodes.get_mut(slot).ok_or("no slot")? = path,
+                Response::Created { path, .. } if is_listed => *nodes.get_mut(slot).ok_or("no slot")? = path,
+                Response::Created { path, .. } => {
+                    socket.put(delete(path));
+                    slots.push_back(slot);
+                }
                 Response::Children { .. } => {
                     let node = nodes.get_mut(slot).map(std::mem::take).ok_or("no slot")?;
                     socket.put(delete(node));

@@ -1,6 +1,7 @@
 //! Sides whose threads block in a lock.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Barrier, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -42,11 +43,21 @@ pub struct Threaded<L: Library> {
     own: Vec<L::Client>,
     queue: Option<Queue>,
     held: Option<Arc<dyn Lock>>,
+    /// The locks on many paths, which last from one round to the next.
+    many: HashMap<String, Vec<Arc<dyn Lock>>>,
 }
 
 impl<L: Library> Threaded<L> {
     pub fn new(library: L) -> Threaded<L> {
-        Threaded { library, address: String::new(), shared: None, own: Vec::new(), queue: None, held: None }
+        Threaded {
+            library,
+            address: String::new(),
+            shared: None,
+            own: Vec::new(),
+            queue: None,
+            held: None,
+            many: HashMap::new(),
+        }
     }
 
     fn lock(&self, kind: &str, path: &str) -> Outcome<Arc<dyn Lock>> {
@@ -125,9 +136,13 @@ impl<L: Library> Side for Threaded<L> {
                 )
             }
             ["many", prefix, paths, threads, millis] => {
-                let paths: usize = paths.parse()?;
-                let locks = (0..paths).map(|index| self.lock("mutex", &format!("{prefix}/{index}")));
-                let (locks, threads) = (locks.collect::<Outcome<Vec<_>>>()?, threads.parse()?);
+                let (paths, threads): (usize, usize) = (paths.parse()?, threads.parse()?);
+                if !self.many.contains_key(prefix) {
+                    let locks = (0..paths).map(|index| self.lock("mutex", &format!("{prefix}/{index}")));
+                    let locks = locks.collect::<Outcome<Vec<_>>>()?;
+                    self.many.insert(prefix.to_owned(), locks);
+                }
+                let locks = self.many.get(prefix).ok_or("no locks")?;
                 run(threads, millis.parse()?, |thread| {
                     let mut mine = locks.iter().skip(thread).step_by(threads).cycle();
                     move || {
