@@ -214,6 +214,11 @@ fn pause_the_leader(rounds: Range<u32>) -> (u32, Duration) {
                 Err(error) => assert!(error.is_retryable(), "{error}"),
             }
         };
+        // The observer's server may hear of the commit later than the holder's: not that it has yet to hear of it when the
+        // leader is paused.
+        wait_until("the observer sees the znode", || {
+            held.is_lost() || matches!(observer.check_exists().for_path(held.path()), Ok(Some(_)))
+        });
         // So that the pause falls on every phase of the heartbeat.
         std::thread::sleep(session / 20 * (round % 7));
         let until = Instant::now() + session * 3 / 2;
