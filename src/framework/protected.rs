@@ -238,10 +238,11 @@ impl Creation<'_> {
         let plan = self.vacancy.map_or(Plan::List, |vacancy| vacancy.plan(session));
         let list = (self.list && !matches!(plan, Plan::Nothing(_)))
             .then(|| (Request::GetChildren { path: parent(), watch: false, with_stat: false }, None));
-        // getData leaves no watch on a znode that is gone, which `exists` would (CURATOR-107).
+        // Not getData: the directory may have more data than a frame can take, which would end the connection. What
+        // `exists` leaves on a directory that is gone goes with the watch.
         let watch = match &plan {
             Plan::ListAndWatch(guarding) => {
-                Some((Request::GetData { path: parent(), watch: true }, Some(guarding.watcher())))
+                Some((Request::Exists { path: parent(), watch: true }, Some(guarding.watcher())))
             }
             Plan::List | Plan::Nothing(_) => None,
         };
@@ -276,10 +277,11 @@ impl Creation<'_> {
             // Whoever needs the list asks again.
             _ => None,
         });
-        if let (Plan::ListAndWatch(guarding), Some(vacancy), Some((pending, watch))) =
+        if let (Plan::ListAndWatch(guarding), Some(vacancy), Some((pending, Some(watch)))) =
             (plan, self.vacancy, replies.next())
+            && call.reply(pending).is_ok()
         {
-            vacancy.guarded(guarding, call.reply(pending).ok().and(watch));
+            vacancy.guarded(guarding, watch);
         }
         Ok(Created { stat, claim, listing })
     }

@@ -31,8 +31,6 @@ pub(crate) struct Vacancy {
 struct State {
     last: Option<Last>,
     guard: Option<Arc<Guard>>,
-    /// The server refused to watch the directory over this connection: it is not asked again there.
-    refused: Option<Over>,
 }
 
 /// One connection of one session.
@@ -105,33 +103,21 @@ impl Vacancy {
             return Plan::List;
         }
         let over = Over::now(session);
-        let (last, is_refused) = {
-            let mut state = self.state.lock();
-            // While the last one stands, or once it has been followed by another, its number does not help.
-            (state.last.take(), state.refused == Some(over))
-        };
+        // While the last one stands, or once it has been followed by another, its number does not help.
+        let last = self.state.lock().last.take();
         // Here nothing is locked: a guard that goes may have to tell the server.
         let Some(Last { number, leave: Some(leave) }) = last else { return Plan::List };
         match leave.guard.filter(|guard| guard.is_in_place(over)) {
             Some(guard) => Plan::Nothing(Expectation { last_number: number, over, is_gone: leave.is_confirmed, guard }),
-            None if is_refused => Plan::List,
             // Not with the first hold: many a lock is used once.
             None => Plan::ListAndWatch(Guarding { over, has_fired: Arc::default() }),
         }
     }
 
-    /// How the request for the watch went: `None` if it was refused.
-    pub(crate) fn guarded(&self, guarding: Guarding, watch: Option<Watch>) {
+    /// The watch that was asked for is in place.
+    pub(crate) fn guarded(&self, guarding: Guarding, watch: Watch) {
         let Guarding { over, has_fired } = guarding;
-        let mut state = self.state.lock();
-        let before = match watch {
-            Some(watch) => state.guard.replace(Arc::new(Guard { over, has_fired, watch })),
-            None => {
-                state.refused = Some(over);
-                state.guard.take()
-            }
-        };
-        drop(state);
+        let before = self.state.lock().guard.replace(Arc::new(Guard { over, has_fired, watch }));
         // It may have to tell the server.
         drop(before);
     }

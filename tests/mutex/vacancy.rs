@@ -42,9 +42,9 @@ impl Counted {
         Counted { proxy, client }
     }
 
-    /// Creates, lists, reads, deletes so far.
+    /// Creates, lists, looks at the directory and those above it, deletes so far.
     fn requests(&self) -> [u64; 4] {
-        [op::CREATE_2, op::GET_CHILDREN, op::GET_DATA, op::DELETE].map(|op| self.proxy.requests(op))
+        [op::CREATE_2, op::GET_CHILDREN, op::EXISTS, op::DELETE].map(|op| self.proxy.requests(op))
     }
 
     fn lists(&self) -> u64 {
@@ -95,7 +95,8 @@ fn guards_that_are_dropped_need_no_list_either() {
     for _ in 0..CYCLES {
         drop(mutex.lock().unwrap());
     }
-    assert_eq!(counted.requests()[..3], [CYCLES + 1, 3, 1], "the first create and list find no directory");
+    // The first create and list find no directory, so all the way to it is looked at and made.
+    assert_eq!(counted.requests()[..3], [CYCLES + 1, 3, 3 + 1]);
 }
 
 #[test]
@@ -265,6 +266,37 @@ fn a_lock_that_is_dropped_leaves_no_watch() {
     // Nor is one left by a lock that is used once.
     cycle(&common::mutex(&client));
     assert_eq!(server.watch_count().unwrap(), 0);
+}
+
+#[test]
+fn a_directory_that_is_gone_is_not_watched() {
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, &namespace()));
+    let other = connect(builder(&server, client.namespace()));
+    let mutex = common::mutex(&client);
+    cycle(&mutex);
+    other.delete().for_path(PATH).unwrap();
+    let held = mutex.lock().unwrap();
+    wait_until("no watch but that on the own znode", || server.watch_count().unwrap() <= 1);
+    held.release().unwrap();
+    wait_until("no watch", || server.watch_count().unwrap() == 0);
+}
+
+/// A frame limit of the client's is no matter of how large the data of a directory is that nobody wants.
+#[test]
+fn a_directory_with_much_data_costs_no_connection() {
+    let namespace = namespace();
+    let other = connect(builder(server(), &namespace));
+    other.create().creating_parents_if_needed().for_path_and_data(PATH, vec![0; 100_000]).unwrap();
+    let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
+    let client = connect(builder_for(&proxy.connect_string(), &namespace).max_frame_size(10_000));
+    let mutex = settled(&client);
+    cycle(&mutex);
+    cycle(&mutex);
+    assert_eq!(proxy.connections(), 1);
+    let lists = proxy.requests(op::GET_CHILDREN);
+    cycle(&mutex);
+    assert_eq!(proxy.requests(op::GET_CHILDREN), lists);
 }
 
 #[test]
