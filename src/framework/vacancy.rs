@@ -1,8 +1,11 @@
 //! What is known of a lock's directory without asking: that nobody came while its last holder left.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    cmp,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -12,6 +15,10 @@ use crate::{
     paths::ServerPath,
     session::{Session, Watch, WatchEvent, Watcher},
 };
+
+/// How many holds in a row have to follow each other, once somebody came in between, before the list is left out again.
+/// Where it should not have been, it costs a round trip; where it could have been, nobody waits for it.
+const TO_FOLLOW: u32 = 8;
 
 /// Follows the directory of one lock from one of its holds to the next, so that a lock that nobody else wants is acquired
 /// without a list of children.
@@ -30,6 +37,10 @@ pub(crate) struct Vacancy {
 #[derive(Debug, Default)]
 struct State {
     last: Option<Last>,
+    /// The number of the latest znode that stood alone, also when `last` says no more.
+    latest: Option<u32>,
+    /// How many holds in a row still have to follow each other before the list is left out.
+    to_follow: u32,
     guard: Option<Arc<Guard>>,
 }
 
@@ -104,13 +115,19 @@ impl Vacancy {
         }
         let over = Over::now(session);
         // While the last one stands, or once it has been followed by another, its number does not help.
-        let last = self.state.lock().last.take();
+        let (last, to_follow) = {
+            let mut state = self.state.lock();
+            (state.last.take(), state.to_follow)
+        };
         // Here nothing is locked: a guard that goes may have to tell the server.
         let Some(Last { number, leave: Some(leave) }) = last else { return Plan::List };
-        match leave.guard.filter(|guard| guard.is_in_place(over)) {
-            Some(guard) => Plan::Nothing(Expectation { last_number: number, over, is_gone: leave.is_confirmed, guard }),
+        match (leave.guard.filter(|guard| guard.is_in_place(over)), to_follow) {
+            (Some(guard), 0) => {
+                Plan::Nothing(Expectation { last_number: number, over, is_gone: leave.is_confirmed, guard })
+            }
             // Not with the first hold: many a lock is used once.
-            None => Plan::ListAndWatch(Guarding { over, has_fired: Arc::default() }),
+            (None, 0 | 1) => Plan::ListAndWatch(Guarding { over, has_fired: Arc::default() }),
+            _ => Plan::List,
         }
     }
 
@@ -124,8 +141,19 @@ impl Vacancy {
 
     /// A znode has the lock, and was alone in the list of children.
     pub(crate) fn stands_alone(&self, path: &ServerPath) {
-        let last = number_of(path.name()).map(|number| Last { number, leave: None });
-        let before = std::mem::replace(&mut self.state.lock().last, last);
+        let number = number_of(path.name());
+        let mut state = self.state.lock();
+        if let (Some(number), Some(next)) = (number, state.latest.and_then(|latest| latest.checked_add(1))) {
+            state.to_follow = match number.cmp(&next) {
+                cmp::Ordering::Equal => state.to_follow.saturating_sub(1),
+                cmp::Ordering::Greater => TO_FOLLOW,
+                // In a new directory.
+                cmp::Ordering::Less => state.to_follow,
+            };
+        }
+        state.latest = number;
+        let before = std::mem::replace(&mut state.last, number.map(|number| Last { number, leave: None }));
+        drop(state);
         // It may have to tell the server.
         drop(before);
     }
