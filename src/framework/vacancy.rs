@@ -77,10 +77,20 @@ struct Leave {
 #[derive(Debug)]
 struct Guard {
     over: Over,
-    /// Something happened to the directory, or to the connection.
-    has_fired: Arc<AtomicBool>,
-    #[allow(dead_code, reason = "dropping it gives the watch up")]
-    watch: Watch,
+    stage: Arc<Mutex<Stage>>,
+}
+
+/// Where the watch stands.
+#[derive(Debug, Default)]
+enum Stage {
+    /// It is asked for.
+    #[default]
+    Requested,
+    /// Dropping it gives the watch up.
+    InPlace(#[allow(dead_code, reason = "dropped")] Watch),
+    /// Something happened to the directory, or to the connection. It says nothing any more, so the watch is given up at
+    /// once: a lock that lies idle keeps neither the server busy nor a session that has ended in memory.
+    Fired,
 }
 
 /// What to send besides a create.
@@ -96,7 +106,7 @@ pub(crate) enum Plan {
 /// A watch on the directory that is asked for.
 pub(crate) struct Guarding {
     over: Over,
-    has_fired: Arc<AtomicBool>,
+    stage: Arc<Mutex<Stage>>,
 }
 
 /// What has to be true for the new znode to stand alone.
@@ -126,15 +136,26 @@ impl Vacancy {
                 Plan::Nothing(Expectation { last_number: number, over, is_gone: leave.is_confirmed, guard })
             }
             // Not with the first hold: many a lock is used once.
-            (None, 0 | 1) => Plan::ListAndWatch(Guarding { over, has_fired: Arc::default() }),
+            (None, 0 | 1) => Plan::ListAndWatch(Guarding { over, stage: Arc::default() }),
             _ => Plan::List,
         }
     }
 
     /// The watch that was asked for is in place.
     pub(crate) fn guarded(&self, guarding: Guarding, watch: Watch) {
-        let Guarding { over, has_fired } = guarding;
-        let before = self.state.lock().guard.replace(Arc::new(Guard { over, has_fired, watch }));
+        let Guarding { over, stage } = guarding;
+        let late = {
+            let mut stage = stage.lock();
+            match *stage {
+                Stage::Requested => {
+                    *stage = Stage::InPlace(watch);
+                    None
+                }
+                Stage::InPlace(_) | Stage::Fired => Some(watch),
+            }
+        };
+        drop(late);
+        let before = self.state.lock().guard.replace(Arc::new(Guard { over, stage }));
         // It may have to tell the server.
         drop(before);
     }
@@ -174,14 +195,20 @@ impl Vacancy {
 
 impl Guard {
     fn is_in_place(&self, over: Over) -> bool {
-        self.over == over && !self.has_fired.load(Ordering::Acquire)
+        self.over == over && matches!(*self.stage.lock(), Stage::InPlace(_))
     }
 }
 
 impl Guarding {
     pub(crate) fn watcher(&self) -> Watcher {
-        let has_fired = self.has_fired.clone();
-        Arc::new(move |_: &WatchEvent| has_fired.store(true, Ordering::Release))
+        // The session has the watcher, and the watch the session.
+        let stage = Arc::downgrade(&self.stage);
+        Arc::new(move |_: &WatchEvent| {
+            let Some(stage) = stage.upgrade() else { return };
+            let before = std::mem::replace(&mut *stage.lock(), Stage::Fired);
+            // It may have to tell the server.
+            drop(before);
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
-    Error, HoldState, LostReason,
+    Error, HoldState, InterProcessMutex, LostReason,
     testing::{Fault, RequestMatch, expire_session},
 };
 
@@ -38,6 +38,32 @@ fn expired_while_idle_a_client_gets_a_new_session() {
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     mutex.release().unwrap();
+}
+
+#[test]
+fn a_lock_that_lies_idle_keeps_nothing_of_a_session_that_has_expired() {
+    alone("expiry::a_lock_that_lies_idle_keeps_nothing_of_a_session_that_has_expired", || {
+        let scene = scene_alone(LONG);
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let mut locks = Vec::new();
+        let mut in_a_session = |path: &str| {
+            let mutex = InterProcessMutex::new(&scene.client, path).unwrap();
+            for _ in 0..3 {
+                mutex.acquire().unwrap();
+                mutex.release().unwrap();
+            }
+            locks.push(mutex);
+            let before = scene.client.session_id();
+            expire(&scene);
+            expect_replacement(&scene, before);
+        };
+        in_a_session("/idle/first");
+        let before = open();
+        for number in 0..10 {
+            in_a_session(&format!("/idle/{number}"));
+        }
+        wait_until("as few descriptors as before", || open() <= before);
+    });
 }
 
 #[test]

@@ -290,6 +290,20 @@ fn a_lock_that_is_dropped_leaves_no_watch() {
 }
 
 #[test]
+fn a_watch_that_says_nothing_any_more_is_not_set_again() {
+    let server = TestingServer::start().unwrap();
+    let counted = Counted::of(&server, &namespace());
+    let _mutex = settled(&counted.client);
+    assert_eq!(server.watch_count().unwrap(), 1);
+    let connections = counted.proxy.connections();
+    counted.proxy.cut();
+    wait_until("it is connected again", || {
+        counted.proxy.connections() > connections && counted.client.check_exists().for_path(PATH).is_ok()
+    });
+    assert_eq!(server.watch_count().unwrap(), 0);
+}
+
+#[test]
 fn a_directory_that_is_gone_is_not_watched() {
     let server = TestingServer::start().unwrap();
     let client = connect(builder(&server, &namespace()));
