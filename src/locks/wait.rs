@@ -511,8 +511,9 @@ impl<'a> Queued<'a> {
         let (watch, target) = own.map(|own| (own.watch, own.target)).unzip();
         let core = &self.lock.client().core;
         let path = self.lock.child(&self.name);
-        // Who was never behind anybody was never seen behind anybody: its successors know from their own listings, made
-        // after its create and the listing in the same write, that it holds the lock.
+        // Who was never behind anybody was hardly ever seen behind anybody: its successors know from their own listings
+        // that it holds the lock. Only one that went by its number may have come while its predecessor was leaving; who
+        // saw both looks once more.
         if self.has_waited && self.lock.driver().successor_follows_holder() {
             core.grants.add(&path);
         }
