@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -78,12 +78,11 @@ pub(crate) struct Job {
     session: Option<Arc<dyn Session>>,
     /// Dropped when the job is done.
     done: Option<Sender<()>>,
-    in_flight: bool,
 }
 
 impl Job {
     fn new(target: Target, session: Option<&Arc<dyn Session>>) -> Job {
-        Job { target, session: session.cloned(), done: None, in_flight: false }
+        Job { target, session: session.cloned(), done: None }
     }
 
     pub(crate) fn delete(path: ServerPath, session: Option<&Arc<dyn Session>>) -> Job {
@@ -110,6 +109,19 @@ impl Job {
         receiver
     }
 
+    /// Whether the session that owned the znode has ended, and taken it along.
+    fn is_over(&self) -> bool {
+        self.session.as_ref().is_some_and(|owner| owner.is_ended())
+    }
+
+    /// Where a search for the znode looks.
+    fn searches(&self) -> Option<&ServerPath> {
+        match &self.target {
+            Target::Protected { parent, .. } => Some(parent),
+            Target::Node(_) | Target::NeverUsed(_) | Target::Marked { .. } => None,
+        }
+    }
+
     /// Whether the job can be done in this session. A marked znode is its session's own business.
     fn is_for(&self, session: &Arc<dyn Session>) -> bool {
         let is_marked = matches!(self.target, Target::Marked { .. });
@@ -123,11 +135,13 @@ impl Job {
         }
     }
 
-    /// What a search has found, to be deleted. Every other job ends with its reply.
-    fn found(&self, reply: &Reply) -> Vec<Job> {
+    /// What a search has found, to be deleted. Every other job ends with its reply. `sorted`: the names in the reply, since
+    /// thousands of searches may share a list of thousands.
+    fn found(&self, reply: &Reply, sorted: &[&str]) -> Vec<Job> {
         match (&self.target, reply) {
-            (Target::Protected { parent, prefix }, Ok(Response::Children { names, .. })) => {
-                let found = names.iter().filter(|name| name.starts_with(prefix));
+            (Target::Protected { parent, prefix }, Ok(Response::Children { .. })) => {
+                let from = sorted.partition_point(|name| *name < prefix.as_str());
+                let found = sorted.iter().skip(from).take_while(|name| name.starts_with(prefix));
                 found.map(|name| Job::delete(parent.join(name), self.session.as_ref())).collect()
             }
             (_, Ok(_) | Err(SessionError::Server(ErrorCode::NoNode) | SessionError::Closed)) => Vec::new(),
@@ -197,22 +211,40 @@ impl fmt::Debug for Job {
 
 /// The list of what has to be cleaned up. The background thread works it off whenever there is a connection.
 pub(crate) struct Cleanup {
-    jobs: Mutex<BTreeMap<u64, Job>>,
+    jobs: Mutex<Jobs>,
     next_id: AtomicU64,
+    /// The background thread has been told that there is something to do, and has yet to look: once for all that comes
+    /// until then. It clears this before it looks, so nothing that comes later is overlooked.
+    is_told: AtomicBool,
     events: Sender<Event>,
+}
+
+/// Taken apart, so that a look costs what there is to do and not what is under way.
+#[derive(Default)]
+struct Jobs {
+    waiting: BTreeMap<u64, Job>,
+    under_way: HashMap<u64, Job>,
+    /// The directories that are being searched.
+    searched: HashSet<ServerPath>,
 }
 
 impl Cleanup {
     pub(crate) fn new(events: Sender<Event>) -> Self {
-        Cleanup { jobs: Mutex::new(BTreeMap::new()), next_id: AtomicU64::new(1), events }
+        Cleanup { jobs: Mutex::default(), next_id: AtomicU64::new(1), is_told: AtomicBool::new(false), events }
     }
 
     pub(crate) fn add(&self, job: Job) {
         log::debug!("to be cleaned up: {:?}", job.target);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.jobs.lock().insert(id, job);
-        // The inbox lives as long as the client.
-        let _ = self.events.send(Event::CleanUp);
+        self.jobs.lock().waiting.insert(id, job);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if !self.is_told.swap(true, Ordering::AcqRel) {
+            // The inbox lives as long as the client.
+            let _ = self.events.send(Event::CleanUp);
+        }
     }
 
     /// Forgets every job: the client is closed, and with its sessions goes what they own.
@@ -223,13 +255,12 @@ impl Cleanup {
 
     /// Submits every job that is not under way.
     pub(crate) fn work(&self, session: &Arc<dyn Session>) {
-        let mut batch = Vec::new();
+        self.is_told.store(false, Ordering::Release);
+        let (mut batch, mut over) = (Vec::new(), Vec::new());
         {
             let mut jobs = self.jobs.lock();
-            // A session that has ended takes its znodes with it.
-            jobs.retain(|_, job| job.session.as_ref().is_none_or(|owner| !owner.is_ended()));
-            for ids in due(&mut jobs, session) {
-                let requests = ids.first().and_then(|id| jobs.get(id)).map(Job::requests).unwrap_or_default();
+            for ids in jobs.begin(session, &mut over) {
+                let requests = ids.first().and_then(|id| jobs.under_way.get(id)).map(Job::requests).unwrap_or_default();
                 let mut ids = Some(ids);
                 let last = requests.len().saturating_sub(1);
                 for (index, request) in requests.into_iter().enumerate() {
@@ -245,6 +276,7 @@ impl Cleanup {
                 }
             }
         }
+        drop(over);
         if !batch.is_empty() {
             session.submit(batch);
         }
@@ -253,56 +285,78 @@ impl Cleanup {
     /// Takes the reply to the last request of some jobs. `true`: the outcome is unknown, and they have to be tried
     /// again.
     pub(crate) fn answered(&self, ids: &[u64], reply: &Reply) -> bool {
-        let (mut found, mut again) = (Vec::new(), false);
+        let mut sorted: Vec<&str> = match reply {
+            Ok(Response::Children { names, .. }) => names.iter().map(String::as_str).collect(),
+            _ => Vec::new(),
+        };
+        sorted.sort_unstable();
+        let (mut found, mut ended, mut again, mut more) = (Vec::new(), Vec::new(), false, false);
         {
             let mut jobs = self.jobs.lock();
             for id in ids {
-                let Some(mut job) = jobs.remove(id) else { continue };
-                job.in_flight = false;
+                let Some(mut job) = jobs.under_way.remove(id) else { continue };
+                if let Some(directory) = job.searches() {
+                    // Others may have come in the meantime, and wait for this.
+                    more |= jobs.searched.remove(directory);
+                }
                 if job.go_on(reply) {
-                    jobs.insert(*id, job);
-                } else if is_unknown(reply) {
+                    jobs.waiting.insert(*id, job);
+                    more = true;
+                } else if is_unknown(reply) && !job.is_over() {
                     job.begin_anew();
-                    jobs.insert(*id, job);
+                    jobs.waiting.insert(*id, job);
                     again = true;
                 } else {
-                    found.extend(job.found(reply));
+                    found.extend(job.found(reply, &sorted));
+                    ended.push(job);
                 }
             }
-            if !again && !jobs.is_empty() {
-                // More may have come in the meantime, to wait for this reply.
-                let _ = self.events.send(Event::CleanUp);
+            for job in found {
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                jobs.waiting.insert(id, job);
+                more = true;
             }
+            more &= !jobs.waiting.is_empty();
         }
-        for job in found {
-            self.add(job);
+        drop(ended);
+        if more && !again {
+            self.tell();
         }
         again
     }
 }
 
-/// The jobs to be submitted now, those together that one reply settles; marks them as under way.
-///
-/// All searches in one directory share one listing, and there is one at a time. With one each, a server that is slow to
-/// answer creates would be asked for ever longer lists ever more often.
-fn due(jobs: &mut BTreeMap<u64, Job>, session: &Arc<dyn Session>) -> Vec<Vec<u64>> {
-    let directory = |job: &Job| match &job.target {
-        Target::Protected { parent, .. } => Some(parent.clone()),
-        _ => None,
-    };
-    let busy: HashSet<ServerPath> = jobs.values().filter(|job| job.in_flight).filter_map(directory).collect();
-    let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
-    let mut due = Vec::new();
-    for (id, job) in jobs.iter_mut().filter(|(_, job)| !job.in_flight && job.is_for(session)) {
-        match directory(job) {
-            Some(parent) if busy.contains(&parent) => continue,
-            Some(parent) => searches.entry(parent).or_default().push(*id),
-            None => due.push(vec![*id]),
+impl Jobs {
+    /// The jobs to be submitted now, those together that one reply settles; from here on they are under way. Gives those
+    /// whose session has taken its znodes with it to `over`.
+    ///
+    /// All searches in one directory share one listing, and there is one at a time. With one each, a server that is slow
+    /// to answer creates would be asked for ever longer lists ever more often.
+    fn begin(&mut self, session: &Arc<dyn Session>, over: &mut Vec<Job>) -> Vec<Vec<u64>> {
+        let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
+        let mut due = Vec::new();
+        for (id, job) in std::mem::take(&mut self.waiting) {
+            let directory = job.searches().cloned();
+            if job.is_over() {
+                over.push(job);
+                continue;
+            }
+            if !job.is_for(session) || directory.as_ref().is_some_and(|path| self.searched.contains(path)) {
+                self.waiting.insert(id, job);
+                continue;
+            }
+            match directory {
+                Some(directory) => searches.entry(directory).or_default().push(id),
+                None => due.push(vec![id]),
+            }
+            self.under_way.insert(id, job);
         }
-        job.in_flight = true;
+        for (directory, ids) in searches {
+            self.searched.insert(directory);
+            due.push(ids);
+        }
+        due
     }
-    due.extend(searches.into_values());
-    due
 }
 
 /// Whether a reply leaves open what has happened.
@@ -325,3 +379,6 @@ fn is_passing(code: ErrorCode) -> bool {
             | ErrorCode::RequestTimeout
     )
 }
+
+#[cfg(test)]
+mod tests;
