@@ -52,7 +52,7 @@ pub fn a_few(run: &mut Run) -> Outcome<()> {
 
 /// Five; of short queues more, since the median of five drains of a few milliseconds is a matter of luck.
 fn drains(n: usize) -> usize {
-    if n <= 10 { 11 } else { 5 }
+    if n <= 10 { 21 } else { 5 }
 }
 
 #[derive(Default)]

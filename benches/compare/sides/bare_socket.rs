@@ -1,7 +1,7 @@
 //! The limit: one socket, no threads, and the very requests that this crate sends.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     io::{Read, Write},
     net::TcpStream,
 };
@@ -174,6 +174,8 @@ pub struct BareSocket {
     address: String,
     own: Vec<Socket>,
     queue: Option<Queue>,
+    /// Where the directories of many paths are.
+    made: HashSet<String>,
 }
 
 impl Side for BareSocket {
@@ -217,8 +219,11 @@ impl Side for BareSocket {
             }
             [kind @ ("many" | "many_unlisted"), prefix, paths, in_flight, millis] => {
                 let mut socket = Socket::connect(&self.address)?;
-                let is_listed = kind == "many";
-                let counts = many(&mut socket, is_listed, prefix, paths.parse()?, in_flight.parse()?, millis.parse()?)?;
+                let directories: Vec<_> = (0..paths.parse()?).map(|index: usize| format!("{prefix}/{index}")).collect();
+                if self.made.insert(prefix.to_owned()) {
+                    directories.iter().try_for_each(|directory| socket.make_directory(directory))?;
+                }
+                let counts = many(&mut socket, kind == "many", &directories, in_flight.parse()?, millis.parse()?)?;
                 socket.ask(Request::CloseSession)?;
                 Ok(counts)
             }
@@ -334,15 +339,10 @@ impl Queue {
 fn many(
     socket: &mut Socket,
     is_listed: bool,
-    prefix: &str,
-    paths: usize,
+    directories: &[String],
     in_flight: usize,
     millis: u64,
 ) -> Outcome<Vec<u64>> {
-    let directories: Vec<String> = (0..paths).map(|index| format!("{prefix}/{index}")).collect();
-    for directory in &directories {
-        socket.make_directory(directory)?;
-    }
     let mut next_paths: Vec<_> =
         (0..in_flight).map(|slot| directories.iter().skip(slot).step_by(in_flight).cycle()).collect();
     // The slot of each request on the wire.
