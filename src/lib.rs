@@ -98,8 +98,8 @@
 //! directory that was removed and made anew begins at 0 again. So the client watches it from the second hold in a row on,
 //! and goes by the numbers only if the watch has not fired, the server has confirmed the delete, and the connection is
 //! the same, over which events come before later replies. If somebody did come, the list takes a round trip of its own;
-//! so from then on eight holds have to follow each other before it is left out again. The watch goes when the lock object
-//! is dropped.
+//! so from then on eight holds have to follow each other before it is left out again, and the watch is given up, as it is
+//! when the lock object is dropped.
 //!
 //! ## What the holder knows
 //!

@@ -164,19 +164,24 @@ impl Vacancy {
     pub(crate) fn stands_alone(&self, path: &ServerPath) {
         let number = number_of(path.name());
         let mut state = self.state.lock();
+        let mut guard = None;
         if let (Some(number), Some(next)) = (number, state.latest.and_then(|latest| latest.checked_add(1))) {
-            state.to_follow = match number.cmp(&next) {
-                cmp::Ordering::Equal => state.to_follow.saturating_sub(1),
-                cmp::Ordering::Greater => TO_FOLLOW,
+            match number.cmp(&next) {
+                cmp::Ordering::Equal => state.to_follow = state.to_follow.saturating_sub(1),
+                cmp::Ordering::Greater => {
+                    state.to_follow = TO_FOLLOW;
+                    // It would be of no use for long.
+                    guard = state.guard.take();
+                }
                 // In a new directory.
-                cmp::Ordering::Less => state.to_follow,
-            };
+                cmp::Ordering::Less => {}
+            }
         }
         state.latest = number;
         let before = std::mem::replace(&mut state.last, number.map(|number| Last { number, leave: None }));
         drop(state);
-        // It may have to tell the server.
-        drop(before);
+        // They may have to tell the server.
+        drop((before, guard));
     }
 
     /// The delete of a znode that had the lock is about to be submitted. Gives what to set once it is confirmed.
