@@ -57,7 +57,7 @@ fn throughput(
     let millis = if run.is_quick { millis.min(500) } else { millis };
     // The first round makes directories.
     for round in 0..=run.rounds(rounds) {
-        for ((workload, side), times) in sides.iter().zip(&mut times) {
+        for ((workload, side), times) in Run::turns(round, sides, &mut times) {
             let [cycles, took] = run.ask(*side, &format!("{} {millis}", command(workload, *side)))?[..] else {
                 return Err("not two numbers".into());
             };

@@ -68,7 +68,7 @@ fn drain(run: &mut Run, workload: &str, n: usize, sides: &[Kind], rounds: usize)
     let mut measured: Vec<Measured> = sides.iter().map(|_| Measured::default()).collect();
     let rounds = run.rounds(rounds);
     for round in 0..rounds {
-        for (side, measured) in sides.iter().zip(&mut measured) {
+        for (side, measured) in Run::turns(round, sides, &mut measured) {
             let is_left_out = match n {
                 ONCE_FOR_CURATOR.. => round > 0 || run.is_quick,
                 11.. => rounds >= MANY && round % 3 > 0,

@@ -41,7 +41,7 @@ fn cycles(run: &mut Run, lock: &str, workload: &str, sides: &[Kind], rounds: usi
     let mut times = vec![Vec::new(); sides.len()];
     // The first round makes directories, and connections for those that have none.
     for round in 0..=run.rounds(rounds) {
-        for (side, times) in sides.iter().zip(&mut times) {
+        for (side, times) in Run::turns(round, sides, &mut times) {
             let measured = run.ask(*side, &format!("cycles {lock} /{workload}/{} {SLICE}", side.name()))?;
             if round > 0 {
                 times.extend(measured.into_iter().map(|nanos| nanos as f64));
