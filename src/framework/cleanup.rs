@@ -247,6 +247,11 @@ impl Cleanup {
         }
     }
 
+    /// Whether creates in this directory are in doubt, because a server is slow to answer.
+    pub(crate) fn is_searching(&self, directory: &ServerPath) -> bool {
+        self.jobs.lock().searched.contains(directory)
+    }
+
     /// Forgets every job: the client is closed, and with its sessions goes what they own.
     pub(crate) fn clear(&self) {
         let jobs = std::mem::take(&mut *self.jobs.lock());

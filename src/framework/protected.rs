@@ -236,15 +236,18 @@ impl Creation<'_> {
         let create = self.request(&progress.prefix);
         let parent = || self.parent.as_str().to_owned();
         let plan = self.vacancy.map_or(Plan::List, |vacancy| vacancy.plan(session));
-        let list = (self.list && !matches!(plan, Plan::Nothing(_)))
+        // A server that is slow to answer creates must not be asked for lists that come too late, too: they grow with each
+        // znode that is left in doubt meanwhile. Whoever has its znode in time asks for the list then.
+        let is_slow = self.client.core.cleanup.is_searching(&self.parent);
+        let list = (self.list && !is_slow && !matches!(plan, Plan::Nothing(_)))
             .then(|| (Request::GetChildren { path: parent(), watch: false, with_stat: false }, None));
         // Not getData: the directory may have more data than a frame can take, which would end the connection. What
         // `exists` leaves on a directory that is gone goes with the watch.
         let watch = match &plan {
-            Plan::ListAndWatch(guarding) => {
+            Plan::ListAndWatch(guarding) if list.is_some() => {
                 Some((Request::Exists { path: parent(), watch: true }, Some(guarding.watcher())))
             }
-            Plan::List | Plan::Nothing(_) => None,
+            _ => None,
         };
         let connection = session.connection();
         let mut claim = Claim::doubtful(self, session, &progress.prefix);
