@@ -44,7 +44,7 @@ const SECTIONS: [(&str, Section); 9] = [
     ("mixes", |run| with(run, &[contention::busy_try_lock, contention::mixes])),
     ("reconnect", |run| with(run, &[costs::reconnect])),
     ("costs", |run| with(run, &[costs::memory, costs::strategies])),
-    ("disk", |run| with(run.on_disk()?, &[Run::warm_up, uncontended::mutex_only, drains::a_few])),
+    ("disk", |run| with(run.on_disk()?, &[Run::warm_up, uncontended::a_few, drains::a_few])),
 ];
 
 fn with(mut run: Run, steps: &[fn(&mut Run) -> Outcome<()>]) -> Outcome<Run> {

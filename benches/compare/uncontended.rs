@@ -2,13 +2,27 @@
 
 use crate::{peer::Kind, run::Run, sides::Outcome};
 
-/// Which sides have which lock.
-const LOCKS: [(&str, &str, &[Kind]); 9] = {
+/// What one side does: the lock, the workload, and who. Those of a group take turns.
+type Turn = (&'static str, &'static str, Kind);
+
+const MUTEX: [Turn; 7] = {
     use Kind::{BareSocket, Curator, CuratorLocks, Kazoo, ZooKeeperCrate};
+    let workload = "uncontended_mutex";
     [
-        ("mutex", "uncontended_mutex", &[CuratorLocks, BareSocket, Curator, Kazoo, ZooKeeperCrate]),
-        ("mutex_in_turn", "uncontended_mutex_in_turn", &[BareSocket]),
-        ("mutex_unlisted", "uncontended_mutex_unlisted", &[BareSocket]),
+        ("mutex", workload, CuratorLocks),
+        ("mutex", workload, BareSocket),
+        ("mutex_in_turn", "uncontended_mutex_in_turn", BareSocket),
+        ("mutex_unlisted", "uncontended_mutex_unlisted", BareSocket),
+        ("mutex", workload, Curator),
+        ("mutex", workload, Kazoo),
+        ("mutex", workload, ZooKeeperCrate),
+    ]
+};
+
+/// Which sides have which other lock.
+const OTHERS: [(&str, &str, &[Kind]); 6] = {
+    use Kind::{BareSocket, Curator, CuratorLocks, Kazoo};
+    [
         ("unfair", "uncontended_unfair", &[CuratorLocks, BareSocket]),
         ("read", "uncontended_read", &[CuratorLocks, BareSocket, Curator, Kazoo]),
         ("write", "uncontended_write", &[CuratorLocks, BareSocket, Curator, Kazoo]),
@@ -21,34 +35,46 @@ const LOCKS: [(&str, &str, &[Kind]); 9] = {
 const SLICE: usize = 50;
 
 pub fn measure(run: &mut Run) -> Outcome<()> {
-    for (lock, workload, sides) in LOCKS {
-        let rounds = if lock == "mutex" { 60 } else { 24 };
-        cycles(run, lock, workload, sides, rounds)?;
+    cycles(run, &MUTEX, 60)?;
+    for other in OTHERS {
+        cycles(run, &turns(other), 24)?;
     }
-    run.print("Uncontended cycles", &LOCKS.map(|(_, workload, _)| workload));
+    print(run);
     Ok(())
 }
 
-pub fn mutex_only(run: &mut Run) -> Outcome<()> {
-    for (lock, workload, sides) in LOCKS.into_iter().take(4) {
-        cycles(run, lock, workload, sides, 8)?;
+/// The mutex and the unfair lock.
+pub fn a_few(run: &mut Run) -> Outcome<()> {
+    cycles(run, &MUTEX, 8)?;
+    for other in OTHERS.into_iter().take(1) {
+        cycles(run, &turns(other), 8)?;
     }
-    run.print("Uncontended cycles", &LOCKS.map(|(_, workload, _)| workload));
+    print(run);
     Ok(())
 }
 
-fn cycles(run: &mut Run, lock: &str, workload: &str, sides: &[Kind], rounds: usize) -> Outcome<()> {
-    let mut times = vec![Vec::new(); sides.len()];
+fn turns((lock, workload, sides): (&'static str, &'static str, &[Kind])) -> Vec<Turn> {
+    sides.iter().map(|side| (lock, workload, *side)).collect()
+}
+
+fn print(run: &mut Run) {
+    let of_mutexes = ["uncontended_mutex", "uncontended_mutex_in_turn", "uncontended_mutex_unlisted"];
+    let workloads: Vec<_> = of_mutexes.into_iter().chain(OTHERS.map(|(_, workload, _)| workload)).collect();
+    run.print("Uncontended cycles", &workloads);
+}
+
+fn cycles(run: &mut Run, turns: &[Turn], rounds: usize) -> Outcome<()> {
+    let mut times = vec![Vec::new(); turns.len()];
     // The first round makes directories, and connections for those that have none.
     for round in 0..=run.rounds(rounds) {
-        for (side, times) in Run::turns(round, sides, &mut times) {
+        for ((lock, workload, side), times) in Run::turns(round, turns, &mut times) {
             let measured = run.ask(*side, &format!("cycles {lock} /{workload}/{} {SLICE}", side.name()))?;
             if round > 0 {
                 times.extend(measured.into_iter().map(|nanos| nanos as f64));
             }
         }
     }
-    for (side, times) in sides.iter().zip(times) {
+    for ((_, workload, side), times) in turns.iter().zip(times) {
         run.book(workload, *side, 1, times.clone(), times);
     }
     Ok(())
