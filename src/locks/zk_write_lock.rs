@@ -26,6 +26,9 @@ use crate::{Error, InterProcessMutex};
 /// (Between the two stands a unique id, which ZooKeeper's own recipe takes for part of the prefix; without it, two objects
 /// of one session adopt each other's znode there.) It is another lock than [`InterProcessMutex`].
 ///
+/// A process of ZooKeeper's own recipe (3.8.0) that loses the reply of its create finds its znode again, but never takes
+/// itself for the owner: the queue behind it stands still until that process deletes the znode or ends its session.
+///
 /// # When the connection goes
 /// While it is suspended the place in the queue stays, and [`is_owner`](WriteLock::is_owner) is `false` as soon as the
 /// servers may have given the lock to another. When the session is lost, or somebody deletes the znode, an owner's

@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
+use curator_locks::testing::{Fault, FaultProxy, RequestMatch};
+
 use crate::{
     arena::Arena,
+    common,
     history::{Hold, Report, Side, check_exclusive, check_leases, exclusive},
-    peer::Peer,
+    peer::{Peer, Place},
 };
 
 /// Of each process; three of them make 1,000 and a few on each side.
@@ -196,6 +199,35 @@ fn write_lock_shared_with_zookeepers_own() {
     let holds = hammer(&peers, "zk-write-lock", |_| path.to_owned());
     assert_eq!(holds.len(), IN_TOTAL);
     check_report("WriteLock", begin, &check_exclusive(&holds));
+    arena.await_children(path, 0);
+    arena.client.delete().for_path(path).unwrap();
+    arena.check_nothing_is_left(&[], peers);
+}
+
+/// ZooKeeper's own recipe finds its znode again by a name without the directory, does not know it for the owner's, and
+/// would stand at the head of the queue for ever. Its processes have to leave there and begin anew, as the peer does.
+#[test]
+fn a_reply_that_zookeepers_own_write_lock_lost_does_not_stop_the_queue() {
+    let arena = Arena::shared();
+    arena.keep("/elections");
+    let proxy = FaultProxy::start(("127.0.0.1", common::server().port())).unwrap();
+    let behind_proxy = Place { servers: proxy.connect_string(), ..arena.place.clone() };
+    let peers = arena.start([Peer::write_lock(&behind_proxy), Peer::rust(&arena.place, &[])]);
+    let (java, rust) = (&peers[0], &peers[1]);
+    let path = "/elections/leader";
+    // The recipe makes the directory by a create, too.
+    let mut hold = java.acquire("zk-write-lock", path);
+    java.release(&mut hold);
+
+    let lost = proxy.inject(RequestMatch::creates(), Fault::CutInsteadOfReply);
+    java.tell(&format!("hammer zk-write-lock {path} 2"));
+    lost.wait_for_hits(1, common::PATIENCE).unwrap();
+    rust.tell(&format!("hammer zk-write-lock {path} 2"));
+    let mut holds = vec![hold];
+    for peer in [java, rust] {
+        assert_eq!(peer.finish(&mut holds), 0, "{:?}: acquires failed", peer.side);
+    }
+    assert_eq!(exclusive(&holds).unwrap().holds, 5);
     arena.await_children(path, 0);
     arena.client.delete().for_path(path).unwrap();
     arena.check_nothing_is_left(&[], peers);

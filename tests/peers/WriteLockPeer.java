@@ -79,9 +79,9 @@ public final class WriteLockPeer {
                 for (int round = 0; round < Integer.parseInt(words[3]) && !isStopped; round++) {
                     once(words[2]);
                 }
-                // A late event makes the recipe queue again by itself, but for a closed lock.
-                lock.close();
-                lock = null;
+                if (lock != null) {
+                    leave(words[2]);
+                }
                 System.out.println("done 0");
             }
             default -> throw new IllegalArgumentException(words[0]);
@@ -99,6 +99,13 @@ public final class WriteLockPeer {
 
     // The recipe sets no watch on a predecessor that vanishes meanwhile, and then nobody wakes it.
     private void await(String path) throws Exception {
+        while (!isLocked(path)) {
+            acquired.tryAcquire(1, TimeUnit.SECONDS);
+        }
+        acquired.drainPermits();
+    }
+
+    private boolean isLocked(String path) throws Exception {
         if (lock == null) {
             lock = new WriteLock(zooKeeper, path, ZooDefs.Ids.OPEN_ACL_UNSAFE, new LockListener() {
                 @Override
@@ -110,17 +117,33 @@ public final class WriteLockPeer {
                 public void lockReleased() {}
             });
         }
-        while (!isLocked()) {
-            acquired.tryAcquire(1, TimeUnit.SECONDS);
-        }
-        acquired.drainPermits();
-    }
-
-    private boolean isLocked() throws Exception {
         try {
-            return lock.lock() && lock.isOwner();
+            if (lock.lock() && lock.isOwner()) {
+                return true;
+            }
         } catch (KeeperException.ConnectionLossException error) {
             return false;
+        }
+        // A znode whose reply was lost is found again, but the recipe keeps its bare name as the id, which is never equal
+        // to the owner's path: it would stand at the head of the queue for ever.
+        String name = lock.getId();
+        if (name != null && !name.startsWith("/")) {
+            leave(path);
+        }
+        return false;
+    }
+
+    // A late event makes the recipe queue again by itself, but for a closed lock; one that is being handled holds the
+    // lock's monitor.
+    private void leave(String path) throws Exception {
+        lock.close();
+        String name;
+        synchronized (lock) {
+            name = lock.getId();
+        }
+        lock = null;
+        if (name != null) {
+            delete(name.startsWith("/") ? name : path + "/" + name);
         }
     }
 
@@ -130,15 +153,19 @@ public final class WriteLockPeer {
         try {
             lock.unlock();
         } catch (RuntimeException error) {
-            persistently(() -> {
-                try {
-                    zooKeeper.delete(node, -1);
-                } catch (KeeperException.NoNodeException gone) {
-                    // As it should be.
-                }
-                return null;
-            });
+            delete(node);
         }
+    }
+
+    private void delete(String node) throws Exception {
+        persistently(() -> {
+            try {
+                zooKeeper.delete(node, -1);
+            } catch (KeeperException.NoNodeException gone) {
+                // As it should be.
+            }
+            return null;
+        });
     }
 
     private static <T> T persistently(Callable<T> operation) throws Exception {
