@@ -146,6 +146,9 @@ impl fmt::Debug for Submission {
 }
 
 /// One ZooKeeper session. All methods return without waiting for the server, but for [`Session::close`].
+///
+/// What only tells of the session, such as [`Session::connection`] and [`Session::valid_until`], the client asks under locks
+/// of its own as well: a session must not call anything of the client there.
 pub trait Session: Send + Sync + 'static {
     /// Puts requests on the wire, back to back and in this order, or queues them until there is a connection. The
     /// tickets come in the order of the requests.
