@@ -267,10 +267,7 @@ impl LockInternals {
         loop {
             let begin = Instant::now();
             let turn = match self.queue_and_wait(data, patience, io) {
-                Err(error) if error.is_retryable() && patience.is_over() && !self.is_silent(begin) => {
-                    log::debug!("{}: the time was up before a reply came: {error}", self.base_path);
-                    Turn::TimeIsUp
-                }
+                Err(error) if self.ran_out_of_time(&error, patience, begin) => Turn::TimeIsUp,
                 result => result?,
             };
             match turn {
@@ -289,9 +286,19 @@ impl LockInternals {
         }
     }
 
+    /// Whether an acquire that began then failed only because its time was up: before a reply came, or while the server
+    /// removed the directory, empty for a moment, as fast as it was made.
+    pub(crate) fn ran_out_of_time(&self, error: &Error, patience: Patience<'_>, begin: Instant) -> bool {
+        let is_so = patience.is_over() && (error.is_no_node() || error.is_retryable() && !self.is_silent(begin));
+        if is_so {
+            log::debug!("{}: the time was up first: {error}", self.base_path);
+        }
+        is_so
+    }
+
     /// Whether a request that was sent then and is unanswered means more than that the time was short: there is no
     /// connection, or the servers are silent for longer than a prompt heartbeat takes.
-    pub(crate) fn is_silent(&self, sent: Instant) -> bool {
+    fn is_silent(&self, sent: Instant) -> bool {
         !self.client.is_connected() || sent.elapsed() > self.client.session_timeout() / 6
     }
 

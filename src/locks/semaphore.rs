@@ -170,10 +170,7 @@ impl InterProcessSemaphoreV2 {
         let data = self.data.lock().clone();
         let begin = Instant::now();
         let held = match self.enter(&Request { count, patience, io, data }) {
-            Err(error) if error.is_retryable() && patience.is_over() && !self.locks.is_silent(begin) => {
-                log::debug!("{}: the time was up before a reply came: {error}", self.path());
-                None
-            }
+            Err(error) if self.locks.ran_out_of_time(&error, patience, begin) => None,
             result => result?,
         };
         Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))

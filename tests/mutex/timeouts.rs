@@ -214,3 +214,25 @@ fn no_duration_is_too_long_for_those_who_wait_for_other_locks() {
         client.close();
     }
 }
+
+#[test]
+fn a_directory_that_the_server_removes_again_and_again_is_no_error_of_a_timed_acquire() {
+    let server = quick_server().container_check_interval(Duration::from_millis(1)).start().unwrap();
+    let client = connect(builder(&server, "removed"));
+    let fair = InterProcessMutex::new(&client, "/locks/fair").unwrap();
+    let unfair = InterProcessUnfairMutex::new(&client, "/locks/unfair").unwrap();
+    let alone = InterProcessSemaphoreMutex::new(&client, "/locks/alone").unwrap();
+    let locks: [&dyn InterProcessLock; 3] = [&fair, &unfair, &alone];
+    let mut granted = [0; 3];
+    for round in 0..300 {
+        for (lock, granted) in locks.into_iter().zip(&mut granted) {
+            // Shorter than the pause before a second attempt.
+            if lock.acquire_timeout(Duration::from_millis(1 + round % 5)).unwrap() {
+                lock.release().unwrap();
+                *granted += 1;
+            }
+        }
+    }
+    println!("granted: {granted:?} of 300 each");
+    assert!(granted.iter().all(|granted| *granted > 0), "{granted:?}");
+}

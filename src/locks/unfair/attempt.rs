@@ -75,7 +75,7 @@ impl<'a> Attempt<'a> {
         let begin = Instant::now();
         let result = match self.contend() {
             // As in the queue: a reply that comes too late is no error, what it left is seen to in the background.
-            Err(error) if error.is_retryable() && self.patience.is_over() && !self.lock.is_silent(begin) => Ok(None),
+            Err(error) if self.lock.ran_out_of_time(&error, self.patience, begin) => Ok(None),
             result => result,
         };
         if self.made_directory && !matches!(result, Ok(Some(_))) {
