@@ -15,6 +15,8 @@ mod reply_slot;
 mod rotation;
 #[cfg(test)]
 mod server_side;
+#[cfg(test)]
+pub(crate) mod stub;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "tls")]

@@ -2,77 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use std::time::{Duration, Instant};
-
 use crossbeam_channel::unbounded;
 
 use super::*;
-use crate::session::{ConnectString, Ticket};
-
-#[derive(Default)]
-struct Desk {
-    submissions: Mutex<Vec<Submission>>,
-    ended: AtomicBool,
-}
-
-impl Session for Desk {
-    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
-        let tickets = (1..).take(batch.len()).map(Ticket).collect();
-        self.submissions.lock().extend(batch);
-        tickets
-    }
-
-    fn withdraw(&self, _ticket: Ticket) -> bool {
-        false
-    }
-
-    fn unwatch(&self, _ticket: Ticket) {}
-
-    fn id(&self) -> i64 {
-        7
-    }
-
-    fn password(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_secs(20)
-    }
-
-    fn connection(&self) -> u64 {
-        1
-    }
-
-    fn valid_until(&self) -> Option<Instant> {
-        None
-    }
-
-    fn is_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    fn update_hosts(&self, _hosts: &ConnectString) {}
-
-    fn is_finished(&self) -> bool {
-        self.is_ended()
-    }
-
-    fn abandon(&self) {}
-
-    fn close(&self, _deadline: Instant) {}
-}
+use crate::session::stub::StubSession;
 
 struct Scene {
     cleanup: Cleanup,
     inbox: Receiver<Event>,
-    desk: Arc<Desk>,
+    desk: Arc<StubSession>,
 }
 
 impl Scene {
     fn new() -> Scene {
         let (events, inbox) = unbounded();
-        Scene { cleanup: Cleanup::new(events), inbox, desk: Arc::default() }
+        Scene { cleanup: Cleanup::new(events), inbox, desk: StubSession::new() }
     }
 
     fn session(&self) -> Arc<dyn Session> {

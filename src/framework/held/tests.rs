@@ -2,96 +2,28 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use std::sync::atomic::AtomicBool;
-
 use super::*;
 use crate::{
     CuratorFramework,
-    session::{ConnectString, SessionConfig, SessionEvent, SessionFactory, SessionObserver, WatchEvent},
+    session::{SessionConfig, SessionEvent, SessionFactory, SessionObserver, WatchEvent, stub::StubSession},
 };
 
 /// Longer than anything here should take.
 const LONG: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(1);
 
-struct Said {
-    connection: AtomicU64,
-    valid_until: Mutex<Option<Instant>>,
-    ended: AtomicBool,
-    submissions: Mutex<Vec<Submission>>,
-    /// Called once, by whoever asks for the connection next.
-    when_asked: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl Said {
-    fn new(valid_until: Instant) -> Arc<Said> {
-        Arc::new(Said {
-            connection: AtomicU64::new(1),
-            valid_until: Mutex::new(Some(valid_until)),
-            ended: AtomicBool::new(false),
-            submissions: Mutex::new(Vec::new()),
-            when_asked: Mutex::new(None),
-        })
-    }
-}
-
-impl Session for Said {
-    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
-        let tickets = (1..).take(batch.len()).map(Ticket).collect();
-        self.submissions.lock().extend(batch);
-        tickets
-    }
-
-    fn withdraw(&self, _ticket: Ticket) -> bool {
-        false
-    }
-
-    fn unwatch(&self, _ticket: Ticket) {}
-
-    fn id(&self) -> i64 {
-        7
-    }
-
-    fn password(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn timeout(&self) -> Duration {
-        LONG
-    }
-
-    fn connection(&self) -> u64 {
-        let when_asked = self.when_asked.lock().take();
-        if let Some(when_asked) = when_asked {
-            when_asked();
-        }
-        self.connection.load(Ordering::Acquire)
-    }
-
-    fn valid_until(&self) -> Option<Instant> {
-        *self.valid_until.lock()
-    }
-
-    fn is_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    fn update_hosts(&self, _hosts: &ConnectString) {}
-
-    fn is_finished(&self) -> bool {
-        self.is_ended()
-    }
-
-    fn abandon(&self) {}
-
-    fn close(&self, _deadline: Instant) {}
+/// Valid until then.
+fn said(valid_until: Instant) -> Arc<StubSession> {
+    let said = StubSession::new();
+    *said.valid_until.lock() = Some(valid_until);
+    said
 }
 
 /// The znodes, and what the client's thread does with them.
 struct Scene {
     held: Arc<HeldNodes>,
     inbox: Receiver<Event>,
-    said: Arc<Said>,
+    said: Arc<StubSession>,
     dispatcher: Dispatcher,
     begun: Instant,
 }
@@ -100,7 +32,7 @@ impl Scene {
     fn new(max_hold_time: Option<Duration>) -> Scene {
         let (events, inbox) = unbounded();
         let begun = Instant::now();
-        let said = Said::new(begun + LONG);
+        let said = said(begun + LONG);
         let dispatcher = Dispatcher::new();
         Scene { held: Arc::new(HeldNodes::new(max_hold_time, events)), inbox, said, dispatcher, begun }
     }
@@ -365,7 +297,7 @@ fn a_long_hold_is_looked_at_when_its_warning_is_due_and_never_without_a_pause() 
 }
 
 /// Gives out one session, and whom it tells what happens to it.
-struct Once(Arc<Said>, Sender<SessionObserver>);
+struct Once(Arc<StubSession>, Sender<SessionObserver>);
 
 impl SessionFactory for Once {
     fn open(&self, _config: &SessionConfig, observer: SessionObserver) -> crate::Result<Arc<dyn Session>> {
@@ -376,7 +308,7 @@ impl SessionFactory for Once {
 
 #[test]
 fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
-    let said = Said::new(Instant::now() + LONG);
+    let said = said(Instant::now() + LONG);
     let session: Arc<dyn Session> = said.clone();
     let (sender, observers) = unbounded();
     let builder =

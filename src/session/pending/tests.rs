@@ -2,85 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::{
     proto::Response,
-    session::{ConnectString, SessionError},
+    session::{SessionError, stub::StubSession},
 };
 
-/// Keeps completions until the test wants them called.
-#[derive(Default)]
-struct Desk {
-    submissions: Mutex<Vec<Submission>>,
-    /// Whether requests count as written.
-    written: bool,
-    withdrawn: Mutex<Vec<Ticket>>,
-    unwatched: Mutex<Vec<Ticket>>,
-}
-
-impl Desk {
-    fn new(written: bool) -> (Arc<Desk>, Arc<dyn Session>) {
-        let desk = Arc::new(Desk { written, ..Desk::default() });
-        (desk.clone(), desk)
-    }
-
-    fn answer(&self, reply: Reply) {
-        (self.submissions.lock().remove(0).on_reply)(reply);
-    }
-}
-
-impl Session for Desk {
-    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
-        let mut submissions = self.submissions.lock();
-        let first = submissions.len() as u64;
-        submissions.extend(batch);
-        (first..submissions.len() as u64).map(Ticket).collect()
-    }
-
-    fn withdraw(&self, ticket: Ticket) -> bool {
-        self.withdrawn.lock().push(ticket);
-        !self.written
-    }
-
-    fn unwatch(&self, ticket: Ticket) {
-        self.unwatched.lock().push(ticket);
-    }
-
-    fn id(&self) -> i64 {
-        1
-    }
-
-    fn password(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_secs(1)
-    }
-
-    fn connection(&self) -> u64 {
-        1
-    }
-
-    fn valid_until(&self) -> Option<Instant> {
-        None
-    }
-
-    fn is_ended(&self) -> bool {
-        false
-    }
-
-    fn update_hosts(&self, _hosts: &ConnectString) {}
-
-    fn is_finished(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self) {}
-
-    fn close(&self, _deadline: Instant) {}
+fn desk(written: bool) -> (Arc<StubSession>, Arc<dyn Session>) {
+    let desk = StubSession::new();
+    desk.written.store(written, Ordering::Release);
+    (desk.clone(), desk)
 }
 
 const MOMENT: Duration = Duration::from_millis(10);
@@ -99,7 +32,7 @@ fn is_stopped(answer: &Answer, expected_end: WaitEnd, expected_sent: bool) -> bo
 
 #[test]
 fn a_reply_that_is_there_is_the_answer_even_when_time_is_up() {
-    let (desk, session) = Desk::new(true);
+    let (desk, session) = desk(true);
     let pending = submit_one(&session, request());
     desk.answer(Ok(Response::Done));
     let long_ago = Stop::at(Instant::now());
@@ -108,20 +41,20 @@ fn a_reply_that_is_there_is_the_answer_even_when_time_is_up() {
 
 #[test]
 fn a_request_that_was_not_written_in_time_is_taken_back() {
-    let (desk, session) = Desk::new(false);
+    let (desk, session) = desk(false);
     assert!(is_stopped(&submit_one(&session, request()).wait(soon()), WaitEnd::Deadline, false));
     assert_eq!(*desk.withdrawn.lock(), [Ticket(0)]);
 }
 
 #[test]
 fn a_request_that_was_written_may_have_been_carried_out() {
-    let (_desk, session) = Desk::new(true);
+    let (_desk, session) = desk(true);
     assert!(is_stopped(&submit_one(&session, request()).wait(soon()), WaitEnd::Deadline, true));
 }
 
 #[test]
 fn a_cancelled_wait_says_so_even_without_a_deadline() {
-    let (_desk, session) = Desk::new(true);
+    let (_desk, session) = desk(true);
     let cancel = CancelToken::new();
     let pending = submit_one(&session, request());
     std::thread::scope(|scope| {
@@ -134,10 +67,10 @@ fn a_cancelled_wait_says_so_even_without_a_deadline() {
 
 #[test]
 fn patience_ends_the_wait_only_for_a_request_that_was_not_written() {
-    let (_desk, session) = Desk::new(false);
+    let (_desk, session) = desk(false);
     let unsent = submit_one(&session, request()).wait_sent(Stop::default(), MOMENT);
     assert!(is_stopped(&unsent, WaitEnd::Deadline, false));
-    let (desk, session) = Desk::new(true);
+    let (desk, session) = desk(true);
     let pending = submit_one(&session, request());
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| pending.wait_sent(Stop::default(), Duration::ZERO));
@@ -152,14 +85,14 @@ fn patience_ends_the_wait_only_for_a_request_that_was_not_written() {
 
 #[test]
 fn patience_without_end_does_not_overflow() {
-    let (_desk, session) = Desk::new(false);
+    let (_desk, session) = desk(false);
     let answer = submit_one(&session, request()).wait_sent(soon(), Duration::MAX);
     assert!(is_stopped(&answer, WaitEnd::Deadline, false));
 }
 
 #[test]
 fn a_completion_that_was_dropped_leaves_nobody_waiting() {
-    let (desk, session) = Desk::new(true);
+    let (desk, session) = desk(true);
     let pending = submit_one(&session, request());
     desk.submissions.lock().clear();
     assert!(is_stopped(&pending.wait(Stop::default()), WaitEnd::Deadline, true));
@@ -167,7 +100,7 @@ fn a_completion_that_was_dropped_leaves_nobody_waiting() {
 
 #[test]
 fn a_request_that_is_dropped_before_it_was_written_is_taken_back() {
-    let (desk, session) = Desk::new(false);
+    let (desk, session) = desk(false);
     drop(submit_one(&session, request()));
     let mut batch = submit(&session, vec![(request(), None), (request(), None)]);
     // The first one failed, and nobody asks for the other any more.
@@ -186,14 +119,14 @@ fn a_request_that_is_dropped_before_it_was_written_is_taken_back() {
 
 #[test]
 fn a_reply_that_nobody_waits_for_is_no_trouble() {
-    let (desk, session) = Desk::new(true);
+    let (desk, session) = desk(true);
     drop(submit_one(&session, request()));
     desk.answer(Ok(Response::Done));
 }
 
 #[test]
 fn a_batch_gives_each_request_its_reply_and_watches_where_asked_for() {
-    let (desk, session) = Desk::new(true);
+    let (desk, session) = desk(true);
     let watcher: Watcher = Arc::new(|_| {});
     let watched = Request::GetData { path: "/".into(), watch: true };
     let mut waiting = submit(&session, vec![(request(), None), (watched, Some(watcher))]);
