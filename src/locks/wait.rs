@@ -1,12 +1,17 @@
 //! One contender in the queue, from its first listing to the grant or the end of its time.
 
+mod grant;
+mod wake;
+
 use std::{
-    sync::{Arc, Weak},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 
+pub(super) use self::grant::is_certain;
+use self::wake::{OwnWatch, Target, Wake, directory_watcher, own_watcher, predecessor_watcher};
 use super::{
     WaitStrategy,
     ahead::{Ahead, Seen},
@@ -15,9 +20,9 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, Result,
-    framework::{Call, Claim, Created, HeldNode, Listing, Outlasted, RevocableNode, Znode},
+    framework::{Call, Claim, Created, HeldNode, Listing, Outlasted, RevocableNode},
     proto::{EventType, Request, Response, Stat},
-    session::{Session, WaitEnd, WakeReceiver, WakeSender, Watch, WatchEvent, Watcher, submit, wakes},
+    session::{Session, WaitEnd, WakeReceiver, WakeSender, Watch, WatchEvent, submit, wakes},
 };
 
 /// How the wait in the queue ended.
@@ -32,17 +37,6 @@ pub(crate) enum Turn {
     SessionEnded,
     /// The write lock whose place was to be taken does not stand any more.
     WriterGone,
-}
-
-/// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
-enum Wake {
-    /// With the number of the watch: an event of an earlier predecessor may still be in the channel when the next one
-    /// is watched, and says nothing about that one.
-    Predecessor(u64, WatchEvent),
-    /// The listing that was under way when the predecessor with this number went, or `None` if it failed.
-    Listed(u64, Option<Listing>),
-    Own(WatchEvent),
-    Directory(WatchEvent),
 }
 
 /// A watched predecessor.
@@ -62,33 +56,12 @@ struct Predecessor {
     watch: Watch,
 }
 
-/// The watch on the own znode: it wakes the waiter, and later serves the holder.
-struct OwnWatch {
-    watch: Watch,
-    target: Arc<Mutex<Target>>,
-}
-
-enum Target {
-    Waiter(WakeSender<Wake>),
-    /// The event came while the waiter was being granted.
-    Deleted,
-    Holder(Weak<HeldNode>),
-}
-
 /// What to do after a wake-up.
 enum Next {
     /// Read the queue again.
     Look,
     /// The predecessor is gone, it held the lock, and nobody can have come in between.
     Grant,
-    End(Turn),
-}
-
-/// What is known about the own znode after asking.
-enum Verified {
-    /// It was there, over this connection.
-    Over(u64),
-    Unclear,
     End(Turn),
 }
 
@@ -492,150 +465,11 @@ impl<'a> Queued<'a> {
             Seen::Listing(_) | Seen::Nothing => Some(Next::Look),
         }
     }
-
-    /// The turn has come: makes sure that the znode is still there and its session alive. `None`: look again.
-    fn grant(&mut self, connection: u64) -> Result<Option<Turn>> {
-        let mut seen_over = connection;
-        if !is_certain(&self.session, seen_over) {
-            match self.verify()? {
-                Verified::Over(connection) => seen_over = connection,
-                Verified::Unclear => return Ok(None),
-                Verified::End(turn) => return Ok(Some(turn)),
-            }
-        }
-        // The session could have been replaced since (CURATOR-604): a znode of another session is no lock.
-        if self.session.is_ended() {
-            return Ok(Some(Turn::SessionEnded));
-        }
-        let own = self.own.take();
-        let (watch, target) = own.map(|own| (own.watch, own.target)).unzip();
-        let core = &self.lock.client().core;
-        let path = self.lock.child(&self.name);
-        // Who was never behind anybody was hardly ever seen behind anybody: its successors know from their own listings
-        // that it holds the lock. Only one that went by its number may have come while its predecessor was leaving; who
-        // saw both looks once more.
-        if self.has_waited && self.lock.driver().successor_follows_holder() {
-            core.grants.add(&path);
-        }
-        let (session, revocable) = (self.session.clone(), self.revocable.clone());
-        // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that wait
-        // behind it, and tokens must not shrink from one grant to the next.
-        let token = self.writer.map_or(self.stat.czxid, HeldNode::token);
-        let outlives_session = !self.lock.driver().create_mode().is_ephemeral();
-        let znode = Znode { path, czxid: self.stat.czxid, token, outlives_session };
-        let held = core.held.add_znode(znode, session, seen_over, watch, revocable);
-        if let Some(target) = target {
-            let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(&held)));
-            // From here on events go to the holder. Those from before are in the channel.
-            if matches!(before, Target::Deleted) || self.was_deleted(&held) {
-                core.held.remove(&held);
-                return Ok(Some(Turn::NodeGone));
-            }
-        }
-        // Once more, as late as can be: the process may have been paused since the first look.
-        if !held.is_certain() {
-            let verified = self.verify();
-            if !matches!(verified, Ok(Verified::Over(_))) {
-                core.held.remove(&held);
-            }
-            match verified? {
-                Verified::Over(_) => {}
-                Verified::Unclear => return Ok(None),
-                Verified::End(turn) => return Ok(Some(turn)),
-            }
-        }
-        if self.is_alone && self.writer.is_none() {
-            self.lock.vacancy().stands_alone(held.path());
-        }
-        Ok(Some(Turn::Granted(held)))
-    }
-
-    /// Whether a thread of this process held the lock with that znode. Then all that was in front of it is gone, and
-    /// nobody can come in between: numbers only grow.
-    fn was_granted_here(&self, name: &str) -> bool {
-        self.lock.client().core.grants.contains(&self.lock.child(name))
-    }
-
-    /// Whether an event of the own znode's end waits in the channel. What else happened to it is for the holder to
-    /// know: a change of the data has used the watch up.
-    fn was_deleted(&self, held: &HeldNode) -> bool {
-        let Some((_, wakes)) = &self.wakes else { return false };
-        wakes.try_iter().any(|wake| match wake {
-            Wake::Own(WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended) => true,
-            Wake::Own(event) => {
-                held.watched(&event);
-                false
-            }
-            Wake::Predecessor(..) | Wake::Listed(..) | Wake::Directory(_) => false,
-        })
-    }
-
-    /// Asks whether the own znode exists and belongs to this session.
-    fn verify(&self) -> Result<Verified> {
-        let (asked, connection) = (Instant::now(), self.session.connection());
-        let path = self.lock.child(&self.name).into_string();
-        match self.call.ask(&self.session, Request::Exists { path, watch: false }) {
-            Ok(Response::Stat(stat)) if stat.czxid != self.stat.czxid || !self.is_owner(&stat) => {
-                Ok(Verified::End(Turn::NodeGone))
-            }
-            // Asked while there was no connection yet: over which one the answer came is unknown.
-            Ok(Response::Stat(_)) if connection == 0 => Ok(Verified::Unclear),
-            // An old answer proves nothing: the process may have been paused since.
-            Ok(Response::Stat(_)) if asked.elapsed() >= self.session.timeout() / 2 => Ok(Verified::Unclear),
-            Ok(Response::Stat(_)) => Ok(Verified::Over(connection)),
-            Ok(other) => Err(self.call.unexpected(&other)),
-            Err(error) if error.is_no_node() => Ok(Verified::End(Turn::NodeGone)),
-            Err(error) => Ok(self.outlast(error)?.map_or(Verified::Unclear, Verified::End)),
-        }
-    }
-
-    fn is_owner(&self, stat: &Stat) -> bool {
-        !self.lock.driver().create_mode().is_ephemeral() || stat.ephemeral_owner == self.session.id()
-    }
-}
-
-/// Whether a grant needs no question: the names were read over this very connection, and the servers cannot have expired
-/// the session yet. A process may be paused for long between the event and this line.
-pub(super) fn is_certain(session: &Arc<dyn Session>, connection: u64) -> bool {
-    connection != 0 && session.connection() == connection && session.valid_until().is_some_and(|at| Instant::now() < at)
 }
 
 /// Whether a held znode is in the list.
 fn stands(held: &HeldNode, children: &[String]) -> bool {
     children.iter().any(|child| child == held.path().name())
-}
-
-fn directory_watcher(wakes: WakeSender<Wake>) -> Watcher {
-    Arc::new(move |event: &WatchEvent| wakes.send(Wake::Directory(event.clone())))
-}
-
-fn predecessor_watcher(number: u64, wakes: WakeSender<Wake>) -> Watcher {
-    Arc::new(move |event: &WatchEvent| wakes.send(Wake::Predecessor(number, event.clone())))
-}
-
-fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
-    Arc::new(move |event: &WatchEvent| {
-        let mut target = target.lock();
-        match &*target {
-            Target::Waiter(wakes) => {
-                // Put there under the lock, so that none comes after the waiter has looked for the last time.
-                let ring = wakes.put(Wake::Own(event.clone()));
-                let is_deleted = matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. });
-                // A sender that is dropped rings, too.
-                let before = is_deleted.then(|| std::mem::replace(&mut *target, Target::Deleted));
-                drop(target);
-                drop((before, ring));
-            }
-            Target::Deleted => {}
-            Target::Holder(held) => {
-                let held = held.upgrade();
-                drop(target);
-                if let Some(held) = held {
-                    held.watched(event);
-                }
-            }
-        }
-    })
 }
 
 /// When a waiter looks again although nothing has happened.
@@ -647,40 +481,4 @@ pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
 fn spread(interval: Duration) -> Duration {
     let quarter = interval / 4;
     quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use std::task::Wake as Woken;
-
-    use super::*;
-
-    /// Notes whether the lock was free when it was woken.
-    struct Probe {
-        target: Mutex<Option<Arc<Mutex<Target>>>>,
-        was_free: Mutex<Vec<bool>>,
-    }
-
-    impl Woken for Probe {
-        fn wake(self: Arc<Self>) {
-            let target = self.target.lock().clone().unwrap();
-            let is_free = target.try_lock().is_some();
-            self.was_free.lock().push(is_free);
-        }
-    }
-
-    #[test]
-    fn what_happens_to_the_own_znode_wakes_the_waiter_under_no_lock() {
-        for event in [EventType::NodeDataChanged, EventType::NodeDeleted] {
-            let (sender, receiver) = wakes();
-            let target = Arc::new(Mutex::new(Target::Waiter(sender)));
-            let probe = Arc::new(Probe { target: Mutex::new(Some(target.clone())), was_free: Mutex::default() });
-            receiver.arm(&probe.clone().into());
-            own_watcher(target)(&WatchEvent::Node { event, connection: 1 });
-            assert_eq!(receiver.try_iter().count(), 1);
-            assert_eq!(*probe.was_free.lock(), [true], "{event:?}");
-        }
-    }
 }

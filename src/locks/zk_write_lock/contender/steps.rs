@@ -1,6 +1,6 @@
 //! The steps of a contender that nobody waits for: create, read the queue, watch, be granted, begin anew.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use super::{Contender, DATA, Place, Predecessor, Stage, unique_name};
 use crate::{
@@ -8,6 +8,7 @@ use crate::{
     framework::{Claim, HeldNode, caught},
     locks::{
         driver::is_exhausted,
+        wait::is_certain,
         zk_write_lock::{LockListener, ZNodeName},
     },
     paths::ServerPath,
@@ -210,7 +211,7 @@ impl Contender {
                     Some(predecessor) if predecessor.name == ahead => place.rest(),
                     _ => Step::Watch(ahead),
                 }
-            } else if place.is_second_look || place.is_certain(connection) {
+            } else if place.is_second_look || is_certain(place.claim.session(), connection) {
                 drop(state);
                 return self.grant(round, connection);
             } else {
@@ -381,13 +382,5 @@ impl Place {
         }
         self.is_looking = false;
         Step::Rest
-    }
-
-    /// Whether the servers cannot have expired the session yet, after a listing over this connection.
-    fn is_certain(&self, connection: u64) -> bool {
-        let session = self.claim.session();
-        connection != 0
-            && session.connection() == connection
-            && session.valid_until().is_some_and(|at| Instant::now() < at)
     }
 }
