@@ -171,7 +171,7 @@ impl Run {
             if count != last {
                 (last, since) = (count, Instant::now());
             }
-            if count >= least && since.elapsed() > Duration::from_millis(300) {
+            if count >= least && since.elapsed() > Duration::from_millis(200) {
                 return Ok(());
             }
             if begin.elapsed() > Duration::from_secs(120) {
