@@ -15,6 +15,14 @@ use crate::{
     },
 };
 
+/// The contender under every lock, for the model check.
+pub mod contender {
+    pub use crate::locks::{
+        ZNodeNameDriver,
+        contender::{machine::Contender, spec::*, unlisted::*},
+    };
+}
+
 /// What a client reports about its connection, on a clock that the caller moves.
 #[derive(Debug)]
 pub struct ConnectionStates(ConnectionStateMachine);

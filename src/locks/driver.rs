@@ -3,7 +3,7 @@
 //! Nothing here talks to a server, so each rule is tested as a table of names. [`LockInternals`](crate::LockInternals)
 //! lists the children and acts on the [`Decision`].
 
-use crate::proto::CreateMode;
+use crate::{locks::ZNodeName, proto::CreateMode};
 
 /// From this sequence number on no lock is granted: at 2^31 the server stops counting properly.
 const FIRST_EXHAUSTED: i64 = i32::MAX as i64 - 1_000_000;
@@ -240,6 +240,27 @@ impl LockInternalsDriver for ReadLockDriver {
     }
 }
 
+/// First come, first served by the order of [`ZNodeName`](crate::ZNodeName), as in ZooKeeper's own lock recipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
+pub struct ZNodeNameDriver;
+
+impl LockInternalsDriver for ZNodeNameDriver {
+    fn decide(&self, children: &[String], own: &str, _max_leases: usize) -> Decision {
+        if !children.iter().any(|child| child == own) {
+            return Decision::Missing;
+        }
+        let own = ZNodeName::new(own);
+        let in_front = children.iter().map(ZNodeName::new).filter(|name| *name < own);
+        let (count, last) = in_front.fold((0_usize, None), |(count, last), name| (count + 1, last.max(Some(name))));
+        last.map_or(Decision::Granted, |last| Decision::Wait { watch: last.name().to_owned(), first: count == 1 })
+    }
+
+    fn lock_name(&self) -> &str {
+        ""
+    }
+}
+
 /// A contender's place in the queue: smaller is further in front.
 ///
 /// Numbers are equal only where a writer's downgrade made a read node with the writer's own number, and the reader comes
@@ -335,6 +356,11 @@ pub(crate) fn sequence_of(name: &str) -> Option<i64> {
 /// sign.
 pub(crate) fn sequence_for(name: &str, lock_name: &str) -> Option<i64> {
     split_sequence(name, lock_name).map(|(_, sequence)| sequence)
+}
+
+/// Whether a child bears this lock name in front of its number, so that it is a contender of the same kind.
+pub(crate) fn is_kin(name: &str, lock_name: &str) -> bool {
+    split_sequence(name, lock_name).is_some_and(|(prefix, _)| prefix.ends_with(lock_name))
 }
 
 /// A sequential znode's number as the server wrote it: 10 characters, below zero 11 at times.

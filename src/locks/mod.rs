@@ -1,6 +1,7 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
 mod ahead;
+pub(crate) mod contender;
 mod deadlock;
 mod driver;
 mod fencing;
@@ -28,6 +29,9 @@ mod wait;
 mod wait_strategy;
 mod zk_write_lock;
 
+#[allow(unused_imports, reason = "the model check uses it")]
+#[allow(unreachable_pub, reason = "as above")]
+pub use driver::ZNodeNameDriver;
 pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
     WriteLockDriver,

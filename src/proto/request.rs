@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Acl, CreateMode, ReplyKind, WatchTable, op};
 
 /// A request, without its header. Paths are full paths at the server (chroot and namespace included).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Request {
     /// op 1, 15 (`with_stat`), 19 (container), 21 (TTL). Replied by [`Response::Created`](super::Response::Created).
     Create {
@@ -264,7 +264,7 @@ impl fmt::Debug for Request {
 }
 
 /// One operation of a [`Request::Multi`].
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum MultiOp {
     /// Create a znode (op 1, 15, 19 or 21 as in [`Request::Create`]).
     Create {

@@ -32,7 +32,7 @@ pub enum ReplyKind {
 }
 
 /// The body of a successful reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Response {
     /// Delete, ping, auth, setWatches, removeWatches, closeSession: nothing but success.
     Done,
@@ -81,7 +81,7 @@ pub enum Response {
 }
 
 /// The result of one operation of a multi.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MultiResult {
     /// A create succeeded.
     Created {

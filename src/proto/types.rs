@@ -258,7 +258,7 @@ impl EventType {
 }
 
 /// A notification from the server: one watched znode, one thing that happened to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Notification {
     /// What happened.
     pub event: EventType,

@@ -89,7 +89,7 @@ pub enum SessionError {
 }
 
 /// What a watch reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WatchEvent {
     /// The znode changed. The watch is used up.
     Node {

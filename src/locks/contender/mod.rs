@@ -1,0 +1,14 @@
+//! One contender, from its create to its release: who may enter, decided in one place for every kind of lock.
+//!
+//! [`machine`] is the contender: (state, input, view) -> (state, what to do next). It has no socket, thread, clock or
+//! channel, so that `tests/model.rs` can try it in every interleaving. [`spec`] is what differs between the kinds of lock,
+//! and the words that contender and shells exchange. [`unlisted`] knows when a create needs no list. Two shells carry out
+//! what the contender wants: [`blocking`] for threads that wait, [`callbacks`] for those that are told.
+//! [`release`] gives back what was granted.
+
+#[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
+pub(crate) mod machine;
+#[allow(unreachable_pub, reason = "as above")]
+pub(crate) mod spec;
+#[allow(unreachable_pub, reason = "as above")]
+pub(crate) mod unlisted;

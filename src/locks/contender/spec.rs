@@ -1,0 +1,291 @@
+//! What differs between the kinds of lock, and the words that a contender and its shell exchange.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    locks::{LockInternalsDriver, WaitStrategy},
+    proto::{CreateMode, ErrorCode, Request, Response},
+    session::WatchEvent,
+};
+
+/// What differs from one kind of lock to another: data, no code.
+#[derive(Clone)]
+pub struct Spec {
+    /// The directory of the znodes, as the server knows it.
+    pub directory: String,
+    /// Decides from the names who has the lock.
+    pub driver: Arc<dyn LockInternalsDriver>,
+    /// What the znodes are called.
+    pub naming: Naming,
+    /// How many znodes one acquire needs; all or none.
+    pub count: usize,
+    /// The kind of znode.
+    pub mode: CreateMode,
+    /// What the znodes carry.
+    pub data: Vec<u8>,
+    /// How it waits for others; `None`: not at all.
+    pub waits: Option<WaitStrategy>,
+    /// Looks before it creates, and writes nothing where it would have to wait.
+    pub looks_first: bool,
+    /// A second directory in which nobody may queue, or it would overtake them.
+    pub gate: Option<String>,
+    /// The znode of the same thread's write lock, whose place this reader takes: both have to stand in one list.
+    pub companion: Option<String>,
+}
+
+/// What a contender's znodes are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Naming {
+    /// A unique prefix and this, and the number that the server appends where the mode is sequential.
+    Unique(String),
+    /// This name, the same for all: whoever creates it has the lock. The data begin with a unique mark.
+    Fixed(String),
+}
+
+/// A znode of the contender's own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// Its name in the directory.
+    pub name: String,
+    /// The transaction that created it.
+    pub czxid: i64,
+}
+
+/// A znode that may exist and has to go.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Leftover {
+    /// It exists.
+    Node(Node),
+    /// Its create got no answer. The name begins with this; with a fixed name the data do.
+    Doubt(String),
+}
+
+/// What a contender knows of its session and of the time when it takes a step.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// The monotonic clock.
+    pub now: Instant,
+    /// The caller's time is up; never for one that only tries, which ends with its requests.
+    pub is_time_up: bool,
+    /// The session's id.
+    pub session: i64,
+    /// The number of the live connection, 0 while there is none.
+    pub connection: u64,
+    /// Up to here the servers cannot have expired the session.
+    pub valid_until: Option<Instant>,
+    /// The session timeout.
+    pub timeout: Duration,
+    /// The session has ended.
+    pub is_ended: bool,
+}
+
+/// What a contender asks of the process it lives in.
+pub trait Environment<E> {
+    /// A prefix, or the mark of a fixed name, that nobody else uses.
+    fn unique(&self) -> String;
+
+    /// How many may hold the lock at a time, right now.
+    fn max_leases(&self) -> usize;
+
+    /// What to send with a create.
+    fn plan(&self) -> Plan;
+
+    /// After a create by [`Plan::ByNumber`]: whether the new name proves that nobody else stands in the directory.
+    fn proves_alone(&self, name: &str) -> bool;
+
+    /// Whether the lock was granted to this znode in this process.
+    fn was_granted_here(&self, name: &str) -> bool;
+
+    /// The error of an acquire whose znode somebody deletes each time.
+    fn node_gone(&self) -> E;
+
+    /// The model check takes each condition of a grant out in turn, to see that it is found missing.
+    fn omits(&self, condition: Condition) -> bool {
+        let _ = condition;
+        false
+    }
+}
+
+/// A condition of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Condition {
+    /// Over one connection, on which events come in the order of time.
+    Connection,
+    /// With a watch on the own znode, which somebody may have deleted before.
+    OwnWatch,
+    /// Behind a znode of one's own kind: a writer that downgrades leaves a reader with its own number.
+    Kind,
+    /// One more look as late as can be: the process may have been paused since the first.
+    LastLook,
+    /// An answer younger than half of the session timeout.
+    AgeOfAnswer,
+    /// The servers cannot have expired the session yet.
+    ValidUntil,
+}
+
+/// What goes out with a create.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// Nothing.
+    Bare,
+    /// The request for the list of children.
+    List,
+    /// That, and one that leaves a watch on the directory.
+    ListAndGuard,
+    /// Nothing: the number of the new znode is likely to say all.
+    ByNumber,
+}
+
+/// Names a watch of one contender. The numbers tell a new watch from an event of an old one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WatchId {
+    /// On the contender in front.
+    Predecessor(u64),
+    /// On the one in front of that.
+    Ahead(u64),
+    /// On the own znode.
+    Own(u64),
+    /// On the children of the directory.
+    Directory(u64),
+    /// On the directory itself, for [`Plan::ByNumber`]. It outlives the contender.
+    Guard,
+}
+
+/// What happens to a contender.
+#[derive(Debug, Clone)]
+pub enum Input<E> {
+    /// It begins.
+    Begin,
+    /// There is a connected session, which the view shows.
+    Connected,
+    /// The answers to all requests of one [`Do::Ask`], in their order.
+    Answers(Vec<Answer<E>>),
+    /// The end of [`Do::MakeDirectory`].
+    DirectoryMade(Result<(), Failed<E>>),
+    /// The retry policy allows another attempt.
+    Allowed,
+    /// What was to be done cannot be done.
+    Failed(Failed<E>),
+    /// A watch reports.
+    Event(WatchId, WatchEvent),
+    /// Time to look again: nobody knows why, or the limit of leases has changed.
+    Woken,
+    /// Its place at the head of another queue is lost, without which it may not wait here.
+    Barred,
+    /// The time is up while it sleeps or waits for a connection.
+    TimeUp,
+    /// The end of [`Do::Hold`]: the znodes are in the process's registry. `is_deleted`: the own watch has reported the end of
+    /// one before.
+    Held {
+        /// See above.
+        is_deleted: bool,
+    },
+}
+
+/// One answer.
+pub type Answer<E> = Result<Response, Failed<E>>;
+
+/// Why there is no good answer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Failed<E> {
+    /// As the caller is to see it.
+    pub error: E,
+    /// The server's code, where it has answered.
+    pub code: Option<ErrorCode>,
+    /// The server may have carried it out.
+    pub maybe_done: bool,
+    /// What it calls for.
+    pub reaction: Reaction,
+}
+
+/// What a failure calls for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reaction {
+    /// Another attempt, over another connection perhaps.
+    Retry,
+    /// The caller's time is up.
+    TimeUp,
+    /// The caller's error.
+    Final,
+}
+
+/// What a contender wants next.
+#[derive(Debug, Clone)]
+pub enum Do<E> {
+    /// A connected session.
+    Connect(Patience),
+    /// The answers to these, sent back to back.
+    Ask(Ask),
+    /// The directory, and what is missing above it.
+    MakeDirectory,
+    /// The retry policy's word on this error.
+    Again(E),
+    /// To sleep until something happens.
+    Sleep,
+    /// To sleep a moment, until the session may be certain again.
+    Doze,
+    /// The znodes in the process's registry of what it holds, so that their end is noticed.
+    Hold,
+    /// Nothing more.
+    End(End<E>),
+}
+
+/// How long to wait for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Patience {
+    /// As one attempt of a call does.
+    Call,
+    /// As long as the caller waits for the lock: the znode keeps its place while the session may live.
+    Wait,
+}
+
+/// Requests that go out together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Each with the watch that it leaves.
+    pub requests: Vec<(Request, Option<WatchId>)>,
+    /// Deletes of one that gives up: nobody waits long for them.
+    pub is_farewell: bool,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum End<E> {
+    /// With the lock.
+    Granted,
+    /// The time was up, or it would have had to wait.
+    TimeUp,
+    /// Its place at the head of another queue was lost.
+    Barred,
+    /// The write lock whose place was to be taken does not stand any more.
+    CompanionGone,
+    /// The directory's numbers are nearly used up; this is the number.
+    Exhausted(i64),
+    /// With an error.
+    Failed(E),
+}
+
+impl View {
+
+    pub(super) fn is_over(&self, connection: u64) -> bool {
+        connection != 0 && self.connection == connection
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        self.valid_until.is_some_and(|at| self.now < at)
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spec")
+            .field("directory", &self.directory)
+            .field("naming", &self.naming)
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
