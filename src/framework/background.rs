@@ -28,6 +28,9 @@ const CLEAN_UP_AGAIN: Duration = Duration::from_secs(1);
 /// When the held znodes are looked at again if a look came to nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// What does not block.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
+
 /// What the thread is told.
 pub(crate) enum Event {
     /// Something happened to the session with this number.
@@ -39,7 +42,9 @@ pub(crate) enum Event {
     /// The reply to a job.
     CleanedUp(Vec<u64>, Reply),
     /// Something to run that does not block.
-    Run(Box<dyn FnOnce() + Send>),
+    Run(Task),
+    /// Something of that kind to run then.
+    RunAt(Instant, Task),
     /// The client is closed.
     Stop,
 }
@@ -59,6 +64,7 @@ pub(crate) struct Background {
     next_clean_up: Option<Instant>,
     /// When the followers look again although nothing happened.
     next_recheck: Option<Instant>,
+    later: Vec<(Instant, Task)>,
 }
 
 impl Background {
@@ -76,6 +82,7 @@ impl Background {
             next_look: None,
             next_clean_up: None,
             next_recheck: None,
+            later: Vec::new(),
         };
         background.open_session()?;
         std::thread::Builder::new()
@@ -113,15 +120,15 @@ impl Background {
             Event::Look => self.next_look = Some(Instant::now()),
             Event::CleanUp => self.clean_up(),
             Event::Run(task) => task(),
+            Event::RunAt(at, task) => self.later.push((at, task)),
             Event::CleanedUp(ids, reply) => self.cleaned_up(&ids, &reply),
         }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.states.next_deadline(), self.next_servers, self.next_look, self.next_clean_up, self.next_recheck]
-            .into_iter()
-            .flatten()
-            .min()
+        let timers =
+            [self.states.next_deadline(), self.next_servers, self.next_look, self.next_clean_up, self.next_recheck];
+        timers.into_iter().flatten().chain(self.later.iter().map(|(at, _)| *at)).min()
     }
 
     fn session_event(&mut self, event: SessionEvent) {
@@ -177,6 +184,10 @@ impl Background {
             self.clean_up();
         }
         self.recheck(now);
+        let due: Vec<_> = self.later.extract_if(.., |(at, _)| now >= *at).collect();
+        for (_, task) in due {
+            let _ = caught("a task of the client's thread", task);
+        }
         if self.next_look.is_some_and(|at| now >= at) {
             self.next_look = Some(now + LOOK_AGAIN);
             self.next_look = self.core.held.look(&self.core.dispatcher, now);

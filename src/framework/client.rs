@@ -288,12 +288,23 @@ impl Core {
 
     /// Runs a task on the client's own thread, unless the client is closed. It must not block.
     pub(crate) fn run_in_background(&self, task: impl FnOnce() + Send + 'static) {
+        self.post_task(Event::Run(Box::new(task)));
+    }
+
+    /// The same after a while.
+    pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
+        match Instant::now().checked_add(delay).filter(|_| !delay.is_zero()) {
+            Some(at) => self.post_task(Event::RunAt(at, Box::new(task))),
+            None => self.run_in_background(task),
+        }
+    }
+
+    fn post_task(&self, task: Event) {
         // Posted under the lock under which the client's life ends, so in front of the thread's last event: nothing is left
         // in the inbox that would keep the client alive.
         let link = self.link.lock();
         if link.life == CuratorFrameworkState::Started {
-            self.post(Event::Run(Box::new(task)));
-            return;
+            return self.post(task);
         }
         drop(link);
         // It may own anything: not under the lock.

@@ -198,6 +198,11 @@ impl HeldNode {
         self.state(Instant::now()) == HoldState::Held
     }
 
+    /// The znode was seen over this connection, after the hold began.
+    pub(crate) fn seen_again(&self, connection: u64) {
+        self.seen_over.store(connection, Ordering::Release);
+    }
+
     /// Listeners hear of it now. The first reason stays.
     pub(crate) fn lose(&self, reason: LostReason) {
         // The end of a znode that its holder has released must not wake the client's thread at each release.

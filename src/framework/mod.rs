@@ -2,7 +2,6 @@
 
 mod acl;
 mod background;
-mod batch;
 mod builder;
 mod call;
 mod cleanup;
@@ -19,7 +18,6 @@ mod panics;
 mod protected;
 mod retry;
 mod revocation;
-mod vacancy;
 
 pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
 pub use builder::{Builder, CuratorFrameworkFactory};
@@ -32,13 +30,11 @@ pub use retry::{
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
-pub(crate) use batch::Batch;
-pub(crate) use call::{Call, Failure, Outlasted};
+pub(crate) use call::{Call, Failure};
 pub(crate) use cleanup::{Job, Mark};
 pub(crate) use followers::Follower;
 pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use panics::caught;
-pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
+pub(crate) use protected::protection;
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};
-pub(crate) use vacancy::Vacancy;

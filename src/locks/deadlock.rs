@@ -19,16 +19,10 @@ enum Outlook {
 }
 
 impl LockInternals {
-    /// [`attempt_lock`](LockInternals::attempt_lock) for a lock that belongs to a thread: fails with
-    /// [`Error::WouldDeadlock`] where the calling thread would wait for ever for what it holds through another object,
+    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would wait for ever for what it holds through another object,
     /// or through the other half of a read/write lock.
     ///
     /// A call with a deadline ends by itself, so it is left alone.
-    pub(crate) fn attempt_lock_by_thread(&self, data: &[u8], patience: Patience<'_>) -> Result<Option<Arc<HeldNode>>> {
-        self.by_thread(patience, |patience| self.attempt_lock(data, patience))
-    }
-
-    /// The same for any way of getting the lock.
     pub(crate) fn by_thread<'p>(
         &self,
         patience: Patience<'p>,

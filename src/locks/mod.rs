@@ -1,6 +1,5 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
-mod ahead;
 pub(crate) mod contender;
 mod deadlock;
 mod driver;
@@ -9,7 +8,6 @@ mod guard;
 mod hold;
 mod internals;
 mod lease;
-mod lease_wait;
 mod limit;
 mod lock;
 mod methods;
@@ -25,7 +23,6 @@ mod semaphore_mutex;
 mod shared_count;
 mod token;
 mod unfair;
-mod wait;
 mod wait_strategy;
 mod zk_write_lock;
 

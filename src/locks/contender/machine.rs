@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Instant};
 
 use super::spec::{
-    Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Patience, Plan, Reaction,
+    Answer, Ask, Condition, ConnectFor, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Plan, Reaction,
     Spec, View, WatchId,
 };
 use crate::{
@@ -260,7 +260,7 @@ impl<E: Clone> Step<'_, E> {
 
     fn connect(&mut self, next: Next) -> Do<E> {
         // A znode keeps its place while its session may live, so its owner waits for the session, not for a call's time.
-        let patience = if matches!(next, Next::List | Next::Ask(_)) { Patience::Wait } else { Patience::Call };
+        let patience = if matches!(next, Next::List | Next::Ask(_)) { ConnectFor::Wait } else { ConnectFor::Call };
         self.me.stage = Stage::Connecting(next);
         Do::Connect(patience)
     }
@@ -381,6 +381,9 @@ impl<E: Clone> Step<'_, E> {
             }
         }
         self.me.session = self.view.session;
+        if self.spec.companion.as_ref().is_some_and(|writer| writer.session != self.view.session) {
+            return self.leave(End::CompanionGone);
+        }
         if self.spec.looks_first && !std::mem::replace(&mut self.me.has_looked, true) {
             return self.look();
         }
@@ -642,7 +645,7 @@ impl<E: Clone> Step<'_, E> {
     /// Decides by the names of the directory's children.
     fn decide(&mut self, children: &[String], connection: u64) -> Do<E> {
         let Some(own) = self.me.nodes.last().map(|node| node.name.clone()) else { return self.session_ended() };
-        if self.spec.companion.as_ref().is_some_and(|writer| !children.contains(writer)) {
+        if self.spec.companion.as_ref().is_some_and(|writer| !children.contains(&writer.name)) {
             return self.leave(End::CompanionGone);
         }
         self.me.is_alone = matches!(children, [only] if *only == own);
@@ -909,6 +912,8 @@ impl<E: Clone> Step<'_, E> {
 
     fn hold(&mut self) -> Do<E> {
         self.me.is_held = true;
+        // The shell leaves the other queue. Should this hold come to nothing, it must not wait here any more.
+        self.me.is_barred |= self.spec.has_place;
         self.me.stage = Stage::Holding;
         Do::Hold
     }

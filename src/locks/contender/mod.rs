@@ -6,8 +6,11 @@
 //! what the contender wants: [`blocking`] for threads that wait, [`callbacks`] for those that are told.
 //! [`release`] gives back what was granted.
 
+pub(crate) mod blocking;
+pub(crate) mod callbacks;
 #[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
 pub(crate) mod machine;
+mod own_watch;
 #[allow(unreachable_pub, reason = "as above")]
 pub(crate) mod spec;
 #[allow(unreachable_pub, reason = "as above")]
