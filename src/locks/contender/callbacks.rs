@@ -584,12 +584,22 @@ impl Candidate {
         self.lock.client().core.dispatcher.run(move || this.tell_now());
     }
 
-    /// Tells what is true right now: an owner in doubt is none, since another one may have been told already.
-    fn tell_now(&self) {
+    /// Tells what is true right now. An owner stays one up to `valid_until`, over a reconnect too, after which the client
+    /// looks whether the znode is there; beyond it another one may be told.
+    fn tell_now(self: &Arc<Self>) {
         let (listener, is_owner) = {
             let mut state = self.state.lock();
-            let is_owner = state.held.as_ref().is_some_and(|held| held.is_certain());
-            if std::mem::replace(&mut state.is_told, is_owner) == is_owner {
+            let (was_told, now) = (state.is_told, Instant::now());
+            let is_owner = state.held.as_ref().is_some_and(|held| {
+                let is_certain = held.is_certain();
+                let stays = was_told && !is_certain && now < held.valid_until();
+                if stays {
+                    self.tell_at(held.valid_until());
+                }
+                is_certain || stays
+            });
+            state.is_told = is_owner;
+            if is_owner == was_told {
                 return;
             }
             (state.listener.clone(), is_owner)
@@ -599,6 +609,12 @@ impl Candidate {
             Some(listener) => listener.lock_released(),
             None => {}
         }
+    }
+
+    fn tell_at(self: &Arc<Self>, at: Instant) {
+        let this = self.clone();
+        let delay = at.saturating_duration_since(Instant::now());
+        self.lock.client().core.run_later(delay, move || this.tell());
     }
 
     pub(crate) fn is_owner(&self) -> bool {
