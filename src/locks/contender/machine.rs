@@ -655,6 +655,8 @@ impl<E: Clone> Step<'_, E> {
             Decision::Missing
         };
         match decision {
+            // It was seen there over this very connection before.
+            Decision::Missing if self.me.confirmed.is_some() && self.me.seen_over == connection => self.gone(),
             // A server that lags behind may not know it yet.
             Decision::Missing => self.ask(Why::Missing),
             Decision::Granted => self.grant(connection),
