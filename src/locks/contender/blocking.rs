@@ -3,7 +3,7 @@
 use std::{
     cell::Cell,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -13,29 +13,21 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use super::{
-    machine::Contender,
-    own_watch::{Target, own_watcher},
-    spec::{
-        Answer, Ask, ConnectFor, Do, End, Environment, Failed, Input, Leftover, Plan, Reaction, Spec, View, WatchId,
-        is_end,
-    },
+    effects::{Debris, Effects, moment, with_acl},
+    spec::{Answer, Ask, ConnectFor, Do, End, Environment, Failed, Input, Plan, Reaction, Spec, WatchId, is_end},
     unlisted::{Over, Unlisted},
 };
 use crate::{
     CuratorFramework, Error, Result, WaitStrategy,
-    framework::{Call, Failure, HeldNode, Job, RevocableNode, Znode},
+    framework::{Call, Failure, HeldNode, Job, RevocableNode},
     locks::{LockInternals, internals::Patience, limit::Limit, owners::Owners},
-    paths::ServerPath,
-    proto::{Request, Response},
+    proto::Response,
     session::{Pending, Session, Stop, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
 
 /// How long one that gives up waits until its znodes are known to be gone; beyond it the background goes on. A call whose
 /// time is up ends within 50 ms, also where the network has died without a word.
 const FAREWELL: Duration = Duration::from_millis(25);
-
-/// The shortest moment to doze.
-const SHORTEST_DOZE: Duration = Duration::from_millis(5);
 
 /// One wish to acquire a lock.
 pub(crate) struct Wish<'a> {
@@ -95,7 +87,7 @@ pub(crate) enum Outcome {
 }
 
 /// What wakes the thread, on a channel of its own, so that one event wakes one thread.
-pub(super) enum Message {
+enum Message {
     Event(WatchId, WatchEvent),
     /// The number of leases may have changed.
     Limit,
@@ -134,20 +126,14 @@ struct Shell<'a> {
     wish: &'a Wish<'a>,
     call: &'a Call<'a>,
     io: Stop<'a>,
-    contender: Contender<Error>,
-    /// The session that was connected last.
-    session: Option<Arc<dyn Session>>,
-    /// The one in which znodes were made.
-    owner: Option<Arc<dyn Session>>,
+    effects: Effects,
     mailbox: Option<(Sender<Message>, Receiver<Message>)>,
-    watches: Vec<(WatchId, Watch)>,
     /// To whom the watch on the own znode reports.
     target: Option<Arc<Mutex<Target>>>,
     /// The watch on the directory that goes out with the next create.
     guard: Cell<u64>,
     /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
     revocable: Option<Arc<RevocableNode>>,
-    held: Vec<Arc<HeldNode>>,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone.
     retries: u32,
     gone: u32,
@@ -167,15 +153,11 @@ impl<'a> Shell<'a> {
             wish,
             call,
             io,
-            contender: Contender::new(),
-            session: None,
-            owner: None,
+            effects: Effects::new(),
             mailbox,
-            watches: Vec::new(),
             target: None,
             guard: Cell::new(0),
             revocable: wish.lock.revocable_node(),
-            held: Vec::new(),
             retries: 0,
             gone: 0,
             has_made_directory: false,
@@ -200,18 +182,18 @@ impl<'a> Shell<'a> {
     }
 
     fn step(&mut self, input: Input<Error>) -> Do<Error> {
-        let view = view_of(self.session.as_ref(), self.wish.patience.is_over());
-        let surroundings = Surroundings { wish: self.wish, session: self.session.as_ref(), guard: &self.guard };
-        let next = self.contender.step(&self.wish.spec, &surroundings, &view, input);
-        for leftover in self.contender.take_discarded() {
-            self.clean_up(leftover);
-        }
-        let contender = &self.contender;
-        self.watches.retain(|(watch, _)| contender.wants(*watch));
-        if !contender.is_held() {
-            self.undo();
-        }
+        let wish = self.wish;
+        let surroundings = Surroundings { wish, session: self.effects.session.clone(), guard: &self.guard };
+        let (next, debris) = self.effects.step(&wish.spec, &surroundings, wish.patience.is_over(), input);
+        self.clear_away(debris);
         next
+    }
+
+    fn clear_away(&self, debris: Debris) {
+        for (held, owners) in debris.held.iter().zip(self.wish.owners.iter().cycle()) {
+            drop(owners.leave(self.wish.lock, held));
+        }
+        debris.clear_away(self.wish.lock, &self.wish.spec);
     }
 
     fn client(&self) -> &'a CuratorFramework {
@@ -227,7 +209,7 @@ impl<'a> Shell<'a> {
         };
         match found {
             Ok(Ok(session)) => {
-                self.session = Some(session);
+                self.effects.session = Some(session);
                 Input::Connected
             }
             Ok(Err(end)) => self.stopped(end),
@@ -257,14 +239,11 @@ impl<'a> Shell<'a> {
 
     fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {
         self.sent = Instant::now();
-        let Some(session) = self.session.clone() else { return Vec::new() };
+        let Some(session) = self.effects.sends(&ask) else { return Vec::new() };
         let watches: Vec<Option<WatchId>> = ask.requests.iter().map(|(_, watch)| *watch).collect();
         let mut requests = Vec::with_capacity(watches.len());
         for (request, watch) in ask.requests {
-            requests.push((self.with_acl(request), watch.map(|watch| self.watcher(watch))));
-        }
-        if requests.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
-            self.owner = Some(session.clone());
+            requests.push((with_acl(self.client(), request), watch.map(|watch| self.watcher(watch))));
         }
         let farewell = self.client().call("release", self.wish.lock.base_path(), Stop::at(self.sent + FAREWELL));
         let call = if ask.is_farewell { &farewell } else { self.call };
@@ -295,20 +274,11 @@ impl<'a> Shell<'a> {
             revocable.read(data, stat);
         }
         if id != WatchId::Guard {
-            self.watches.push((id, watch));
-            return;
+            return self.effects.keep(id, watch);
         }
         let over = Over { session: watch.session().id(), connection: watch.session().connection() };
         let before = self.wish.lock.unlisted().lock().guarded(self.guard.get(), over, watch);
         drop(before);
-    }
-
-    /// The provider is the caller's.
-    fn with_acl(&self, mut request: Request) -> Request {
-        if let Request::Create { path, acl, .. } = &mut request {
-            *acl = self.client().leaf_acl(&ServerPath::from_server(path.as_str()));
-        }
-        request
     }
 
     fn watcher(&mut self, id: WatchId) -> Watcher {
@@ -373,35 +343,18 @@ impl<'a> Shell<'a> {
     }
 
     fn doze(&mut self) -> Input<Error> {
-        let moment = self.session.as_ref().map_or(SHORTEST_DOZE, |session| session.timeout() / 50).max(SHORTEST_DOZE);
         let stop = self.wish.patience.waits_until().unwrap_or(self.io);
-        let _ = stop.by(Instant::now() + moment).recv(&crossbeam_channel::never::<()>());
+        let _ = stop.by(Instant::now() + moment(self.client())).recv(&crossbeam_channel::never::<()>());
         stop.is_over().map_or(Input::Woken, |end| self.stopped(end))
     }
 
-    /// The own znodes become holds. From here on events of the watched one go to its holder; those from before are in the
-    /// channel.
     fn hold(&mut self) -> Input<Error> {
-        let Some(session) = self.session.clone() else { return Input::Held { is_deleted: true } };
         let wish = self.wish;
-        let (lock, core) = (wish.lock, &self.client().core);
-        let own = self.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
-        let mut watch = own.map(|index| self.watches.swap_remove(index).1);
-        let has_watch = watch.is_some();
-        for node in self.contender.nodes() {
-            // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that
-            // wait behind it, and tokens must not shrink from one grant to the next.
-            let token = wish.writer.map_or(node.czxid, HeldNode::token);
-            let path = lock.child(&node.name);
-            let outlives_session = !wish.spec.mode.is_ephemeral();
-            let znode = Znode { path, czxid: node.czxid, token, outlives_session };
-            let (over, revocable) = (self.contender.seen_over(), self.revocable.clone());
-            self.held.push(core.held.add_znode(znode, session.clone(), over, watch.take(), revocable));
-        }
-        let is_deleted = has_watch && self.hand_over();
+        let watched = self.effects.hold(wish.lock, &wish.spec, wish.writer, self.revocable.as_ref());
+        let is_deleted = watched.is_some_and(|held| self.hand_over(&held));
         self.remember();
-        for (owners, held) in wish.owners.iter().flat_map(|owners| self.held.iter().map(move |held| (owners, held))) {
-            owners.entered(lock, held.clone());
+        for (held, owners) in self.effects.held().iter().zip(wish.owners.iter().cycle()) {
+            owners.entered(wish.lock, held.clone());
         }
         if let Some(place) = wish.place {
             place.leave();
@@ -409,31 +362,25 @@ impl<'a> Shell<'a> {
         Input::Held { is_deleted }
     }
 
-    /// Whether the own znode's end was reported before.
-    fn hand_over(&self) -> bool {
-        let (Some(held), Some(target), Some((_, mailbox))) = (self.held.last(), &self.target, &self.mailbox) else {
-            return false;
-        };
-        Target::hand_over(target, held);
+    /// From here on events of the own znode go to its holder; those from before are in the channel. Whether one of them
+    /// is the znode's end.
+    fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
+        let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
+        let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(held)));
+        drop(before);
         let of_own = mailbox.try_iter().filter_map(|message| match message {
             Message::Event(WatchId::Own(_), event) => Some(event),
             _ => None,
         });
-        let mut is_deleted = false;
-        for event in of_own {
-            if is_end(&event) {
-                is_deleted = true;
-            } else {
-                // A change of the data has used the watch up.
-                held.watched(&event);
-            }
-        }
-        is_deleted
+        let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
+        // A change of the data has used the watch up.
+        others.iter().for_each(|event| held.watched(event));
+        !ends.is_empty()
     }
 
     /// For those who come later.
     fn remember(&self) {
-        let (lock, contender) = (self.wish.lock, &self.contender);
+        let (lock, contender) = (self.wish.lock, &self.effects.contender);
         let [node] = contender.nodes() else { return };
         // Who was never behind anybody was hardly ever seen behind anybody: its successors know from their own lists that
         // it holds the lock.
@@ -446,24 +393,10 @@ impl<'a> Shell<'a> {
         }
     }
 
-    fn undo(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
-        for held in std::mem::take(&mut self.held) {
-            if let Some(owners) = self.wish.owners {
-                drop(owners.leave(self.wish.lock, &held));
-            }
-            self.client().core.held.remove(&held);
-        }
-    }
-
     fn ended(mut self, end: End<Error>) -> Result<Outcome> {
         match end {
             End::Granted => {
-                let (held, has_waited) = (std::mem::take(&mut self.held), self.contender.has_waited());
-                // The last look may have gone over another connection than the first.
-                held.iter().for_each(|held| held.seen_again(self.contender.seen_over()));
+                let (held, has_waited) = (self.effects.take_held(), self.effects.contender.has_waited());
                 Ok(Outcome::Granted { held, has_waited })
             }
             End::TimeUp => Ok(Outcome::TimeUp),
@@ -492,50 +425,60 @@ impl<'a> Shell<'a> {
     fn is_silent(&self) -> bool {
         !self.client().is_connected() || self.sent.elapsed() > self.client().session_timeout() / 6
     }
-
-    fn clean_up(&self, leftover: Leftover) {
-        if let Some(owner) = &self.owner {
-            self.wish.lock.clean_up(&self.wish.spec, owner, leftover);
-        }
-    }
 }
 
 impl Drop for Shell<'_> {
     /// After a panic of the caller's code, too.
     fn drop(&mut self) {
-        let leftovers = self.contender.leftovers();
-        let is_granted = self.contender.is_held() && leftovers.is_empty();
-        if !is_granted {
-            self.undo();
-        }
-        // First the watches: after the deletes the server may be asked for nothing more.
-        self.watches.clear();
-        for leftover in leftovers {
-            self.clean_up(leftover);
-        }
-        if self.has_made_directory && !is_granted {
+        let debris = self.effects.take_debris();
+        self.clear_away(debris);
+        if self.has_made_directory && !self.effects.contender.is_held() {
             self.client().core.clean_up(Job::never_used(self.wish.lock.directory().clone()));
         }
     }
 }
 
+/// To whom the watch on the own znode reports.
+enum Target {
+    Waiter(WatchId, Sender<Message>),
+    Holder(Weak<HeldNode>),
+}
+
+fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| {
+        let target = target.lock();
+        match &*target {
+            // Put there under the lock, so that none comes after the waiter has looked for the last time. To send wakes
+            // the waiter at most, which takes this lock only when it is granted the lock.
+            Target::Waiter(id, sender) => drop(sender.send(Message::Event(*id, event.clone()))),
+            Target::Holder(held) => {
+                let held = held.upgrade();
+                drop(target);
+                if let Some(held) = held {
+                    held.watched(event);
+                }
+            }
+        }
+    })
+}
+
 /// What a contender asks of this process.
 struct Surroundings<'a> {
     wish: &'a Wish<'a>,
-    session: Option<&'a Arc<dyn Session>>,
+    session: Option<Arc<dyn Session>>,
     guard: &'a Cell<u64>,
 }
 
 impl Surroundings<'_> {
     fn over(&self) -> Option<Over> {
-        let session = self.session.filter(|session| session.tells_in_order())?;
+        let session = self.session.as_ref().filter(|session| session.tells_in_order())?;
         Some(Over { session: session.id(), connection: session.connection() })
     }
 }
 
 impl Environment<Error> for Surroundings<'_> {
     fn unique(&self) -> String {
-        self.wish.lock.unique(self.session.map_or(0, |session| session.id()))
+        self.wish.lock.unique(self.session.as_ref().map_or(0, |session| session.id()))
     }
 
     fn max_leases(&self) -> usize {
@@ -579,17 +522,6 @@ fn guard_watcher(unlisted: &Arc<Mutex<Unlisted<Watch>>>, number: u64) -> Watcher
         // It may have to tell the server.
         drop(before);
     })
-}
-
-/// What a contender sees of its session. The clock comes last: what it is compared with can only be older.
-pub(super) fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
-    let (session, connection, valid_until, timeout, is_ended) = match session {
-        None => (0, 0, None, Duration::ZERO, false),
-        Some(session) => {
-            (session.id(), session.connection(), session.valid_until(), session.timeout(), session.is_ended())
-        }
-    };
-    View { is_time_up, session, connection, valid_until, timeout, is_ended, now: Instant::now() }
 }
 
 /// When a waiter looks again although nothing has happened.

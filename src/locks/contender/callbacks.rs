@@ -11,11 +11,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 
 use super::{
-    blocking::view_of,
-    machine::Contender,
-    spec::{
-        Answer, Ask, ConnectFor, Do, End, Environment, Failed, Input, Leftover, Plan, Reaction, Spec, WatchId, is_end,
-    },
+    effects::{Debris, Effects, moment, with_acl},
+    spec::{Answer, Ask, ConnectFor, Do, End, Environment, Failed, Input, Plan, Reaction, Spec, WatchId, is_end},
 };
 use crate::{
     Error, HoldState, Result,
@@ -23,14 +20,11 @@ use crate::{
     locks::{LockInternals, LockListener},
     paths::ServerPath,
     proto::{CreateMode, ErrorCode, Request},
-    session::{Reply, Session, SessionError, Stop, Submission, Watch, WatchEvent, Watcher},
+    session::{Reply, SessionError, Stop, Submission, Watch, WatchEvent, Watcher},
 };
 
 /// How long one that was queued before waits until it tries again what a server has refused.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
-
-/// The shortest moment to doze.
-const SHORTEST_DOZE: Duration = Duration::from_millis(5);
 
 /// One object that wants the lock until it is given up. Each step runs on the client's own thread, where replies, watch
 /// events and timers are handed in.
@@ -58,13 +52,9 @@ struct State {
 
 /// One contender and what its shell keeps for it.
 struct Attempt {
-    contender: Contender<Error>,
-    session: Option<Arc<dyn Session>>,
-    owner: Option<Arc<dyn Session>>,
-    watches: Vec<(WatchId, Watch)>,
+    effects: Effects,
     mailbox: VecDeque<Input<Error>>,
     awaits: Awaits,
-    held: Option<Arc<HeldNode>>,
     retries: u32,
     started: Instant,
     /// Who has called `lock` waits for the first news.
@@ -78,14 +68,6 @@ enum Awaits {
     Input,
     Connection,
     Event,
-}
-
-/// What is left over from a step, to be dropped or done under no lock.
-struct Debris {
-    watches: Vec<(WatchId, Watch)>,
-    held: Option<Arc<HeldNode>>,
-    leftovers: Vec<Leftover>,
-    owner: Option<Arc<dyn Session>>,
 }
 
 impl Candidate {
@@ -151,13 +133,9 @@ impl Candidate {
     fn begin(self: &Arc<Self>, state: &mut State, caller: Option<Sender<Result<()>>>) {
         state.round += 1;
         state.attempt = Some(Attempt {
-            contender: Contender::new(),
-            session: None,
-            owner: None,
-            watches: Vec::new(),
+            effects: Effects::new(),
             mailbox: VecDeque::new(),
             awaits: Awaits::Input,
-            held: None,
             retries: 0,
             started: Instant::now(),
             caller,
@@ -175,7 +153,7 @@ impl Candidate {
     fn drive(self: &Arc<Self>, round: u64, mut input: Input<Error>) {
         loop {
             let Some((next, debris)) = self.step(round, input) else { return };
-            self.clear_away(debris);
+            debris.clear_away(&self.lock, &self.spec);
             input = match next {
                 Do::Sleep => match self.sleep(round) {
                     Some(input) => input,
@@ -192,7 +170,7 @@ impl Candidate {
                 Do::Ask(ask) => return self.ask(round, ask),
                 Do::MakeDirectory => return self.make_directory(round),
                 Do::Again(error) => return self.again(round, error),
-                Do::Doze => return self.later(round, self.doze(), || Input::Woken),
+                Do::Doze => return self.later(round, moment(self.lock.client()), || Input::Woken),
                 Do::End(end) => return self.ended(round, end),
             };
         }
@@ -203,28 +181,8 @@ impl Candidate {
         let mut state = self.state.lock();
         let attempt = state.attempt(round)?;
         attempt.awaits = Awaits::Input;
-        let view = view_of(attempt.session.as_ref(), false);
-        let surroundings = Surroundings { lock: &self.lock, session: view.session };
-        let next = attempt.contender.step(&self.spec, &surroundings, &view, input);
-        let contender = &attempt.contender;
-        let (watches, unwanted) =
-            std::mem::take(&mut attempt.watches).into_iter().partition(|(watch, _)| contender.wants(*watch));
-        attempt.watches = watches;
-        let held = if contender.is_held() { None } else { attempt.held.take() };
-        let (leftovers, owner) = (attempt.contender.take_discarded(), attempt.owner.clone());
-        Some((next, Debris { watches: unwanted, held, leftovers, owner }))
-    }
-
-    fn clear_away(&self, debris: Debris) {
-        let Debris { watches, held, leftovers, owner } = debris;
-        // First the watches: after the deletes the server may be asked for nothing more.
-        drop(watches);
-        if let Some(held) = held {
-            self.lock.client().core.held.remove(&held);
-        }
-        for (leftover, owner) in leftovers.into_iter().zip(owner.iter().cycle()) {
-            self.lock.clean_up(&self.spec, owner, leftover);
-        }
+        let session = attempt.effects.session.as_ref().map_or(0, |session| session.id());
+        Some(attempt.effects.step(&self.spec, &Surroundings { lock: &self.lock, session }, false, input))
     }
 
     fn sleep(&self, round: u64) -> Option<Input<Error>> {
@@ -251,7 +209,7 @@ impl Candidate {
         let mut state = self.state.lock();
         let attempt = state.attempt(round)?;
         if let Some(session) = session {
-            attempt.session = Some(session);
+            attempt.effects.session = Some(session);
             return Some(Input::Connected);
         }
         attempt.awaits = Awaits::Connection;
@@ -299,15 +257,10 @@ impl Candidate {
             };
             return self.later(round, Duration::ZERO, || Input::Answers(vec![Err(failed(error, false))]));
         };
-        let session = {
-            let mut state = self.state.lock();
-            let Some(attempt) = state.attempt(round) else { return };
-            if requests.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
-                attempt.owner = attempt.session.clone();
-            }
-            attempt.session.clone()
-        };
+        let ask = Ask { requests, is_farewell: false };
+        let session = self.state.lock().attempt(round).and_then(|attempt| attempt.effects.sends(&ask));
         let Some(session) = session else { return };
+        let requests = ask.requests;
         let answers = Answers::new(self.clone(), round, requests.len());
         let ids: Vec<Option<WatchId>> = requests.iter().map(|(_, watch)| *watch).collect();
         let submissions = requests.into_iter().enumerate().map(|(index, (request, watch))| {
@@ -316,29 +269,23 @@ impl Candidate {
             Submission { request, watcher: watch.map(|watch| self.watcher(round, watch)), on_reply }
         });
         let tickets = session.submit(submissions.collect());
-        let watches =
-            ids.into_iter().zip(tickets).filter_map(|(id, ticket)| Some((id?, Watch::new(session.clone(), ticket))));
+        let watches = ids.into_iter().zip(tickets);
+        let watches = watches.filter_map(|(id, ticket)| Some((id?, Watch::new(session.clone(), ticket))));
         let watches: Vec<(WatchId, Watch)> = watches.collect();
         let mut state = self.state.lock();
-        match state.attempt(round) {
-            Some(attempt) => attempt.watches.extend(watches),
-            None => {
-                drop(state);
-                drop(watches);
-            }
+        if let Some(attempt) = state.attempt(round) {
+            return watches.into_iter().for_each(|(id, watch)| attempt.effects.keep(id, watch));
         }
+        drop(state);
+        // They may have to tell the server: not under the lock.
+        drop(watches);
     }
 
     /// The provider is the caller's, and asked on the client's own thread. `None`: it panicked.
     fn with_acls(&self, requests: Vec<(Request, Option<WatchId>)>) -> Option<Vec<(Request, Option<WatchId>)>> {
         let client = self.lock.client();
-        let with_acl = |(mut request, watch): (Request, Option<WatchId>)| {
-            if let Request::Create { path, acl, .. } = &mut request {
-                *acl = client.leaf_acl(&ServerPath::from_server(path.as_str()));
-            }
-            (request, watch)
-        };
-        caught("the ACL provider", || requests.into_iter().map(with_acl).collect())
+        let add = |(request, watch)| (with_acl(client, request), watch);
+        caught("the ACL provider", || requests.into_iter().map(add).collect())
     }
 
     fn watcher(&self, round: u64, id: WatchId) -> Watcher {
@@ -352,7 +299,10 @@ impl Candidate {
 
     fn happened(self: &Arc<Self>, round: u64, id: WatchId, event: WatchEvent) {
         let mut state = self.state.lock();
-        let held = state.held.clone().or_else(|| state.attempt(round).and_then(|attempt| attempt.held.clone()));
+        let held = state
+            .held
+            .clone()
+            .or_else(|| state.attempt(round).and_then(|attempt| attempt.effects.held().last().cloned()));
         if let (WatchId::Own(_), Some(held)) = (id, held) {
             drop(state);
             return held.watched(&event);
@@ -375,7 +325,7 @@ impl Candidate {
             let (mode, data, acl) = (CreateMode::Persistent, Vec::new(), Vec::new());
             (Request::Create { path: path.into_string(), data, acl, mode, with_stat: false }, None)
         };
-        let session = self.state.lock().attempt(round).and_then(|attempt| attempt.session.clone());
+        let session = self.state.lock().attempt(round).and_then(|attempt| attempt.effects.session.clone());
         let (Some(session), Some(requests)) = (session, self.with_acls(chain.into_iter().map(create).collect())) else {
             let error = self.call().connection_loss();
             return self.later(round, Duration::ZERO, || Input::Failed(failed(error, false)));
@@ -425,24 +375,12 @@ impl Candidate {
         }
     }
 
-    fn doze(&self) -> Duration {
-        (self.lock.client().session_timeout() / 50).max(SHORTEST_DOZE)
-    }
-
     fn hold(&self, round: u64) -> Option<Input<Error>> {
         let mut state = self.state.lock();
         let attempt = state.attempt(round)?;
-        let (Some(session), Some(node)) = (attempt.session.clone(), attempt.contender.nodes().last()) else {
-            return Some(Input::Held { is_deleted: true });
-        };
-        let own = attempt.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
-        let watch = own.map(|index| attempt.watches.swap_remove(index).1);
+        drop(attempt.effects.hold(&self.lock, &self.spec, None, None));
         let is_own_end = |input: &Input<Error>| matches!(input, Input::Event(WatchId::Own(_), event) if is_end(event));
-        let is_deleted = attempt.mailbox.iter().any(is_own_end);
-        let (path, over) = (self.lock.child(&node.name), attempt.contender.seen_over());
-        let held = self.lock.client().core.held.add(path, session, node.czxid, over, watch);
-        attempt.held = Some(held);
-        Some(Input::Held { is_deleted })
+        Some(Input::Held { is_deleted: attempt.mailbox.iter().any(is_own_end) })
     }
 
     fn ended(self: &Arc<Self>, round: u64, end: End<Error>) {
@@ -463,14 +401,13 @@ impl Candidate {
         if state.round != round {
             return;
         }
-        let Some(attempt) = state.attempt.take() else { return };
-        state.held.clone_from(&attempt.held);
+        let Some(mut attempt) = state.attempt.take() else { return };
+        state.held = attempt.effects.take_held().pop();
+        let held = state.held.clone();
         drop(state);
-        let (held, caller, over) = (attempt.held.clone(), attempt.caller.clone(), attempt.contender.seen_over());
-        // Watches may have to tell the server.
-        drop(attempt);
+        let caller = attempt.caller.take();
+        self.abandon_attempt(attempt);
         let Some(held) = held else { return };
-        held.seen_again(over);
         let (this, of_node) = (self.this.clone(), Arc::downgrade(&held));
         // On the dispatch thread already, which takes nothing new when the client is being closed.
         held.listen(Arc::new(move |state| {
@@ -534,9 +471,8 @@ impl Candidate {
     }
 
     /// What it may have left in the queue goes in the background.
-    fn abandon_attempt(&self, attempt: Attempt) {
-        let Attempt { contender, watches, held, owner, .. } = attempt;
-        self.clear_away(Debris { watches, held, leftovers: contender.leftovers(), owner });
+    fn abandon_attempt(&self, mut attempt: Attempt) {
+        attempt.effects.take_debris().clear_away(&self.lock, &self.spec);
     }
 
     /// Gives the lock, or the place in the queue, back, and does not ask for it again.
@@ -630,7 +566,7 @@ impl Candidate {
         let state = self.state.lock();
         let path = match (&state.held, &state.attempt) {
             (Some(held), _) => held.path().clone(),
-            (None, attempt) => self.lock.child(&attempt.as_ref()?.contender.nodes().last()?.name),
+            (None, attempt) => self.lock.child(&attempt.as_ref()?.effects.contender.nodes().last()?.name),
         };
         drop(state);
         Some(self.lock.client().prefix.to_client(path.as_str()))
@@ -658,7 +594,7 @@ impl Candidate {
         {
             let mut state = self.state.lock();
             let Some(attempt) = state.attempt(round) else { return };
-            attempt.session = Some(session);
+            attempt.effects.session = Some(session);
         }
         self.drive(round, Input::Connected);
     }

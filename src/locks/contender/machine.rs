@@ -613,11 +613,11 @@ impl<E: Clone> Step<'_, E> {
 
     /// Reads the queue.
     fn list(&mut self) -> Do<E> {
-        if let (Naming::Fixed(name), true) = (&self.spec.naming, self.me.nodes.is_empty()) {
-            return if self.has_lost_session() { self.session_ended() } else { self.taken(name.clone()) };
-        }
         if self.has_lost_session() {
             return self.session_ended();
+        }
+        if let Naming::Fixed(name) = &self.spec.naming {
+            return if self.me.nodes.is_empty() { self.taken(name.clone()) } else { self.ask(Why::Grant) };
         }
         let is_first_watch = self.spec.waits == Some(WaitStrategy::WatchParent) && self.me.directory.is_none();
         let watch = is_first_watch.then(|| self.next_watch());

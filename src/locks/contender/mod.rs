@@ -8,9 +8,9 @@
 
 pub(crate) mod blocking;
 pub(crate) mod callbacks;
+mod effects;
 #[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
 pub(crate) mod machine;
-mod own_watch;
 #[allow(unreachable_pub, reason = "as above")]
 pub(crate) mod spec;
 #[allow(unreachable_pub, reason = "as above")]
