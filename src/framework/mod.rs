@@ -36,6 +36,8 @@ pub(crate) use batch::Batch;
 pub(crate) use call::{Call, Failure, Outlasted};
 pub(crate) use cleanup::{Job, Mark};
 pub(crate) use followers::Follower;
+#[cfg(test)]
+pub(crate) use held::HeldNodes;
 pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use panics::caught;
