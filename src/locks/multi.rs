@@ -95,10 +95,11 @@ impl InterProcessMultiLock {
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
     /// or [`Error::Several`]; if the caller owns none of them, or has lost all of them, the first [`Error::NotOwner`] or
     /// [`Error::LockLost`] alone, as from a single lock.
-    fn give_back(&self) -> Result<()> {
+    fn give_back(&self, named: &[Hold]) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
         for (index, lock) in self.locks.iter().enumerate().rev() {
-            if let Err(error) = lock.release() {
+            let released = if named.is_empty() { lock.release() } else { lock.release_holds(named) };
+            if let Err(error) = released {
                 log::debug!("releasing {}: {error}", name_of(&**lock, index));
                 errors.push(naming(&**lock, index, error));
             }
@@ -112,6 +113,10 @@ impl InterProcessMultiLock {
             Some(first) if is_one || errors.len() == 0 => Err(first),
             Some(first) => Err(Error::Several { first: Box::new(first), others: errors.collect() }),
         }
+    }
+
+    fn abandon(&self, named: &[Hold]) {
+        self.locks.iter().rev().for_each(|lock| lock.abandon_holds(named));
     }
 
     fn is_acquired(&self) -> bool {
@@ -173,8 +178,9 @@ impl fmt::Debug for InterProcessMultiLock {
     }
 }
 
-/// All locks of an [`InterProcessMultiLock`], held: dropping it releases them, the last one first, and blocks for that as
-/// [`release`](MultiLockGuard::release) does.
+/// All locks of an [`InterProcessMultiLock`], held: dropping it releases them in the background, the last one first. (A
+/// lock of another kind than this crate's is released at once, and blocks for that.) It ends the holds that it was given
+/// and none that came after them.
 ///
 /// Its holder is told what the locks tell: it is valid as long as all of them are.
 ///
@@ -209,7 +215,7 @@ impl MultiLockGuard<'_> {
     /// As [`InterProcessMultiLock::release`].
     pub fn release(mut self) -> Result<()> {
         self.is_open = false;
-        self.locks.give_back()
+        self.locks.give_back(&self.holds)
     }
 
     /// What is known about each lock, in the order of acquiring. Locks of other kinds than this crate's tell nothing.
@@ -239,10 +245,8 @@ impl MultiLockGuard<'_> {
 
 impl Drop for MultiLockGuard<'_> {
     fn drop(&mut self) {
-        if self.is_open
-            && let Err(error) = self.locks.give_back()
-        {
-            log::warn!("releasing a multi lock on drop: {error}");
+        if self.is_open {
+            self.locks.abandon(&self.holds);
         }
     }
 }
