@@ -40,7 +40,7 @@ pub trait InterProcessLock: Send + Sync {
             let rule = "none: this lock cannot be cancelled".into();
             return Err(Error::InvalidArgument { name: "cancel_token", value: "a token".into(), rule });
         }
-        options.timeout.map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
+        options.time_left().map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
     }
 
     /// Gives the lock back, once for each time it was acquired. It ends a hold of the caller's own, also one that was lost,
