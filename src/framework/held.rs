@@ -5,7 +5,7 @@ mod registry;
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::{background::Event, dispatch::Dispatcher, revocation::RevocableNode};
 use crate::paths::ServerPath;
 use crate::{
-    LostReason,
+    CancelToken, LostReason,
     proto::{ErrorCode, EventType, Request, Response, Stat},
     session::{Reply, Session, SessionError, Submission, Ticket, Watch, WatchEvent, Watcher},
 };
@@ -80,6 +80,8 @@ struct Inner {
     /// Each with what it was told last; the state in which a hold begins counts as told.
     channels: Vec<(HoldState, Sender<HoldState>)>,
     listeners: Vec<(HoldState, HoldListener)>,
+    /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.
+    interrupts: Vec<Weak<CancelToken>>,
     /// How often it was said that the lock is held for long.
     warnings: u32,
 }
@@ -215,10 +217,28 @@ impl HeldNode {
     /// `false`: it was released before.
     fn mark_lost(&self, reason: LostReason) -> bool {
         let mut inner = self.inner.lock();
-        if !inner.released {
-            inner.lost.get_or_insert(reason);
+        if inner.released {
+            return false;
         }
-        !inner.released
+        inner.lost.get_or_insert(reason);
+        let interrupts = std::mem::take(&mut inner.interrupts);
+        drop(inner);
+        for token in interrupts.iter().filter_map(Weak::upgrade) {
+            token.cancel();
+        }
+        true
+    }
+
+    /// Cancels the token when the znode is lost, unless the token has gone by then.
+    pub(crate) fn interrupt_on_loss(&self, token: &Arc<CancelToken>) {
+        let mut inner = self.inner.lock();
+        inner.interrupts.retain(|other| other.strong_count() > 0);
+        inner.interrupts.push(Arc::downgrade(token));
+        let is_lost = self.lost_in(&inner).is_some();
+        drop(inner);
+        if is_lost {
+            token.cancel();
+        }
     }
 
     /// From here on the znode's end is the holder's own doing.
@@ -353,7 +373,7 @@ impl HeldNode {
     }
 
     /// A reply tells whether the znode is there, and still the same.
-    fn seen(&self, connection: u64, reply: Reply) {
+    pub(crate) fn seen(&self, connection: u64, reply: Reply) {
         if let (Ok(Response::Data { data, stat }), Some(revocable)) = (&reply, &self.revocable)
             && self.is_ours(stat)
             && !self.inner.lock().released

@@ -33,6 +33,8 @@ pub use retry::{
 pub(crate) use call::{Call, Failure};
 pub(crate) use cleanup::{Job, Mark};
 pub(crate) use followers::Follower;
+#[cfg(test)]
+pub(crate) use held::HeldNodes;
 pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use panics::caught;

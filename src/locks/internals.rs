@@ -40,18 +40,16 @@ pub(crate) struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    /// From the moment of this call on.
+    /// From the moment of this call on, unless it is part of one that has begun before.
     pub(super) fn of(options: &'a AcquireOptions) -> Patience<'a> {
-        // None: no timeout, or one that is longer than this clock runs.
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
-        Patience { stop, only_try: options.timeout == Some(Duration::ZERO) }
+        let stop = Stop { deadline: options.deadline(), cancel: options.cancellation() };
+        Patience { stop, only_try: options.is_mere_try() }
     }
 
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
     pub(crate) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
         let deadline = if self.only_try {
-            Instant::now().checked_add(connection_timeout)
+            self.stop.deadline.unwrap_or_else(Instant::now).checked_add(connection_timeout)
         } else {
             // A deadline at the end of the clock's range is as good as one a moment later.
             self.stop.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))

@@ -7,6 +7,7 @@ mod fencing;
 mod guard;
 mod hold;
 mod internals;
+mod last_look;
 mod lease;
 mod limit;
 mod lock;

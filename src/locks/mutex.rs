@@ -231,7 +231,8 @@ thread_lock_methods! { InterProcessMutex,
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire); [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the calling thread
-    /// holds a lock on this path through another object of this client, so that it would wait for itself.
+    /// holds a lock on this path through another object of this client, so that it would wait for itself. Of a lock
+    /// [with a driver of its own](InterProcessMutex::with_driver) nobody knows: there it is a warning.
 }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {

@@ -22,6 +22,7 @@
 //! | zk_write_lock | release_of_nothing | to unlock what is not locked does nothing, as in ZooKeeper's own recipe |
 //! | zk_write_lock | release_by_another_thread | it belongs to no thread: whoever has the object may unlock it |
 //! | zk_write_lock | reentrancy | a second `lock` only tells whether it is the owner |
+//! | zk_write_lock | stale_release | its object is one contender, and there is no guard |
 //! | zk_write_lock | cancel | no call waits for others, so there is no wait to cancel |
 //! | zk_write_lock | close_of_waiter | no call waits for others, so none has to be woken |
 //! | zk_write_lock | session_loss_of_holder | its listener is told and it queues again by itself (`zk_write_lock`: `an_owner_whose_session_expires_is_told_and_queues_again_in_the_next`) |
@@ -33,6 +34,7 @@
 //! | zk_write_lock | guard_send | there is no guard |
 //! | lease | release_of_nothing | what is given back is a value: without one there is nothing to call |
 //! | lease | release_by_another_thread | it belongs to no thread |
+//! | lease | stale_release | what is given back is a value, which ends itself |
 //! | lease | reentrancy | each acquire is one more lease |
 //! | zookeeper_* | what the same lock has above | |
 //! | zookeeper_* | container_cleanup | the package makes plain znodes instead of containers |
@@ -125,6 +127,8 @@ const QUEUES_AGAIN: &str = "its listener is told and it queues again by itself (
                             `an_owner_whose_session_expires_is_told_and_queues_again_in_the_next`)";
 const PERSISTENT: &str = "its directory is persistent, as in ZooKeeper's own recipe (`zk_write_lock`: \
                           `the_directory_is_persistent`)";
+const ONE_OBJECT: &str = "its object is one contender, and there is no guard";
+const VALUES: &str = "what is given back is a value, which ends itself";
 const NO_GUARD: &str = "there is no guard";
 #[cfg(feature = "zookeeper")]
 const NO_CONTAINERS: &str = "the package makes plain znodes instead of containers";
@@ -138,17 +142,17 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, stale_release, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
     semaphore_mutex = subject::SEMAPHORE_MUTEX => {
         run: [
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
-            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
-            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop,
-            guard_release, guard_knows, guard_tokens_grow, guard_send, panic_while_holding,
+            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
+            fifo, session_loss_of_holder, session_loss_of_waiter, server_restart, container_cleanup, namespace,
+            close_of_waiter, close_of_holder, client_that_is_not_open, locker, stale_release, guard_drop, guard_release,
+            guard_knows, guard_tokens_grow, guard_send, panic_while_holding,
         ],
         not_applicable: [release_by_another_thread: super::ANY_THREAD, reentrancy: super::NOT_REENTRANT],
     }
@@ -158,7 +162,7 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, stale_release, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
@@ -167,8 +171,8 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
-            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop,
-            guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
+            stale_release, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [exclusion_of_its_own_kind: super::READERS, guard_send: super::BELONGS_TO_A_THREAD],
     }
@@ -178,7 +182,7 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, stale_release, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
@@ -188,7 +192,7 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, stale_release, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [fifo: super::NO_QUEUE, guard_send: super::BELONGS_TO_A_THREAD],
     }
@@ -200,6 +204,7 @@ contract! {
             panic_while_holding,
         ],
         not_applicable: [
+            stale_release: super::ONE_OBJECT,
             release_of_nothing: "to unlock what is not locked does nothing, as in ZooKeeper's own recipe",
             release_by_another_thread: "it belongs to no thread: whoever has the object may unlock it",
             reentrancy: "a second `lock` only tells whether it is the owner",
@@ -223,6 +228,7 @@ contract! {
             guard_tokens_grow, guard_send, panic_while_holding,
         ],
         not_applicable: [
+            stale_release: super::VALUES,
             release_of_nothing: "what is given back is a value: without one there is nothing to call",
             release_by_another_thread: "it belongs to no thread",
             reentrancy: "each acquire is one more lease",
@@ -235,7 +241,7 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
+            close_of_holder, client_that_is_not_open, locker, stale_release, guard_drop, guard_release, guard_knows,
             guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [
@@ -249,10 +255,9 @@ contract! {
     zookeeper_semaphore_mutex = subject::SEMAPHORE_MUTEX.over_the_package("zookeeper_semaphore_mutex") => {
         run: [
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
-            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
-            client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send,
-            panic_while_holding,
+            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
+            fifo, server_restart, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
+            stale_release, guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send, panic_while_holding,
         ],
         not_applicable: [
             release_by_another_thread: super::ANY_THREAD,
@@ -268,7 +273,8 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            close_of_holder, client_that_is_not_open, locker, stale_release, guard_drop, guard_release, guard_knows,
+            guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [
             guard_send: super::BELONGS_TO_A_THREAD,
@@ -283,7 +289,7 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
-            client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow,
+            client_that_is_not_open, locker, stale_release, guard_drop, guard_release, guard_knows, guard_tokens_grow,
             panic_while_holding,
         ],
         not_applicable: [
@@ -300,7 +306,7 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
+            close_of_holder, client_that_is_not_open, locker, stale_release, guard_drop, guard_release, guard_knows,
             guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [
@@ -316,7 +322,7 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
+            close_of_holder, client_that_is_not_open, locker, stale_release, guard_drop, guard_release, guard_knows,
             guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [

@@ -8,6 +8,7 @@ mod ensemble;
 mod expiry;
 mod frames;
 mod leaving;
+mod multi;
 mod panics;
 mod replies;
 mod retries;

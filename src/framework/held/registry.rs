@@ -86,6 +86,7 @@ impl HeldNodes {
                 told: HoldState::Held,
                 channels: Vec::new(),
                 listeners: Vec::new(),
+                interrupts: Vec::new(),
                 warnings: 0,
             }),
         });

@@ -75,6 +75,34 @@ pub(crate) fn guard_drop(subject: &'static Subject) {
     world.await_nothing();
 }
 
+/// A locker that is closed or dropped after its hold was lost, released and followed by another one, ends its own hold and
+/// not that one.
+pub(crate) fn stale_release(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (lock, rival) = (world.lock(&world.client()), world.rival(&world.client()));
+    for is_closed in [true, false] {
+        let locker = Locker::new(&*lock).unwrap();
+        for path in world.znodes() {
+            world.observer.delete().for_path(&path).unwrap();
+        }
+        wait_until("the holder is told", || locker.holds().iter().all(Hold::is_lost));
+        let result = lock.release();
+        assert!(matches!(&result, Err(Error::LockLost { .. })), "{result:?}");
+        lock.acquire().unwrap();
+        if is_closed {
+            let result = locker.close();
+            assert!(matches!(&result, Err(Error::NotOwner { path, .. }) if path.starts_with(LOCK)), "{result:?}");
+        } else {
+            drop(locker);
+        }
+        assert!(!lock.holds().is_empty() && lock.is_acquired_in_this_process());
+        world.await_waiters(0);
+        assert!(!rival.acquire_timeout(Duration::ZERO).unwrap(), "two holders");
+        lock.release().unwrap();
+        world.await_nothing();
+    }
+}
+
 /// A guard's release says how it went, also that somebody had deleted the znode.
 pub(crate) fn guard_release(subject: &'static Subject) {
     let world = World::new(subject);
