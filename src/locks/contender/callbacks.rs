@@ -23,8 +23,8 @@ use crate::{
     session::{Reply, SessionError, Stop, Submission, Watch, WatchEvent, Watcher},
 };
 
-/// How long one that was queued before waits until it tries again what a server has refused.
-const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+/// How long one that was queued before waits until it tries again what was refused.
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
 /// One object that wants the lock until it is given up. Each step runs on the client's own thread, where replies, watch
 /// events and timers are handed in.
@@ -444,10 +444,10 @@ impl Candidate {
             return;
         }
         let Some(attempt) = state.attempt.take() else { return };
-        let is_refusal = attempt.caller.is_none() && matches!(error, Error::Server { .. });
-        if is_refusal {
-            // What a server refuses to one that was queued before it may allow again.
-            log::error!("{}: cannot queue again for now: {error}", self.lock.base_path());
+        let caller = attempt.caller.clone();
+        // What an attempt after the first is refused may be allowed again.
+        let tries_again = caller.is_none() && !is_final(&error);
+        if tries_again {
             state.round += 1;
             let (round, this) = (state.round, self.clone());
             self.lock.client().core.run_later(AFTER_REFUSAL, move || this.begin_again(round));
@@ -455,10 +455,10 @@ impl Candidate {
             state.is_wanted = false;
         }
         drop(state);
-        match attempt.caller.clone() {
+        match caller {
             Some(caller) => drop(caller.send(Err(error))),
-            None if !is_refusal => log::error!("the lock is given up: {error}"),
-            None => {}
+            None if tries_again => log::error!("{}: cannot queue again for now: {error}", self.lock.base_path()),
+            None => log::error!("{}: the lock is given up: {error}", self.lock.base_path()),
         }
         self.abandon_attempt(attempt);
     }
@@ -657,6 +657,14 @@ impl RetrySleeper for Recorder {
         *self.0.lock() += duration;
         true
     }
+}
+
+/// Whether no other attempt would end otherwise.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::FrameTooLarge { .. } | Error::SequenceExhausted { .. } | Error::ClientClosed | Error::AuthFailed { .. }
+    )
 }
 
 fn failed(error: Error, maybe_done: bool) -> Failed<Error> {
