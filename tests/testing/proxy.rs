@@ -274,6 +274,8 @@ fn a_refused_request_is_undone_and_its_error_comes_in_its_turn() {
     assert_eq!(replies.map(|reply| reply.xid), xids);
     assert_eq!(replies.map(|reply| reply.code), [OK, THROTTLED, OK]);
     assert_eq!(names.map(|path| exists(&server, path)), [true, false, true]);
+    let logged: Vec<Option<i32>> = proxy.log().iter().map(|record| record.error).collect();
+    assert_eq!(logged, [Some(OK), Some(THROTTLED), Some(OK)]);
     assert_eq!(fault.hits(), 1);
 }
 

@@ -113,7 +113,8 @@ fn examine(relay: &Relay, connection: &Connection, direction: Direction, frame: 
     if direction == Direction::ToClient {
         let (xid, error) = frame::reply(frame).filter(|(xid, _)| *xid != NOTIFICATION)?;
         let (place, rule) = connection.take_reply(xid)?;
-        relay.record_reply(place, error);
+        let refusal = rule.as_ref().and_then(|rule| rule.fault().refusal());
+        relay.record_reply(place, refusal.unwrap_or(error));
         return rule;
     }
     let request = frame::request(frame)?;

@@ -44,7 +44,15 @@ impl Fault {
 
     /// Whether it is done to the request.
     fn is_of_request(self) -> bool {
-        !self.is_of_reply() || matches!(self, Fault::Refuse(_))
+        !self.is_of_reply() || self.refusal().is_some()
+    }
+
+    /// The error code that the client gets instead of the server's.
+    pub(super) fn refusal(self) -> Option<i32> {
+        match self {
+            Fault::Refuse(code) => Some(code),
+            _ => None,
+        }
     }
 }
 
