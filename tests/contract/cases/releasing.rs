@@ -77,7 +77,7 @@ pub(crate) fn guard_drop(subject: &'static Subject) {
 
 /// A locker that is closed or dropped after its hold was lost, released and followed by another one, ends its own hold and
 /// not that one.
-pub(crate) fn stale_release(subject: &'static Subject) {
+pub(crate) fn stale_locker(subject: &'static Subject) {
     let world = World::new(subject);
     let (lock, rival) = (world.lock(&world.client()), world.rival(&world.client()));
     for is_closed in [true, false] {
