@@ -16,6 +16,9 @@ use crate::{
     session::{Answer, Pending, Session, SessionError, Stop, WaitEnd, Watch, submit_one},
 };
 
+/// How long a waiter leaves a server alone that could not do for now what it was asked for.
+const SERVER_PAUSE: Duration = Duration::from_millis(100);
+
 /// One operation on one path, bounded by one deadline.
 pub(crate) struct Call<'a> {
     core: &'a Core,
@@ -144,7 +147,7 @@ impl<'a> Call<'a> {
             Answer::Reply(Ok(response)) => Ok(response),
             Answer::Reply(Err(error)) => {
                 let error = self.error(error);
-                Err(Failure { maybe_done: error.is_retryable() || matches!(error, Error::ClientClosed), error })
+                Err(Failure { maybe_done: error.is_in_doubt(), error })
             }
             Answer::Stopped { end: WaitEnd::Cancelled, sent } => {
                 Err(Failure { error: self.cancelled(), maybe_done: sent })
@@ -173,6 +176,10 @@ impl<'a> Call<'a> {
             return Err(error);
         }
         let stop = waits_until.unwrap_or(self.stop);
+        if matches!(error, Error::Server { .. }) {
+            // The connection is there, and a server that has too much to do must not be asked again at once.
+            let _ = stop.by(Instant::now() + SERVER_PAUSE).recv(&crossbeam_channel::never::<()>());
+        }
         // A server may be connected and silent: without this look the loop would ask it again and again.
         let end = match stop.is_over() {
             Some(end) => end,
