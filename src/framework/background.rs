@@ -22,9 +22,6 @@ use crate::{
 /// could not be opened.
 const LOOK_FOR_SERVERS: Duration = Duration::from_secs(1);
 
-/// How long a job waits that a server could not do for now; a new connection works it off at once.
-const CLEAN_UP_AGAIN: Duration = Duration::from_secs(1);
-
 /// When the held znodes are looked at again if a look came to nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -36,8 +33,8 @@ pub(crate) enum Event {
     Look,
     /// There is something to clean up.
     CleanUp,
-    /// The reply to a job.
-    CleanedUp(Vec<u64>, Reply),
+    /// The replies to the requests of some jobs.
+    CleanedUp(Vec<u64>, Vec<Reply>),
     /// Something to run that does not block.
     Run(Box<dyn FnOnce() + Send>),
     /// The client is closed.
@@ -56,7 +53,6 @@ pub(crate) struct Background {
     has_session: bool,
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
-    next_clean_up: Option<Instant>,
     /// When the followers look again although nothing happened.
     next_recheck: Option<Instant>,
 }
@@ -74,7 +70,6 @@ impl Background {
             has_session: false,
             next_servers: None,
             next_look: None,
-            next_clean_up: None,
             next_recheck: None,
         };
         background.open_session()?;
@@ -113,12 +108,13 @@ impl Background {
             Event::Look => self.next_look = Some(Instant::now()),
             Event::CleanUp => self.clean_up(),
             Event::Run(task) => task(),
-            Event::CleanedUp(ids, reply) => self.cleaned_up(&ids, &reply),
+            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, &replies, Instant::now()),
         }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.states.next_deadline(), self.next_servers, self.next_look, self.next_clean_up, self.next_recheck]
+        let next_clean_up = self.core.cleanup.next_try();
+        [self.states.next_deadline(), self.next_servers, self.next_look, next_clean_up, self.next_recheck]
             .into_iter()
             .flatten()
             .min()
@@ -136,6 +132,7 @@ impl Background {
                 let states = self.states.connected(read_only, now);
                 self.raise(states);
                 self.core.wake_waiting();
+                self.core.cleanup.wake_all();
                 self.clean_up();
                 self.core.followers.wake();
             }
@@ -172,8 +169,7 @@ impl Background {
             self.next_servers = Some(now + LOOK_FOR_SERVERS);
             self.look_for_servers();
         }
-        if self.next_clean_up.is_some_and(|at| now >= at) {
-            self.next_clean_up = None;
+        if self.core.cleanup.wake(now) {
             self.clean_up();
         }
         self.recheck(now);
@@ -264,12 +260,6 @@ impl Background {
     fn clean_up(&self) {
         if let Some(session) = self.core.current_session().filter(|session| session.connection() != 0) {
             self.core.cleanup.work(&session);
-        }
-    }
-
-    fn cleaned_up(&mut self, ids: &[u64], reply: &Reply) {
-        if self.core.cleanup.answered(ids, reply) {
-            self.next_clean_up.get_or_insert_with(|| Instant::now() + CLEAN_UP_AGAIN);
         }
     }
 

@@ -427,6 +427,7 @@ impl Core {
         // In front of the session's end, because the background thread may not have come round to it: containers that
         // were made for nothing stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {
+            self.cleanup.wake_all();
             self.cleanup.work(session);
         }
         self.cleanup.clear();

@@ -17,6 +17,7 @@ mod holds;
 pub mod operations;
 mod panics;
 mod protected;
+mod removal;
 mod retry;
 mod revocation;
 mod vacancy;
@@ -34,11 +35,14 @@ pub use retry::{
 
 pub(crate) use batch::Batch;
 pub(crate) use call::{Call, Failure, Outlasted};
-pub(crate) use cleanup::{Job, Mark};
+pub(crate) use cleanup::Job;
 pub(crate) use followers::Follower;
 pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use panics::caught;
 pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
+pub(crate) use removal::Mark;
+#[allow(unused_imports, reason = "driven without a session by who checks all schedules")]
+pub(crate) use removal::{Progress, Removal};
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};
 pub(crate) use vacancy::Vacancy;
