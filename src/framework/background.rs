@@ -90,7 +90,7 @@ impl Background {
             // told of anything.
             match event {
                 Some(Event::Stop) => {
-                    let look = || self.core.held.look(&self.core.dispatcher, Instant::now());
+                    let look = || self.core.held.look(Instant::now());
                     let _ = caught("a last look at what is held", look);
                     return self.core.dispatcher.stop();
                 }
@@ -175,7 +175,7 @@ impl Background {
         self.recheck(now);
         if self.next_look.is_some_and(|at| now >= at) {
             self.next_look = Some(now + LOOK_AGAIN);
-            self.next_look = self.core.held.look(&self.core.dispatcher, now);
+            self.next_look = self.core.held.look(now);
         }
     }
 
@@ -197,7 +197,7 @@ impl Background {
         }
         let retired = self.core.retire_session();
         self.has_session = false;
-        self.next_look = self.core.held.look(&self.core.dispatcher, Instant::now());
+        self.next_look = self.core.held.look(Instant::now());
         self.raise(states);
         if let Some(session) = retired {
             session.abandon();

@@ -27,7 +27,7 @@ pub use builder::{Builder, CuratorFrameworkFactory};
 pub use client::{CuratorFramework, CuratorFrameworkState, ListenerId};
 pub use connection_state::ConnectionState;
 pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
-pub use held::HoldState;
+pub use held::{HoldState, StateChanges};
 pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,

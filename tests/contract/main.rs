@@ -31,6 +31,7 @@
 //! | zk_write_lock | guard_knows | there is no guard |
 //! | zk_write_lock | guard_tokens_grow | there is no guard |
 //! | zk_write_lock | guard_send | there is no guard |
+//! | zk_write_lock | released_hold | there is no guard |
 //! | lease | release_of_nothing | what is given back is a value: without one there is nothing to call |
 //! | lease | release_by_another_thread | it belongs to no thread |
 //! | lease | reentrancy | each acquire is one more lease |
@@ -138,17 +139,17 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, released_hold, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
     semaphore_mutex = subject::SEMAPHORE_MUTEX => {
         run: [
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
-            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
-            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop,
-            guard_release, guard_knows, guard_tokens_grow, guard_send, panic_while_holding,
+            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
+            fifo, session_loss_of_holder, session_loss_of_waiter, server_restart, container_cleanup, namespace,
+            close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
+            released_hold, guard_tokens_grow, guard_send, panic_while_holding,
         ],
         not_applicable: [release_by_another_thread: super::ANY_THREAD, reentrancy: super::NOT_REENTRANT],
     }
@@ -158,7 +159,7 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, released_hold, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
@@ -168,7 +169,7 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
             container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop,
-            guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            guard_release, guard_knows, released_hold, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [exclusion_of_its_own_kind: super::READERS, guard_send: super::BELONGS_TO_A_THREAD],
     }
@@ -178,7 +179,7 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, released_hold, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
@@ -188,7 +189,7 @@ contract! {
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, released_hold, guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [fifo: super::NO_QUEUE, guard_send: super::BELONGS_TO_A_THREAD],
     }
@@ -212,6 +213,7 @@ contract! {
             guard_knows: super::NO_GUARD,
             guard_tokens_grow: super::NO_GUARD,
             guard_send: super::NO_GUARD,
+            released_hold: super::NO_GUARD,
         ],
     }
     lease = subject::LEASE => {
@@ -220,7 +222,7 @@ contract! {
             exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
             session_loss_of_holder, session_loss_of_waiter, server_restart, container_cleanup, namespace,
             close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, guard_send, panic_while_holding,
+            released_hold, guard_tokens_grow, guard_send, panic_while_holding,
         ],
         not_applicable: [
             release_of_nothing: "what is given back is a value: without one there is nothing to call",
@@ -235,7 +237,7 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
+            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, released_hold,
             guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [
@@ -249,10 +251,9 @@ contract! {
     zookeeper_semaphore_mutex = subject::SEMAPHORE_MUTEX.over_the_package("zookeeper_semaphore_mutex") => {
         run: [
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
-            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
-            client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send,
-            panic_while_holding,
+            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
+            fifo, server_restart, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
+            guard_drop, guard_release, guard_knows, released_hold, guard_tokens_grow, guard_send, panic_while_holding,
         ],
         not_applicable: [
             release_by_another_thread: super::ANY_THREAD,
@@ -268,7 +269,8 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, released_hold,
+            guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [
             guard_send: super::BELONGS_TO_A_THREAD,
@@ -283,7 +285,7 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
-            client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow,
+            client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, released_hold, guard_tokens_grow,
             panic_while_holding,
         ],
         not_applicable: [
@@ -300,7 +302,7 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
+            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, released_hold,
             guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [
@@ -316,7 +318,7 @@ contract! {
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
+            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, released_hold,
             guard_tokens_grow, panic_while_holding,
         ],
         not_applicable: [
