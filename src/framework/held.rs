@@ -5,7 +5,7 @@ mod changes;
 mod registry;
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     fmt, mem,
     sync::{
         Arc,
@@ -92,7 +92,7 @@ struct Inner {
 /// Who is told of each change. Each with what it was told last; the state in which a hold begins counts as told.
 #[derive(Default)]
 struct Audience {
-    channels: HashMap<u64, (HoldState, Sender<HoldState>)>,
+    channels: BTreeMap<u64, (HoldState, Sender<HoldState>)>,
     listeners: Vec<(HoldState, HoldListener)>,
     /// Somebody has asked to be told at some time. Looks are planned from then on, so that who asks again and again
     /// need not wake the client's thread each time.

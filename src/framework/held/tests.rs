@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 use super::*;
 use crate::{
     CuratorFramework,
-    proto::{ErrorCode, EventType, Request, Response, Stat},
+    proto::{ErrorCode, EventType, Response, Stat},
     session::{
         Reply, SessionConfig, SessionError, SessionEvent, SessionFactory, SessionObserver, Ticket, Watch, WatchEvent,
         stub::StubSession,
