@@ -242,3 +242,41 @@ impl RetrySleeper for Call<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{
+        CancelToken, CuratorFramework, ErrorCode, RetryOneTime,
+        session::{SessionConfig, SessionFactory, SessionObserver, stub::StubSession},
+    };
+
+    struct Silent(Arc<StubSession>);
+
+    impl SessionFactory for Silent {
+        fn open(&self, _config: &SessionConfig, _observer: SessionObserver) -> Result<Arc<dyn Session>> {
+            Ok(self.0.clone())
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_too_much_to_do_is_not_asked_again_at_once() {
+        let stub = StubSession::new();
+        let session: Arc<dyn Session> = stub.clone();
+        let retry = RetryOneTime::new(Duration::from_millis(1));
+        let builder = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry);
+        let client = builder.session_factory(Silent(stub)).build().unwrap();
+        client.start().unwrap();
+        let throttled = || Error::Server { code: ErrorCode::ThrottledOp, operation: "acquire", path: "/l".into() };
+        let begin = Instant::now();
+        let outlasted = client.call("acquire", "/l", Stop::default()).outlast(&session, None, throttled());
+        assert!(matches!(outlasted, Ok(Outlasted::Connected)), "{outlasted:?}");
+        assert!(begin.elapsed() >= SERVER_PAUSE);
+        let cancel = CancelToken::new();
+        cancel.cancel();
+        let stop = Stop { deadline: None, cancel: Some(&cancel) };
+        let outlasted = client.call("acquire", "/l", stop).outlast(&session, None, throttled());
+        assert!(matches!(outlasted, Err(Error::Cancelled { .. })), "{outlasted:?}");
+    }
+}

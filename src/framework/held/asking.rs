@@ -174,16 +174,13 @@ impl HeldNode {
         {
             let mut inner = self.inner.lock();
             let may_ask = inner.may_ask_over(connection, now);
-            match &mut inner.deletion {
-                Some(deletion) if deletion.connection == connection => {
-                    if !may_ask || mem::replace(&mut deletion.is_asked, true) {
-                        return;
-                    }
-                }
-                _ => {
-                    drop(inner);
-                    return self.lose(LostReason::NodeDeleted);
-                }
+            let Some(deletion) = &mut inner.deletion else { return };
+            if deletion.connection < connection {
+                drop(inner);
+                return self.lose(LostReason::NodeDeleted);
+            }
+            if !may_ask || mem::replace(&mut deletion.is_asked, true) {
+                return;
             }
         }
         let path = || self.znode.path.as_str().to_owned();
