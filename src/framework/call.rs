@@ -135,7 +135,7 @@ impl<'a> Call<'a> {
             Answer::Reply(Ok(response)) => Ok(response),
             Answer::Reply(Err(error)) => {
                 let error = self.error(error);
-                Err(Failure { maybe_done: error.is_retryable() || matches!(error, Error::ClientClosed), error })
+                Err(Failure { maybe_done: error.is_in_doubt(), error })
             }
             Answer::Stopped { end: WaitEnd::Cancelled, sent } => {
                 Err(Failure { error: self.cancelled(), maybe_done: sent })

@@ -60,7 +60,7 @@ pub(crate) struct Core {
     pub(crate) holds: Holds,
     pub(crate) cleanup: Cleanup,
     pub(crate) grants: RecentGrants,
-    pub(crate) dispatcher: Dispatcher,
+    pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) followers: Followers,
     events: Sender<Event>,
     inbox: Receiver<Event>,
@@ -110,14 +110,15 @@ impl Drop for LastHandle {
 impl CuratorFramework {
     pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
         let (events, inbox) = unbounded();
+        let dispatcher = Arc::new(Dispatcher::new());
         let core = Arc::new(Core {
-            held: HeldNodes::new(config.max_hold_time, events.clone()),
+            held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone()),
             config,
             closed: CancelToken::new(),
             holds: Holds::default(),
             cleanup: Cleanup::new(events.clone()),
             grants: RecentGrants::default(),
-            dispatcher: Dispatcher::new(),
+            dispatcher,
             followers: Followers::default(),
             events,
             inbox,
@@ -438,6 +439,7 @@ impl Core {
         // In front of the session's end, because the background thread may not have come round to it: containers that
         // were made for nothing stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {
+            self.cleanup.wake_all();
             self.cleanup.work(session);
         }
         self.cleanup.clear();

@@ -16,6 +16,7 @@ mod holds;
 pub mod operations;
 mod panics;
 mod protected;
+mod removal;
 mod retry;
 mod revocation;
 
@@ -24,14 +25,16 @@ pub use builder::{Builder, CuratorFrameworkFactory};
 pub use client::{CuratorFramework, CuratorFrameworkState, ListenerId};
 pub use connection_state::ConnectionState;
 pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
-pub use held::HoldState;
+pub use held::{HoldState, StateChanges};
 pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
 pub(crate) use call::{Call, Failure};
-pub(crate) use cleanup::{Job, Mark};
+pub(crate) use cleanup::Job;
+#[cfg(test)]
+pub(crate) use dispatch::Dispatcher;
 pub(crate) use followers::Follower;
 #[cfg(test)]
 pub(crate) use held::HeldNodes;
@@ -39,4 +42,5 @@ pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use panics::caught;
 pub(crate) use protected::protection;
+pub(crate) use removal::Mark;
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};

@@ -38,8 +38,9 @@ use crate::{Result, framework::HeldNode};
 ///
 /// client.delete().for_path(held.path())?; // what an administrator should not do
 ///
-/// let change = changes.recv_timeout(Duration::from_secs(10))?;
-/// assert_eq!(change, HoldState::Lost(LostReason::NodeDeleted));
+/// // In doubt until the servers have said that the session lives.
+/// assert_eq!(changes.recv_timeout(Duration::from_secs(10))?, HoldState::InDoubt);
+/// assert_eq!(changes.recv_timeout(Duration::from_secs(10))?, HoldState::Lost(LostReason::NodeDeleted));
 /// assert!(held.release().is_err());
 /// # Ok(())
 /// # }

@@ -32,6 +32,7 @@
 //! | zk_write_lock | guard_knows | there is no guard |
 //! | zk_write_lock | guard_tokens_grow | there is no guard |
 //! | zk_write_lock | guard_send | there is no guard |
+//! | zk_write_lock | released_changes | there is no guard |
 //! | zk_write_lock | stale_locker | its object is one contender, and there is no guard |
 //! | zk_write_lock | stale_release | its listener is told and it queues again by itself (`zk_write_lock`: `an_owner_whose_session_expires_is_told_and_queues_again_in_the_next`) |
 //! | zk_write_lock | released_hold | nothing that its holder can ask outlives it |
@@ -152,6 +153,7 @@ const LONG_SESSIONS: &str = "its sessions are as long as the test";
 contract! {
     mutex = subject::MUTEX => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
@@ -164,6 +166,7 @@ contract! {
     }
     semaphore_mutex = subject::SEMAPHORE_MUTEX => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
@@ -176,6 +179,7 @@ contract! {
     }
     multi = subject::MULTI => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
@@ -188,6 +192,7 @@ contract! {
     }
     read = subject::READ => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
@@ -200,6 +205,7 @@ contract! {
     }
     write = subject::WRITE => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
@@ -212,6 +218,7 @@ contract! {
     }
     unfair = subject::UNFAIR => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
@@ -234,6 +241,7 @@ contract! {
             panic_while_holding, release_after_close, refused_release, refused_withdrawal, old_answer,
         ],
         not_applicable: [
+            released_changes: super::NO_GUARD,
             stale_locker: super::ONE_OBJECT,
             release_of_nothing: "to unlock what is not locked does nothing, as in ZooKeeper's own recipe",
             release_by_another_thread: "it belongs to no thread: whoever has the object may unlock it",
@@ -254,6 +262,7 @@ contract! {
     }
     lease = subject::LEASE => {
         run: [
+            released_changes,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, cancel,
             exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
             session_loss_of_holder, session_loss_of_waiter, server_restart, container_cleanup, namespace,
@@ -274,6 +283,7 @@ contract! {
     #[cfg(feature = "zookeeper")]
     zookeeper_mutex = subject::MUTEX.over_the_package("zookeeper_mutex") => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
@@ -295,6 +305,7 @@ contract! {
     #[cfg(feature = "zookeeper")]
     zookeeper_semaphore_mutex = subject::SEMAPHORE_MUTEX.over_the_package("zookeeper_semaphore_mutex") => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
@@ -316,6 +327,7 @@ contract! {
     #[cfg(feature = "zookeeper")]
     zookeeper_multi = subject::MULTI.over_the_package("zookeeper_multi") => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
@@ -337,6 +349,7 @@ contract! {
     #[cfg(feature = "zookeeper")]
     zookeeper_read = subject::READ.over_the_package("zookeeper_read") => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
@@ -358,6 +371,7 @@ contract! {
     #[cfg(feature = "zookeeper")]
     zookeeper_write = subject::WRITE.over_the_package("zookeeper_write") => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
@@ -379,6 +393,7 @@ contract! {
     #[cfg(feature = "zookeeper")]
     zookeeper_unfair = subject::UNFAIR.over_the_package("zookeeper_unfair") => {
         run: [
+            released_changes,
             stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, unreachable_pub)]
 
 mod black_hole;
+mod cleaning;
 mod cuts;
 mod defects;
 mod ensemble;

@@ -20,7 +20,7 @@ use crate::{
     locks::{LockInternals, LockListener},
     paths::ServerPath,
     proto::{CreateMode, ErrorCode, Request},
-    session::{Reply, SessionError, Stop, Submission, Watch, WatchEvent, Watcher},
+    session::{Reply, Stop, Submission, Watch, WatchEvent, Watcher},
 };
 
 /// How long one that was queued before waits until it tries again what was refused.
@@ -239,7 +239,7 @@ impl Candidate {
         };
         if is_waiting {
             let error = self.call().connection_loss();
-            self.drive(round, Input::Failed(failed(error, false)));
+            self.drive(round, Input::Failed(failed(error)));
         }
     }
 
@@ -255,7 +255,7 @@ impl Candidate {
                 value: "a panic".into(),
                 rule: "an access control list for each path".into(),
             };
-            return self.later(round, Duration::ZERO, || Input::Answers(vec![Err(failed(error, false))]));
+            return self.later(round, Duration::ZERO, || Input::Answers(vec![Err(failed(error))]));
         };
         let ask = Ask { requests, is_farewell: false };
         let session = self.state.lock().attempt(round).and_then(|attempt| attempt.effects.sends(&ask));
@@ -328,7 +328,7 @@ impl Candidate {
         let session = self.state.lock().attempt(round).and_then(|attempt| attempt.effects.session.clone());
         let (Some(session), Some(requests)) = (session, self.with_acls(chain.into_iter().map(create).collect())) else {
             let error = self.call().connection_loss();
-            return self.later(round, Duration::ZERO, || Input::Failed(failed(error, false)));
+            return self.later(round, Duration::ZERO, || Input::Failed(failed(error)));
         };
         let last = requests.len().saturating_sub(1);
         let submission = |(index, (request, _)): (usize, (Request, Option<WatchId>))| {
@@ -348,10 +348,7 @@ impl Candidate {
     }
 
     fn answer(&self, reply: Reply) -> Answer<Error> {
-        reply.map_err(|error| {
-            let maybe_done = !matches!(error, SessionError::Server(_));
-            failed(self.call().error(error), maybe_done)
-        })
+        reply.map_err(|error| failed(self.call().error(error)))
     }
 
     /// The retry policy sleeps through the one who asks; nobody can here, so the time is taken down.
@@ -371,7 +368,7 @@ impl Candidate {
             Some(true) => self.later(round, delay, || Input::Allowed),
             // One that has had its place once is not given up for want of a connection.
             _ if !is_first => self.later(round, delay.max(AFTER_REFUSAL), || Input::Allowed),
-            _ => self.later(round, Duration::ZERO, || Input::Failed(failed(error, false))),
+            _ => self.later(round, Duration::ZERO, || Input::Failed(failed(error))),
         }
     }
 
@@ -667,9 +664,9 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-fn failed(error: Error, maybe_done: bool) -> Failed<Error> {
+fn failed(error: Error) -> Failed<Error> {
     let reaction = if error.is_retryable() { Reaction::Retry } else { Reaction::Final };
-    Failed { code: error.code(), maybe_done, reaction, error }
+    Failed { code: error.code(), maybe_done: error.is_in_doubt(), reaction, error }
 }
 
 /// What a contender asks of this process.

@@ -59,6 +59,8 @@ enum Stage<E> {
     Holding,
     /// A moment. It holds the lock, and the session is in doubt.
     Dozing,
+    /// A moment, for this: the server refuses requests for now.
+    Resting(Next),
     /// Answers to the deletes.
     Leaving(End<E>),
     Ended,
@@ -250,9 +252,16 @@ impl<E: Clone> Step<'_, E> {
             }
             Input::Barred => self.barred(),
             Input::TimeUp => self.leave(End::TimeUp),
-            Input::Woken if matches!(self.me.stage, Stage::Dozing) => self.ask(Why::LastLook),
-            Input::Woken => self.list(),
+            Input::Woken => self.woken(),
             Input::Failed(failed) => self.failed(failed),
+        }
+    }
+
+    fn woken(&mut self) -> Do<E> {
+        match self.me.stage {
+            Stage::Dozing => self.ask(Why::LastLook),
+            Stage::Resting(next) => self.connect(next),
+            _ => self.list(),
         }
     }
 
@@ -308,7 +317,7 @@ impl<E: Clone> Step<'_, E> {
     fn failed(&mut self, failed: Failed<E>) -> Do<E> {
         match failed.reaction {
             Reaction::Retry if matches!(self.me.stage, Stage::Pausing(_)) => self.leave(End::Failed(failed.error)),
-            Reaction::Retry if self.stands() => self.outlast(),
+            Reaction::Retry if self.stands() => self.outlast(failed.code.is_some()),
             Reaction::Retry => self.again(Next::Create, failed.error),
             Reaction::TimeUp if self.stands() => self.leave(End::TimeUp),
             Reaction::TimeUp | Reaction::Final => self.leave(End::Failed(failed.error)),
@@ -321,11 +330,17 @@ impl<E: Clone> Step<'_, E> {
     }
 
     /// The connection is gone. While the session may live the znodes keep their places.
-    fn outlast(&mut self) -> Do<E> {
+    fn outlast(&mut self, is_refused: bool) -> Do<E> {
         if self.has_lost_session() {
             return self.session_ended();
         }
-        self.connect(if self.me.is_held { Next::Ask(Why::LastLook) } else { Next::List })
+        let next = if self.me.is_held { Next::Ask(Why::LastLook) } else { Next::List };
+        if !is_refused {
+            return self.connect(next);
+        }
+        // The connection is there, and a server that has too much to do must not be asked again at once.
+        self.me.stage = Stage::Resting(next);
+        Do::Doze
     }
 
     fn has_lost_session(&self) -> bool {

@@ -8,7 +8,11 @@ use crossbeam_channel::unbounded;
 
 use super::*;
 use crate::{
-    CancelToken, LostReason, framework::HeldNodes, paths::ServerPath, proto::Stat, session::stub::StubSession,
+    CancelToken, LostReason,
+    framework::{Dispatcher, HeldNodes},
+    paths::ServerPath,
+    proto::Stat,
+    session::stub::StubSession,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -17,7 +21,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();
     *session.valid_until.lock() = Some(Instant::now() + LONG);
-    let nodes = HeldNodes::new(None, unbounded().0);
+    let nodes = HeldNodes::new(None, unbounded().0, Arc::new(Dispatcher::new()));
     let held = ["/a", "/b"].map(|path| nodes.add(ServerPath::from_server(path), session.clone(), 3, 1, None));
     (session, held.into())
 }

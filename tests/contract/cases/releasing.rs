@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{Error, FencingToken, Hold, HoldState, Locker, LostReason};
+use curator_locks::{Error, FencingToken, Hold, HoldState, Locker, LostReason, StateChanges};
 
 use crate::{
     common::{PATIENCE, wait_until},
@@ -161,6 +161,39 @@ pub(crate) fn guard_knows(subject: &'static Subject) {
     knows(&lock.holds().iter().collect::<Vec<_>>());
     lock.release().unwrap();
     assert!(lock.holds().is_empty());
+    world.await_nothing();
+}
+
+/// What outlives a hold says that it was released, from the moment in which the release begins, and knows its token.
+pub(crate) fn released_changes(subject: &'static Subject) {
+    let world = World::new(subject);
+    let lock = world.lock(&world.client());
+    let end_with_released = |changes: Vec<StateChanges>| {
+        assert!(!changes.is_empty());
+        for changes in changes {
+            assert_eq!(changes.iter().collect::<Vec<_>>(), [HoldState::Released], "and the channel ends");
+        }
+    };
+    for drops in [false, true] {
+        let guard = lock.guard().unwrap();
+        let changes = guard.holds().into_iter().map(Hold::state_changes).collect();
+        if drops { drop(guard) } else { guard.release().unwrap() }
+        end_with_released(changes);
+    }
+    if subject.name == LEASE.name {
+        // Only a lease itself knows, not the semaphore.
+        return;
+    }
+    lock.acquire().unwrap();
+    let holds = lock.holds();
+    let changes = holds.iter().map(Hold::state_changes).collect();
+    lock.release().unwrap();
+    end_with_released(changes);
+    for hold in holds {
+        assert_eq!(hold.state(), HoldState::Released);
+        assert!(!hold.is_valid() && !hold.is_lost() && hold.valid_until() <= Instant::now());
+        assert!(hold.fencing_token().value() > 0);
+    }
     world.await_nothing();
 }
 
