@@ -51,6 +51,8 @@ pub(crate) struct Znode {
     pub(crate) czxid: i64,
     /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
     pub(crate) token: i64,
+    /// Others were in front of it.
+    pub(crate) has_waited: bool,
     /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
     /// that made it, nobody looks any more whether it is there.
     pub(crate) outlives_session: bool,
@@ -149,6 +151,10 @@ impl HeldNode {
 
     pub(crate) fn outlives_session(&self) -> bool {
         self.znode.outlives_session
+    }
+
+    pub(crate) fn has_waited(&self) -> bool {
+        self.znode.has_waited
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {

@@ -128,7 +128,9 @@ impl InterProcessMultiLock {
 
     fn look_at<'a>(&self, taken: Taken<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
         let nodes: Vec<_> = taken.holds().map(|hold| hold.node().clone()).collect();
-        let (stop, has_waited) = (patience.stop, taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO));
+        let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
+            || nodes.iter().skip(1).any(|node| node.has_waited());
+        let stop = patience.stop;
         let look = if has_waited && !patience.only_try { all_confirmed } else { all_certain };
         match (look(&nodes, stop), stop.is_over()) {
             (Look::Certain, _) => Ok(Round::Taken(taken)),

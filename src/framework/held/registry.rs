@@ -56,7 +56,7 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        let znode = Znode { path, czxid, token: czxid, outlives_session: false };
+        let znode = Znode { path, czxid, token: czxid, has_waited: false, outlives_session: false };
         self.add_znode(znode, session, connection, watch, None)
     }
 

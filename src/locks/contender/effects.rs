@@ -88,7 +88,8 @@ impl Effects {
             // wait behind it, and tokens must not shrink from one grant to the next.
             let token = writer.map_or(node.czxid, HeldNode::token);
             let outlives_session = !spec.mode.is_ephemeral();
-            let znode = Znode { path: lock.child(&node.name), czxid: node.czxid, token, outlives_session };
+            let (path, has_waited) = (lock.child(&node.name), self.contender.has_waited());
+            let znode = Znode { path, czxid: node.czxid, token, has_waited, outlives_session };
             let over = self.contender.seen_over();
             let registry = &lock.client().core.held;
             self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable.cloned()));

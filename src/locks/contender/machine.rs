@@ -259,7 +259,7 @@ impl<E: Clone> Step<'_, E> {
 
     fn woken(&mut self) -> Do<E> {
         match self.me.stage {
-            Stage::Dozing => self.ask(Why::LastLook),
+            Stage::Dozing => self.finish(),
             Stage::Resting(next) => self.connect(next),
             _ => self.list(),
         }
