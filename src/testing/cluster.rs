@@ -17,6 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 #[must_use]
 pub struct TestingClusterBuilder {
     size: usize,
+    observers: usize,
     server: TestingServerBuilder,
     severable: bool,
 }
@@ -45,6 +46,12 @@ impl TestingClusterBuilder {
         self
     }
 
+    /// Adds this many observers behind the servers that vote. Defaults to 0.
+    pub fn observers(mut self, count: usize) -> Self {
+        self.observers = count;
+        self
+    }
+
     /// Lets followers and leader talk through proxies, for [`TestingCluster::sever`]. Defaults to no.
     pub fn severable(mut self, on: bool) -> Self {
         self.severable = on;
@@ -56,12 +63,16 @@ impl TestingClusterBuilder {
     /// # Errors
     /// As [`TestingServerBuilder::start`].
     pub fn start(self) -> Result<TestingCluster, TestingError> {
-        let peers = (0..self.size).map(|_| Peer::new()).collect::<io::Result<Vec<_>>>();
+        let size = self.size + self.observers;
+        let peers = (0..size).map(|_| Peer::new()).collect::<io::Result<Vec<_>>>();
         let peers = peers.map_err(TestingError::io("no free ports"))?;
         let mut links = Vec::new();
         let mut servers = Vec::new();
-        for index in 0..self.size {
+        for index in 0..size {
             let mut builder = self.server.clone();
+            if index >= self.size {
+                builder = builder.property("peerType", "observer");
+            }
             for (other, peer) in peers.iter().enumerate() {
                 let mut quorum_port = peer.quorum.number();
                 if self.severable && other != index {
@@ -69,7 +80,8 @@ impl TestingClusterBuilder {
                     quorum_port = proxy.port();
                     links.push(Link { from: index, to: other, proxy });
                 }
-                let address = format!("127.0.0.1:{quorum_port}:{}", peer.election.number());
+                let role = if other < self.size { "participant" } else { "observer" };
+                let address = format!("127.0.0.1:{quorum_port}:{}:{role}", peer.election.number());
                 builder = builder.property(format!("server.{}", other + 1), address);
             }
             servers.push(prepare(builder, index)?);
@@ -143,7 +155,7 @@ impl TestingCluster {
 
     /// Configures a cluster of this many servers before it is started.
     pub fn builder(size: usize) -> TestingClusterBuilder {
-        TestingClusterBuilder { size, server: TestingServer::builder(), severable: false }
+        TestingClusterBuilder { size, observers: 0, server: TestingServer::builder(), severable: false }
     }
 
     /// What clients connect to: all servers.
