@@ -106,7 +106,9 @@
 //! - [`Hold::fencing_token`]: a number that grows with every grant.
 //! - [`Hold::valid_until`]: up to here the servers cannot have given the lock to anybody else, unless somebody
 //!   deletes its znode. It moves on with the heartbeats, a third of the session timeout apart. It assumes clocks that run
-//!   at one rate and a session timeout of two ticks of the server or more; so it is a bound, and no proof.
+//!   at one rate, a session timeout of two ticks of the server or more, and a server that is no observer behind an
+//!   observer master; so it is a bound, and no proof. The clock is monotonic and stands while the system sleeps: the
+//!   servers may expire a laptop's session in its sleep, and a holder there does not see the time pass.
 //! - [`Hold::state`], also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change):
 //!   [`Held`](HoldState::Held), [`InDoubt`](HoldState::InDoubt) once `valid_until` has passed, which can become `Held`
 //!   again, or [`Lost`](HoldState::Lost) with the reason. A lock held for more than 100 ms is watched, so that its
@@ -133,6 +135,9 @@
 //! states, held znodes and clean-up; and one runs listeners. Listeners run in order and under no lock, so they may use
 //! the client; while one runs, the others wait. A listener that panics is logged, and the thread goes on. Servers'
 //! names are resolved on threads that end with the answer.
+//!
+//! Never use a client after `fork`. The child has none of these threads but shares the socket, and what it writes there
+//! ends the parent's connection, or changes the parent's locks. Fork before the client is started, or `exec` at once.
 //!
 //! # Fencing
 //!

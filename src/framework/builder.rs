@@ -107,7 +107,8 @@ impl Builder {
 
     /// The session timeout to ask the server for, which has limits of its own. Defaults to 60 s.
     ///
-    /// So long after the last sign of life the servers drop the session and its locks. 1 ms to 2^31-1 ms.
+    /// So long after the last sign of life the servers drop the session and its locks. 1 ms to 2^31-1 ms. Less than two of
+    /// the servers' ticks makes [`Hold::valid_until`](crate::Hold::valid_until) promise too much.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self

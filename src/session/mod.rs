@@ -207,6 +207,11 @@ pub trait Session: Send + Sync + 'static {
     fn connection(&self) -> u64;
 
     /// Up to here the servers cannot have expired the session; `None` before the first handshake and after the end.
+    ///
+    /// It assumes a session timeout of at least two of the servers' ticks, a server that is no observer of another observer's
+    /// or follower's (`observerMasterPort`), and clocks that run at one rate. The monotonic clock of this process stands
+    /// while the system sleeps, and the servers' go on: after such a sleep this moment lies too late, until the next
+    /// heartbeat.
     fn valid_until(&self) -> Option<Instant>;
 
     /// Why the last attempt to connect failed, or the last connection ended; `None` while there is a connection, and
