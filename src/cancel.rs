@@ -10,8 +10,6 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use parking_lot::Mutex;
 
-use crate::session::Bell;
-
 /// Ends a blocked call from another thread, as `Thread.interrupt` does in Java.
 ///
 /// Clones share one state, and a token once cancelled stays so. A call that is cancelled fails with
@@ -32,19 +30,13 @@ pub struct CancelToken {
 struct Shared {
     /// Dropped to cancel: every receiver wakes, now and for ever.
     alive: Option<Sender<()>>,
-    /// Who is to be woken then, besides, by the number of the sleep.
-    sleepers: HashMap<u64, Sleeper>,
+    /// Who is to be unparked then, by the number of the sleep.
+    sleepers: HashMap<u64, Thread>,
     /// How many sleeps there were.
     sleeps: u64,
 }
 
-/// What wakes a thread that does not sleep on a channel.
-enum Sleeper {
-    Parked(Thread),
-    Bell(Arc<Bell>),
-}
-
-/// As long as it lives, the cancellation wakes the thread that made it.
+/// As long as it lives, the cancellation unparks the thread that made it.
 pub(crate) struct Woken<'a> {
     token: &'a CancelToken,
     sleep: u64,
@@ -71,12 +63,7 @@ impl CancelToken {
         shared.alive = None;
         let sleepers = std::mem::take(&mut shared.sleepers);
         drop(shared);
-        for sleeper in sleepers.into_values() {
-            match sleeper {
-                Sleeper::Parked(thread) => thread.unpark(),
-                Sleeper::Bell(bell) => bell.ring(),
-            }
-        }
+        sleepers.into_values().for_each(|thread| thread.unpark());
     }
 
     /// Whether the token was cancelled.
@@ -88,20 +75,10 @@ impl CancelToken {
     /// Lets the cancellation unpark this thread, which has to look whether it was cancelled after this call and before it
     /// parks.
     pub(crate) fn unpark_this_thread(&self) -> Woken<'_> {
-        self.wake(Sleeper::Parked(thread::current()))
-    }
-
-    /// Lets the cancellation ring this bell. Who sleeps has to look whether it was cancelled after this call, and after
-    /// arming the bell.
-    pub(crate) fn ring(&self, bell: &Arc<Bell>) -> Woken<'_> {
-        self.wake(Sleeper::Bell(bell.clone()))
-    }
-
-    fn wake(&self, sleeper: Sleeper) -> Woken<'_> {
         let mut shared = self.shared.lock();
         shared.sleeps += 1;
         let sleep = shared.sleeps;
-        shared.sleepers.insert(sleep, sleeper);
+        shared.sleepers.insert(sleep, thread::current());
         Woken { token: self, sleep }
     }
 

@@ -128,13 +128,11 @@
 //!
 //! ## Threads
 //!
-//! Callers write their requests to the socket, and one of those that wait, for a reply or in a queue, reads it: what is
-//! meant for it without another thread in between, and what is meant for the others, which it wakes. A client has three
-//! threads of its own, however many callers there are: one connects, keeps the timers, and reads while no caller does
-//! (where the system cannot say that something has arrived, as under TLS, it reads always); one looks after connection
-//! states, held znodes and clean-up; and one runs listeners. Listeners run in order and under no lock, so they may use
-//! the client; while one runs, the others wait. A listener that panics is logged, and the thread goes on. Servers'
-//! names are resolved on threads that end with the answer.
+//! Callers write their requests to the socket and sleep until they are woken: by a reply, an event, a [`CancelToken`], or
+//! the end of their time. A client has three threads of its own, however many callers there are. One connects, reads the
+//! socket, wakes the callers, and keeps the timers. One looks after connection states, held znodes and clean-up. One runs
+//! listeners, in order and under no lock, so they may use the client; while one runs, the others wait. A listener that
+//! panics is logged, and the thread goes on. Servers' names are resolved on threads that end with the answer.
 //!
 //! Never use a client after `fork`. The child has none of these threads but shares the socket, and what it writes there
 //! ends the parent's connection, or changes the parent's locks. Fork before the client is started, or `exec` at once.

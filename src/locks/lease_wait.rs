@@ -2,6 +2,8 @@
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
 use super::{
     driver::Decision,
     internals::{LockInternals, Patience},
@@ -12,7 +14,7 @@ use crate::{
     Result,
     framework::{Call, Claim, Created, HeldNode, Listing, Outlasted},
     proto::{EventType, Request, Response, Stat},
-    session::{Session, WaitEnd, WakeReceiver, WakeSender, Watch, WatchEvent, Watcher, submit, wakes},
+    session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
 
 /// How the wait for leases ended.
@@ -72,9 +74,9 @@ impl<'a> Place<'a> {
         self.held.as_ref().is_none_or(|held| held.lost().is_some())
     }
 
-    fn wake_on_change(&self, wakes: WakeSender<Wake>) {
+    fn wake_on_change(&self, wakes: Sender<Wake>) {
         if let Some(held) = &self.held {
-            held.listen(Arc::new(move |_| wakes.send(Wake::Place)));
+            held.listen(Arc::new(move |_| drop(wakes.send(Wake::Place))));
         }
     }
 
@@ -107,7 +109,7 @@ pub(super) struct LeaseWait<'a> {
     nodes: Vec<Created>,
     /// The name of the last of them: if that one has a lease, so have the others.
     last_name: String,
-    wakes: (WakeSender<Wake>, WakeReceiver<Wake>),
+    wakes: (Sender<Wake>, Receiver<Wake>),
     watch: Option<Watch>,
     has_waited: bool,
 }
@@ -125,7 +127,7 @@ impl<'a> LeaseWait<'a> {
         let (session, last_name) = last.ok_or_else(|| call.connection_loss())?;
         leases.check_number(last_name)?;
         let last_name = last_name.to_owned();
-        let wakes = wakes();
+        let wakes = unbounded();
         Ok(LeaseWait {
             leases,
             limit,
@@ -152,7 +154,7 @@ impl<'a> LeaseWait<'a> {
     pub(super) fn wait(&mut self, place: &Place<'_>, mut listing: Option<Listing>) -> Result<Counted> {
         let wakes = self.wakes.0.clone();
         // Before the first look at the limit, so that no change after it is missed.
-        let _subscription = self.limit.subscribe(Arc::new(move || wakes.send(Wake::Limit)));
+        let _subscription = self.limit.subscribe(Arc::new(move || drop(wakes.send(Wake::Limit))));
         place.wake_on_change(self.wakes.0.clone());
         loop {
             let seen = match listing.take() {
@@ -232,7 +234,7 @@ impl<'a> LeaseWait<'a> {
             let connection = self.session.connection();
             let request = self.leases.list_request(true);
             let wakes = self.wakes.0.clone();
-            let watcher: Watcher = Arc::new(move |event: &WatchEvent| wakes.send(Wake::Leases(event.clone())));
+            let watcher: Watcher = Arc::new(move |event: &WatchEvent| drop(wakes.send(Wake::Leases(event.clone()))));
             let sent = submit(&self.session, vec![(request, Some(watcher))]).into_iter().next();
             let (pending, watch) = sent.ok_or_else(|| self.call.connection_loss())?;
             match self.call.reply(pending) {
@@ -261,7 +263,7 @@ impl<'a> LeaseWait<'a> {
             let recheck = next_recheck(self.leases.client());
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
-            match self.wakes.1.recv(&self.session, bound) {
+            match bound.recv(&self.wakes.1) {
                 Ok(wake) => {
                     if let Some(next) = self.woken(&wake) {
                         return Ok(next);

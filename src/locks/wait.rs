@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 pub(super) use self::grant::is_certain;
@@ -22,7 +23,7 @@ use crate::{
     CuratorFramework, Error, Result,
     framework::{Call, Claim, Created, HeldNode, Listing, Outlasted, RevocableNode},
     proto::{EventType, Request, Response, Stat},
-    session::{Session, WaitEnd, WakeReceiver, WakeSender, Watch, WatchEvent, submit, wakes},
+    session::{Session, WaitEnd, Watch, WatchEvent, submit},
 };
 
 /// How the wait in the queue ended.
@@ -76,7 +77,7 @@ pub(crate) struct Queued<'a> {
     name: String,
     stat: Stat,
     listing: Option<Listing>,
-    wakes: Option<(WakeSender<Wake>, WakeReceiver<Wake>)>,
+    wakes: Option<(Sender<Wake>, Receiver<Wake>)>,
     predecessor: Option<Predecessor>,
     /// How many predecessors were watched so far.
     watches: u64,
@@ -252,7 +253,10 @@ impl<'a> Queued<'a> {
         }
         let path = self.lock.child(&in_front).into_string();
         let (number, wakes) = (predecessor.number, wakes.clone());
-        let on_listing = Box::new(move |listing| wakes.send(Wake::Listed(number, listing)));
+        let on_listing = Box::new(move |listing| {
+            // The waiter may have gone.
+            let _ = wakes.send(Wake::Listed(number, listing));
+        });
         predecessor.ahead = Some(Ahead::watch(&self.session, path, self.lock.list_request(false), on_listing));
     }
 
@@ -262,7 +266,7 @@ impl<'a> Queued<'a> {
             let connection = self.session.connection();
             let (request, watcher) = match (self.lock.strategy(), &self.directory) {
                 (WaitStrategy::WatchParent, None) => {
-                    let (sender, _) = self.wakes.get_or_insert_with(wakes);
+                    let (sender, _) = self.wakes.get_or_insert_with(unbounded);
                     let sender = sender.clone();
                     (self.lock.list_request(true), Some(directory_watcher(sender)))
                 }
@@ -316,7 +320,7 @@ impl<'a> Queued<'a> {
         self.predecessor = None;
         self.watches += 1;
         let number = self.watches;
-        let (sender, _) = self.wakes.get_or_insert_with(wakes);
+        let (sender, _) = self.wakes.get_or_insert_with(unbounded);
         let mut requests = Vec::with_capacity(2);
         if let Some(name) = &name {
             requests.push((self.lock.child(name).into_string(), predecessor_watcher(number, sender.clone())));
@@ -377,7 +381,7 @@ impl<'a> Queued<'a> {
             };
             let stop = self.patience.stop;
             let bound = recheck.map_or(stop, |at| stop.by(at));
-            let next = match wakes.recv(&self.session, bound) {
+            let next = match bound.recv(wakes) {
                 Ok(wake) => self.woken(wake),
                 Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                     Some(WaitEnd::Cancelled) => return Err(self.call.cancelled()),

@@ -10,7 +10,6 @@ pub(crate) mod machine;
 mod names;
 pub mod native;
 mod pending;
-mod readiness;
 mod reply_slot;
 mod rotation;
 #[cfg(test)]
@@ -22,7 +21,6 @@ mod tls;
 #[cfg(feature = "tls")]
 mod tls_config;
 mod transport;
-mod wakes;
 mod watches;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -45,24 +43,20 @@ pub(crate) use pending::{Answer, Pending, Stop, WaitEnd, Watch, submit, submit_o
 pub(crate) use tls::TlsSessionFactory;
 #[cfg(feature = "tls")]
 pub use tls_config::TlsConfig;
-pub use wakes::Bell;
-pub(crate) use wakes::{WakeReceiver, WakeSender, wakes};
 
 /// The answer to one request.
 pub type Reply = Result<Response, SessionError>;
 
-/// Receives the answer to one request; must not block. Runs on the session's reader thread, on any thread that waits and
-/// reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]), or on the thread that submits the request (before
-/// it has the ticket), abandons or closes the session.
+/// Receives the answer to one request. Runs on the session's reader thread, or on the thread that submits the request
+/// (before it has the ticket), abandons or closes the session. Must not block: while it runs, nobody gets a reply.
 pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
-/// Receives what happens to one watch; must not block. Runs on the session's reader thread, on any thread that waits and
-/// reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]), or on the thread that abandons or closes the
-/// session.
+/// Receives what happens to one watch. Runs on the session's reader thread, or on the thread that abandons or closes the
+/// session. Must not block: while it runs, nobody gets a reply.
 pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 
-/// Receives what happens to the session, in order; must not block. Runs on the session's reader thread, or on a thread
-/// that waits and reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]).
+/// Receives what happens to the session, in order. Runs on the session's reader thread. Must not block: while it runs,
+/// nobody gets a reply.
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
 /// Why a request has no reply.
@@ -163,30 +157,6 @@ pub trait Session: Send + Sync + 'static {
     /// Gives up the watch that this request left, at the server too where nobody else in this session watches the
     /// znode. Its watcher is not called any more, except for calls already under way.
     fn unwatch(&self, ticket: Ticket);
-
-    /// Lends the calling thread, which waits for a reply, to the session: it reads by itself instead of being woken by the
-    /// thread that does.
-    ///
-    /// Returns once `is_done` says so, asked before each read; at once where another thread reads, there is no connection,
-    /// or this session has no use for the thread, which is the default; and as soon as nothing has come for a moment, which
-    /// must be short, because the caller's deadline and cancellation are looked at only between reads. The end of the
-    /// connection is left to the session's own thread. Completions and watchers of others run on the calling thread
-    /// meanwhile; their panics must not reach it.
-    fn read_until(&self, is_done: &dyn Fn() -> bool) {
-        let _ = is_done;
-    }
-
-    /// Lends the calling thread, which waits for an event that this session may bring, to the session, for long: it sleeps
-    /// where the kernel wakes it when something arrives, and reads by itself instead of being woken by the thread that does.
-    ///
-    /// Returns once `is_done` says so, asked after each time `bell` was armed and after each read, or at the deadline; and
-    /// at any time before that, at once even, where the session has no use for the thread: before the first connection,
-    /// while another thread sleeps here already, and always by default. The caller then sleeps elsewhere. Whoever else makes
-    /// `is_done` true rings the bell afterwards. Completions and watchers of others run on the calling thread meanwhile;
-    /// their panics must not reach it.
-    fn sleep_until(&self, bell: &Bell, deadline: Option<Instant>, is_done: &dyn Fn() -> bool) {
-        let _ = (bell, deadline, is_done);
-    }
 
     /// Whether a watcher is called before the reply to any request that the server carried out after the change is handed
     /// out, as long as the connection stays the same; `false` by default.

@@ -2,13 +2,15 @@
 
 use std::{sync::Arc, time::Instant};
 
+use crossbeam_channel::{Receiver, unbounded};
+
 use crate::{
     Error, LockInternals, Result,
     framework::{Call, Failure, HeldNode, Job, Mark},
     locks::{internals::Patience, wait::next_recheck},
     paths::ServerPath,
     proto::{CreateMode, EventType, Request, Response, Stat},
-    session::{Session, WaitEnd, WakeReceiver, Watch, WatchEvent, Watcher, submit, submit_one, wakes},
+    session::{Session, WaitEnd, Watch, WatchEvent, Watcher, submit, submit_one},
 };
 
 /// The one owner of the clean-up of a znode that may be ours, from the moment its create is sent.
@@ -44,7 +46,7 @@ enum Seen<'a> {
     /// Somebody has it.
     Taken,
     /// Somebody has it, and its end will be reported.
-    Watched(Watch, WakeReceiver<WatchEvent>),
+    Watched(Watch, Receiver<WatchEvent>),
     /// It is ours, as seen over this connection.
     Ours(Claim<'a>, Stat, u64),
 }
@@ -106,7 +108,7 @@ impl<'a> Attempt<'a> {
                 Ok(Seen::Taken) => Next::Look,
                 Ok(Seen::Watched(watch, events)) => {
                     retries = 0;
-                    let next = self.sleep(&call, watch.session(), &events)?;
+                    let next = self.sleep(&call, &events)?;
                     drop(watch);
                     match next {
                         Some(next) => next,
@@ -215,14 +217,14 @@ impl<'a> Attempt<'a> {
         call: &Call<'_>,
         session: &Arc<dyn Session>,
         sync: bool,
-    ) -> Result<(Vec<u8>, Stat, Option<(Watch, WakeReceiver<WatchEvent>)>, u64)> {
+    ) -> Result<(Vec<u8>, Stat, Option<(Watch, Receiver<WatchEvent>)>, u64)> {
         let path = || self.path.as_str().to_owned();
         let mut requests = Vec::with_capacity(2);
         if sync {
             requests.push((Request::Sync { path: path() }, None));
         }
-        let (sender, events) = wakes();
-        let watcher: Watcher = Arc::new(move |event: &WatchEvent| sender.send(event.clone()));
+        let (sender, events) = unbounded();
+        let watcher: Watcher = Arc::new(move |event: &WatchEvent| drop(sender.send(event.clone())));
         let watch = !self.patience.only_try;
         // getData leaves no watch on a znode that is gone, which `exists` would (CURATOR-107).
         requests.push((Request::GetData { path: path(), watch }, watch.then_some(watcher)));
@@ -249,17 +251,12 @@ impl<'a> Attempt<'a> {
     ///
     /// No wake-up can be lost: the channel exists before the watch is sent for, whatever fires stays in it, and a deletion
     /// from before the watch shows in the reply that sets it. The re-check turns what nobody thought of into a delay.
-    fn sleep(
-        &self,
-        call: &Call<'_>,
-        session: &Arc<dyn Session>,
-        events: &WakeReceiver<WatchEvent>,
-    ) -> Result<Option<Next>> {
+    fn sleep(&self, call: &Call<'_>, events: &Receiver<WatchEvent>) -> Result<Option<Next>> {
         let recheck = next_recheck(self.lock.client());
         let stop = self.patience.stop;
         let bound = recheck.map_or(stop, |at| stop.by(at));
         loop {
-            match events.recv(session, bound) {
+            match bound.recv(events) {
                 Ok(WatchEvent::Node { event: EventType::NodeDeleted, .. }) => return Ok(Some(Next::Create)),
                 Ok(WatchEvent::Node { .. } | WatchEvent::Reconnected { .. } | WatchEvent::Ended) => {
                     return Ok(Some(Next::Look));

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Weak};
 
+use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
 use crate::{
     framework::{HeldNode, Listing},
     proto::EventType,
-    session::{WakeSender, Watch, WatchEvent, Watcher},
+    session::{Watch, WatchEvent, Watcher},
 };
 
 /// What wakes a waiter. Each has a channel of its own, so that one event wakes one thread.
@@ -28,18 +29,18 @@ pub(super) struct OwnWatch {
 }
 
 pub(super) enum Target {
-    Waiter(WakeSender<Wake>),
+    Waiter(Sender<Wake>),
     /// The event came while the waiter was being granted.
     Deleted,
     Holder(Weak<HeldNode>),
 }
 
-pub(super) fn directory_watcher(wakes: WakeSender<Wake>) -> Watcher {
-    Arc::new(move |event: &WatchEvent| wakes.send(Wake::Directory(event.clone())))
+pub(super) fn directory_watcher(wakes: Sender<Wake>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| drop(wakes.send(Wake::Directory(event.clone()))))
 }
 
-pub(super) fn predecessor_watcher(number: u64, wakes: WakeSender<Wake>) -> Watcher {
-    Arc::new(move |event: &WatchEvent| wakes.send(Wake::Predecessor(number, event.clone())))
+pub(super) fn predecessor_watcher(number: u64, wakes: Sender<Wake>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| drop(wakes.send(Wake::Predecessor(number, event.clone()))))
 }
 
 pub(super) fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
@@ -47,13 +48,11 @@ pub(super) fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
         let mut target = target.lock();
         match &*target {
             Target::Waiter(wakes) => {
-                // Put there under the lock, so that none comes after the waiter has looked for the last time.
-                let ring = wakes.put(Wake::Own(event.clone()));
-                let is_deleted = matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. });
-                // A sender that is dropped rings, too.
-                let before = is_deleted.then(|| std::mem::replace(&mut *target, Target::Deleted));
-                drop(target);
-                drop((before, ring));
+                // Under the lock, so that none comes after the waiter has looked for the last time.
+                let _ = wakes.send(Wake::Own(event.clone()));
+                if matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. }) {
+                    *target = Target::Deleted;
+                }
             }
             Target::Deleted => {}
             Target::Holder(held) => {
@@ -65,41 +64,4 @@ pub(super) fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
             }
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use std::task::Wake as Woken;
-
-    use super::*;
-    use crate::session::wakes;
-
-    /// Notes whether the lock was free when it was woken.
-    struct Probe {
-        target: Mutex<Option<Arc<Mutex<Target>>>>,
-        was_free: Mutex<Vec<bool>>,
-    }
-
-    impl Woken for Probe {
-        fn wake(self: Arc<Self>) {
-            let target = self.target.lock().clone().unwrap();
-            let is_free = target.try_lock().is_some();
-            self.was_free.lock().push(is_free);
-        }
-    }
-
-    #[test]
-    fn what_happens_to_the_own_znode_wakes_the_waiter_under_no_lock() {
-        for event in [EventType::NodeDataChanged, EventType::NodeDeleted] {
-            let (sender, receiver) = wakes();
-            let target = Arc::new(Mutex::new(Target::Waiter(sender)));
-            let probe = Arc::new(Probe { target: Mutex::new(Some(target.clone())), was_free: Mutex::default() });
-            receiver.arm(&probe.clone().into());
-            own_watcher(target)(&WatchEvent::Node { event, connection: 1 });
-            assert_eq!(receiver.try_iter().count(), 1);
-            assert_eq!(*probe.was_free.lock(), [true], "{event:?}");
-        }
-    }
 }
