@@ -219,6 +219,7 @@ pub mod framework;
 #[doc(hidden)]
 pub mod hooks;
 pub mod locks;
+mod panics;
 mod paths;
 pub mod proto;
 pub mod session;

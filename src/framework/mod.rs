@@ -15,7 +15,6 @@ mod grants;
 mod held;
 mod holds;
 pub mod operations;
-mod panics;
 mod protected;
 mod retry;
 mod revocation;
@@ -32,13 +31,13 @@ pub use retry::{
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
+pub(crate) use crate::panics::caught;
 pub(crate) use batch::Batch;
 pub(crate) use call::{Call, Failure, Outlasted};
 pub(crate) use cleanup::{Job, Mark};
 pub(crate) use followers::Follower;
 pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
-pub(crate) use panics::caught;
 pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};
 pub(crate) use vacancy::Vacancy;

@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use super::{AcquireOptions, Hold};
-use crate::{Error, Result};
+use crate::{Error, Result, panics::caught};
 
 /// A lock that processes share. Java: `InterProcessLock`.
 ///
@@ -119,7 +119,9 @@ impl<'a> Locker<'a> {
 
 impl Drop for Locker<'_> {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.lock.take().map(InterProcessLock::release) {
+        let Some(lock) = self.lock.take() else { return };
+        // It may be somebody else's, and this thread may unwind.
+        if let Some(Err(error)) = caught("releasing a lock on drop", || lock.release()) {
             log::warn!("releasing a lock on drop: {error}");
         }
     }

@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData, sync::Arc, time::Instant};
 
 use super::{AcquireOptions, Hold, InterProcessLock, InterProcessMutex, methods::lock_methods};
-use crate::{CuratorFramework, Error, Result};
+use crate::{CuratorFramework, Error, Result, panics::caught};
 
 /// Several locks as one: all of them or none. Java: `InterProcessMultiLock`.
 ///
@@ -144,7 +144,8 @@ struct Taken<'a>(Vec<(usize, &'a dyn InterProcessLock)>);
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         for (index, lock) in self.0.drain(..).rev() {
-            if let Err(error) = lock.release() {
+            // Not to keep those after it from being released.
+            if let Some(Err(error)) = caught("releasing a lock", || lock.release()) {
                 log::warn!("releasing {}: {error}", name_of(lock, index));
             }
         }
@@ -240,7 +241,7 @@ impl MultiLockGuard<'_> {
 impl Drop for MultiLockGuard<'_> {
     fn drop(&mut self) {
         if self.is_open
-            && let Err(error) = self.locks.give_back()
+            && let Some(Err(error)) = caught("releasing a multi lock on drop", || self.locks.give_back())
         {
             log::warn!("releasing a multi lock on drop: {error}");
         }

@@ -29,12 +29,16 @@ use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
 use machine::{Action, Actions};
 
-use crate::proto::{ErrorCode, EventType, Request, Response};
+use crate::{
+    panics::message,
+    proto::{ErrorCode, EventType, Request, Response},
+};
 
 pub use connect_string::ConnectString;
 pub use native::NativeSessionFactory;
@@ -251,6 +255,8 @@ pub trait SessionFactory: Send + Sync + 'static {
 
 /// Does what a state machine decided; called without a lock, as it runs what others brought. Where something of it panics
 /// the rest is done all the same, before the panic goes on: a waiter that is not told of its watch would sleep for ever.
+/// On a thread that unwinds already it does not go on: a session may be dropped or ended there, and a panic that leaves a
+/// drop then aborts the process.
 fn carry_out(actions: Actions<OnReply, Watcher>, observer: &SessionObserver) {
     let mut first_panic = None;
     for action in actions {
@@ -265,7 +271,9 @@ fn carry_out(actions: Actions<OnReply, Watcher>, observer: &SessionObserver) {
             first_panic.get_or_insert(panic);
         }
     }
-    if let Some(panic) = first_panic {
-        resume_unwind(panic);
+    match first_panic {
+        Some(panic) if thread::panicking() => log::error!("a callback of the session panicked: {}", message(&*panic)),
+        Some(panic) => resume_unwind(panic),
+        None => {}
     }
 }
