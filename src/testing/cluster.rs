@@ -52,7 +52,7 @@ impl TestingClusterBuilder {
         self
     }
 
-    /// Lets followers and leader talk through proxies, for [`TestingCluster::sever`]. Defaults to no.
+    /// Lets the servers talk through proxies, for [`TestingCluster::sever`] and [`TestingCluster::isolate`]. Defaults to no.
     pub fn severable(mut self, on: bool) -> Self {
         self.severable = on;
         self
@@ -74,14 +74,16 @@ impl TestingClusterBuilder {
                 builder = builder.property("peerType", "observer");
             }
             for (other, peer) in peers.iter().enumerate() {
-                let mut quorum_port = peer.quorum.number();
+                let mut ports = [peer.quorum.number(), peer.election.number()];
                 if self.severable && other != index {
-                    let proxy = FaultProxy::start_opaque(peer.quorum.address())?;
-                    quorum_port = proxy.port();
-                    links.push(Link { from: index, to: other, proxy });
+                    let [quorum, election] =
+                        [&peer.quorum, &peer.election].map(|port| FaultProxy::start_opaque(port.address()));
+                    let link = Link { from: index, to: other, quorum: quorum?, election: election? };
+                    ports = [link.quorum.port(), link.election.port()];
+                    links.push(link);
                 }
                 let role = if other < self.size { "participant" } else { "observer" };
-                let address = format!("127.0.0.1:{quorum_port}:{}:{role}", peer.election.number());
+                let address = format!("127.0.0.1:{}:{}:{role}", ports[0], ports[1]);
                 builder = builder.property(format!("server.{}", other + 1), address);
             }
             servers.push(prepare(builder, index)?);
@@ -114,12 +116,14 @@ impl Peer {
     }
 }
 
-/// The way from a follower to a leader.
+/// The way from one server to another.
 #[derive(Debug)]
 struct Link {
     from: usize,
     to: usize,
-    proxy: FaultProxy,
+    /// From a follower to its leader.
+    quorum: FaultProxy,
+    election: FaultProxy,
 }
 
 /// Real ZooKeeper servers that form a quorum on 127.0.0.1. What holds for a [`TestingServer`] holds for each of them.
@@ -254,16 +258,28 @@ impl TestingCluster {
         if self.links.is_empty() {
             return Err(TestingError::Refused("the cluster was not built severable".into()));
         }
-        self.links_of(index).for_each(|link| link.proxy.black_hole(direction));
+        self.links_of(index).for_each(|link| link.quorum.black_hole(direction));
         Ok(())
     }
 
-    /// Ends what [`sever`](Self::sever) did.
+    /// Restarts a server where it hears of no other one, elections included, until [`mend`](Self::mend). It finds no leader,
+    /// and serves nobody, or only readers if it is configured so; this does not wait for that.
+    ///
+    /// # Errors
+    /// As [`sever`](Self::sever), and as [`TestingServer::launch`].
+    pub fn isolate(&self, index: usize) -> Result<(), TestingError> {
+        self.sever(index)?;
+        self.links_of(index).for_each(|link| link.election.black_hole(Direction::Both));
+        // Servers tell each other their addresses and connect past the proxies; those connections end with the process.
+        self.servers.get(index).map_or(Ok(()), TestingServer::launch)
+    }
+
+    /// Ends what [`sever`](Self::sever) and [`isolate`](Self::isolate) did.
     ///
     /// # Errors
     /// If a proxy cannot listen.
     pub fn mend(&self, index: usize) -> Result<(), TestingError> {
-        self.links_of(index).try_for_each(|link| link.proxy.pass())
+        self.links_of(index).try_for_each(|link| link.quorum.pass().and_then(|()| link.election.pass()))
     }
 
     fn links_of(&self, index: usize) -> impl Iterator<Item = &Link> {
