@@ -132,7 +132,8 @@
 //! the end of their time. A client has three threads of its own, however many callers there are. One connects, reads the
 //! socket, wakes the callers, and keeps the timers. One looks after connection states, held znodes and clean-up. One runs
 //! listeners, in order and under no lock, so they may use the client; while one runs, the others wait. A listener that
-//! panics is logged, and the thread goes on. Servers' names are resolved on threads that end with the answer.
+//! panics is logged, and the thread goes on. Servers' names are resolved, and servers are asked whether they can write
+//! ([`Builder::can_be_read_only`]), on threads that end with the answer.
 //!
 //! Never use a client after `fork`. The child has none of these threads but shares the socket, and what it writes there
 //! ends the parent's connection, or changes the parent's locks. Fork before the client is started, or `exec` at once.

@@ -159,6 +159,10 @@ impl Builder {
     }
 
     /// Whether a server without a quorum will do, for reading. Locks need more. Defaults to no.
+    ///
+    /// While the connection is with such a server, the client looks for one that can write, and goes there: one server at a
+    /// time is asked `isro`, after 100 ms and then after pauses that double up to a minute. The servers need
+    /// `readonlymode.enabled`, and since 3.6 `localSessionsEnabled`.
     pub fn can_be_read_only(mut self, allowed: bool) -> Self {
         self.can_be_read_only = allowed;
         self

@@ -168,7 +168,8 @@ pub trait Session: Send + Sync + 'static {
         false
     }
 
-    /// The session's id; 0 before a server gave one.
+    /// The session's id; 0 before a server gave one. A read-only server gives one of its own to a session that no other
+    /// server knows yet; the first server that can write replaces it.
     fn id(&self) -> i64;
 
     /// The session's password, as the server gave it; empty where unknown.

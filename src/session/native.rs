@@ -1,6 +1,7 @@
 //! This crate's own session: callers write to the socket, and one thread reads it.
 
 mod reader;
+mod search;
 
 use std::{
     fmt, io,
@@ -348,6 +349,12 @@ impl Shared {
 
     fn leave(self: &Arc<Self>, error: SessionError, until: Option<Instant>) {
         self.input(|machine, actions| machine.leave(error, until, actions));
+        let state = self.state.lock();
+        if state.machine.is_over(Instant::now()) {
+            // There is nothing to close at a server, but the reader thread may wait for what it says.
+            state.hang_up();
+        }
+        drop(state);
         // A full channel means that a wake-up is on its way already.
         let _ = self.wake.try_send(());
     }

@@ -9,6 +9,7 @@ mod expiry;
 mod frames;
 mod leaving;
 mod panics;
+mod read_only;
 mod replies;
 mod retries;
 mod states;

@@ -10,11 +10,13 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::{
     super::{
+        ConnectString,
         names::Names,
         rotation::{Rotation, Step},
-        transport::{Connection, ReadHalf, WriteHalf},
+        transport::{Closer, Connection, ReadHalf, WriteHalf},
     },
     Shared, Writer, does_not_take, invalid_data,
+    search::Search,
 };
 use crate::proto::{ConnectResponse, FrameBuffer, ProtoError};
 
@@ -42,6 +44,7 @@ impl Reader {
         let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)));
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
+        let mut search = Search::new(self.shared.transport.clone(), config.connection_timeout);
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
@@ -51,8 +54,11 @@ impl Reader {
                 Step::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((connection, buffer)) => {
                         let since = Instant::now();
-                        self.serve(connection, buffer);
+                        self.serve(connection, buffer, rotation.hosts(), &mut search);
                         rotation.connection_ended(since.elapsed());
+                        if let Some(server) = search.take_found() {
+                            rotation.prefer(server);
+                        }
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
@@ -139,11 +145,19 @@ impl Reader {
         taken.map_err(invalid_data)
     }
 
-    /// Reads until the connection ends.
-    fn serve(&self, connection: Connection, mut buffer: FrameBuffer) {
+    /// Reads until the connection ends; if it is with a server that can only read, at the latest when another one was
+    /// found.
+    fn serve(&self, connection: Connection, mut buffer: FrameBuffer, hosts: &[(String, u16)], search: &mut Search) {
         let Connection { mut reader, closer, .. } = connection;
+        let is_read_only = self.shared.state.lock().machine.is_read_only();
+        if is_read_only {
+            search.begin(Instant::now());
+        } else {
+            search.is_over();
+        }
         let cause = loop {
-            match self.read_on(&mut *reader, &mut buffer) {
+            let search = is_read_only.then(|| self.search(search, hosts, &closer));
+            match self.read_on(&mut *reader, &mut buffer, search.unwrap_or(READ_PATIENCE)) {
                 Ok(true) => {}
                 Ok(false) => break None,
                 Err(error) => break Some(error),
@@ -158,12 +172,20 @@ impl Reader {
         self.shared.writer.lock().half = None;
     }
 
-    /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next or until the next
-    /// timer. `false`: the session is over.
-    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<bool> {
+    /// Looks for a server that can write, among new servers if there are any. Gives how soon to come back.
+    fn search(&self, search: &mut Search, hosts: &[(String, u16)], closer: &Closer) -> Duration {
+        let now = Instant::now();
+        let new_hosts = self.shared.new_hosts.lock().clone();
+        search.look(now, new_hosts.as_ref().map_or(hosts, ConnectString::hosts), closer);
+        search.patience(now)
+    }
+
+    /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next, at most this long
+    /// and until the next timer. `false`: the session is over.
+    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer, most: Duration) -> io::Result<bool> {
         self.take_frames(buffer)?;
         let Some(patience) = self.keep_timers()? else { return Ok(false) };
-        match reader.read(buffer.space(), patience)? {
+        match reader.read(buffer.space(), patience.min(most))? {
             Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Some(count) => buffer.filled(count),
             None => {}
