@@ -4,7 +4,8 @@ use crate::proto::Acl;
 
 /// Names the access control lists of the znodes that a client makes. Java: `ACLProvider`.
 ///
-/// Asked on the calling thread each time that a znode is made, so it should answer from memory.
+/// Asked each time that a znode is made, so it should answer from memory: on the calling thread, and on the client's own where
+/// a lock that nobody waits for ([`WriteLock`](crate::WriteLock)) makes its znode.
 ///
 /// ```
 /// use curator_locks::{Acl, AclProvider};

@@ -10,11 +10,12 @@ use crate::error::Result;
 ///
 /// A client asks again for every new session, so a changed answer moves it to other servers.
 pub trait EnsembleProvider: Send + Sync + 'static {
-    /// The connect string of now, as in [`ConnectString`](crate::ConnectString); must not block: it runs on the client's
-    /// own thread. A panic is logged, and the servers stay as they were.
+    /// The connect string of now, as in [`ConnectString`](crate::ConnectString). Asked on the thread that builds the client,
+    /// and then on the client's own, so it must not block. There a panic is logged, and the servers stay as they were.
     fn connection_string(&self) -> String;
 
-    /// Called once when the client starts, before the first [`connection_string`](EnsembleProvider::connection_string).
+    /// Called once when the client starts, on the thread that starts it. What the servers are was asked before, when the
+    /// client was built.
     ///
     /// # Errors
     /// Whatever keeps the provider from working; the client's start then fails with it.
@@ -22,7 +23,7 @@ pub trait EnsembleProvider: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Called once when the client is closed.
+    /// Called once when the client is closed, on the thread that closes it or drops its last handle. A panic is logged.
     fn close(&self) {}
 }
 

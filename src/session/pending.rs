@@ -111,9 +111,7 @@ impl Pending {
             None => Answer::Stopped { end, sent: true },
         }
     }
-}
 
-impl Pending {
     /// Waits for the reply; but a request that was not even written `patience` after its submission is taken back.
     pub(crate) fn wait_sent(mut self, stop: Stop<'_>, patience: Duration) -> Answer {
         self.await_arrival(stop, patience);
