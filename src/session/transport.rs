@@ -78,12 +78,12 @@ struct TcpReader {
     timeout: Duration,
 }
 
-/// How far the socket's timeout may lie beyond what was asked for. Setting it costs a system call, and under load the
-/// patience shrinks with every read.
+/// How far the socket's timeout may lie beyond what was asked for, and no more than an eighth: so late the timers of a
+/// session may be. Setting it costs a system call, and under load the patience shrinks with every read.
 const SLACK: Duration = Duration::from_millis(20);
 
 fn is_far_off(set: Duration, wanted: Duration) -> bool {
-    set > wanted.saturating_add(SLACK) || set < wanted / 2
+    set > wanted.saturating_add(SLACK.min(wanted / 8)) || set < wanted / 2
 }
 
 impl ReadHalf for TcpReader {
