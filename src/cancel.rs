@@ -10,8 +10,6 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use parking_lot::Mutex;
 
-use crate::session::Bell;
-
 /// Ends a blocked call from another thread, as `Thread.interrupt` does in Java.
 ///
 /// Clones share one state, and a token once cancelled stays so. A call that is cancelled fails with
@@ -32,21 +30,20 @@ pub struct CancelToken {
 struct Shared {
     /// Dropped to cancel: every receiver wakes, now and for ever.
     alive: Option<Sender<()>>,
-    /// Who is to be woken then, besides, by the number of the sleep.
+    /// Who is to be unparked then, by the number of the sleep.
     sleepers: HashMap<u64, Sleeper>,
     /// How many sleeps there were.
     sleeps: u64,
 }
 
-/// What wakes a thread that does not sleep on a channel.
+/// What is woken by a cancellation, besides those that sleep on its channel.
 enum Sleeper {
     Parked(Thread),
-    Bell(Arc<Bell>),
     /// Whoever sleeps with another token.
     Token(CancelToken),
 }
 
-/// As long as it lives, the cancellation wakes the thread that made it.
+/// As long as it lives, the cancellation wakes what it was made for.
 pub(crate) struct Woken<'a> {
     token: &'a CancelToken,
     sleep: u64,
@@ -76,7 +73,6 @@ impl CancelToken {
         for sleeper in sleepers.into_values() {
             match sleeper {
                 Sleeper::Parked(thread) => thread.unpark(),
-                Sleeper::Bell(bell) => bell.ring(),
                 Sleeper::Token(token) => token.cancel(),
             }
         }
@@ -92,12 +88,6 @@ impl CancelToken {
     /// parks.
     pub(crate) fn unpark_this_thread(&self) -> Woken<'_> {
         self.wake(Sleeper::Parked(thread::current()))
-    }
-
-    /// Lets the cancellation ring this bell. Who sleeps has to look whether it was cancelled after this call, and after
-    /// arming the bell.
-    pub(crate) fn ring(&self, bell: &Arc<Bell>) -> Woken<'_> {
-        self.wake(Sleeper::Bell(bell.clone()))
     }
 
     /// Lets the cancellation cancel another token, too, which has been if it was before this call.

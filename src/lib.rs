@@ -106,7 +106,9 @@
 //! - [`Hold::fencing_token`]: a number that grows with every grant.
 //! - [`Hold::valid_until`]: up to here the servers cannot have given the lock to anybody else, unless somebody
 //!   deletes its znode. It moves on with the heartbeats, a third of the session timeout apart. It assumes clocks that run
-//!   at one rate and a session timeout of two ticks of the server or more; so it is a bound, and no proof.
+//!   at one rate, a session timeout of two ticks of the server or more, and a server that is no observer behind an
+//!   observer master; so it is a bound, and no proof. The clock is monotonic and stands while the system sleeps: the
+//!   servers may expire a laptop's session in its sleep, and a holder there does not see the time pass.
 //! - [`Hold::state`], also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change):
 //!   [`Held`](HoldState::Held), [`InDoubt`](HoldState::InDoubt) once `valid_until` has passed, which can become `Held`
 //!   again, [`Lost`](HoldState::Lost) with the reason, or [`Released`](HoldState::Released). A lock held for more than 100 ms is watched, so that its
@@ -126,13 +128,15 @@
 //!
 //! ## Threads
 //!
-//! Callers write their requests to the socket, and one of those that wait, for a reply or in a queue, reads it: what is
-//! meant for it without another thread in between, and what is meant for the others, which it wakes. A client has three
-//! threads of its own, however many callers there are: one connects, keeps the timers, and reads while no caller does
-//! (where the system cannot say that something has arrived, as under TLS, it reads always); one looks after connection
-//! states, held znodes and clean-up; and one runs listeners. Listeners run in order and under no lock, so they may use
-//! the client; while one runs, the others wait. A listener that panics is logged, and the thread goes on. Servers'
-//! names are resolved on threads that end with the answer.
+//! Callers write their requests to the socket and sleep until they are woken: by a reply, an event, a [`CancelToken`], or
+//! the end of their time. A client has three threads of its own, however many callers there are. One connects, reads the
+//! socket, wakes the callers, and keeps the timers. One looks after connection states, held znodes and clean-up. One runs
+//! listeners, in order and under no lock, so they may use the client; while one runs, the others wait. A listener that
+//! panics is logged, and the thread goes on. Servers' names are resolved, and servers are asked whether they can write
+//! ([`Builder::can_be_read_only`]), on threads that end with the answer.
+//!
+//! Never use a client after `fork`. The child has none of these threads but shares the socket, and what it writes there
+//! ends the parent's connection, or changes the parent's locks. Fork before the client is started, or `exec` at once.
 //!
 //! # Fencing
 //!
@@ -216,6 +220,7 @@ pub mod framework;
 #[doc(hidden)]
 pub mod hooks;
 pub mod locks;
+mod panics;
 mod paths;
 pub mod proto;
 pub mod session;

@@ -9,10 +9,10 @@ use super::{
     ConnectionState, CuratorFramework,
     client::{Core, LastHandle},
     connection_state::ConnectionStateMachine,
-    panics::caught,
 };
 use crate::{
     Error, LostReason, Result,
+    panics::caught,
     paths::Prefix,
     session::ConnectString,
     session::{Reply, SessionConfig, SessionEvent, SessionObserver},

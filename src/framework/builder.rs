@@ -107,7 +107,8 @@ impl Builder {
 
     /// The session timeout to ask the server for, which has limits of its own. Defaults to 60 s.
     ///
-    /// So long after the last sign of life the servers drop the session and its locks. 1 ms to 2^31-1 ms.
+    /// So long after the last sign of life the servers drop the session and its locks. 1 ms to 2^31-1 ms. Less than two of
+    /// the servers' ticks makes [`Hold::valid_until`](crate::Hold::valid_until) promise too much.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -158,6 +159,10 @@ impl Builder {
     }
 
     /// Whether a server without a quorum will do, for reading. Locks need more. Defaults to no.
+    ///
+    /// While the connection is with such a server, the client looks for one that can write, and goes there: one server at a
+    /// time is asked `isro`, after 100 ms and then after pauses that double up to a minute. The servers need
+    /// `readonlymode.enabled`, and since 3.6 `localSessionsEnabled`.
     pub fn can_be_read_only(mut self, allowed: bool) -> Self {
         self.can_be_read_only = allowed;
         self

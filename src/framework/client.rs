@@ -23,10 +23,10 @@ use super::{
     grants::RecentGrants,
     held::HeldNodes,
     holds::Holds,
-    panics::caught,
 };
 use crate::{
     CancelToken, Error, LostReason, Result,
+    panics::caught,
     paths::Prefix,
     session::{Session, Stop, WaitEnd},
 };

@@ -3,7 +3,7 @@
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::panics::caught;
+use crate::panics::caught;
 use crate::{Error, Result};
 
 type Task = Box<dyn FnOnce() + Send>;

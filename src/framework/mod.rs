@@ -14,7 +14,6 @@ mod grants;
 mod held;
 mod holds;
 pub mod operations;
-mod panics;
 mod protected;
 mod removal;
 mod retry;
@@ -31,6 +30,7 @@ pub use retry::{
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
+pub(crate) use crate::panics::caught;
 pub(crate) use call::{Call, Failure};
 pub(crate) use cleanup::Job;
 #[cfg(test)]
@@ -40,7 +40,6 @@ pub(crate) use followers::Follower;
 pub(crate) use held::HeldNodes;
 pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
-pub(crate) use panics::caught;
 pub(crate) use protected::protection;
 pub(crate) use removal::Mark;
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};

@@ -47,8 +47,9 @@ impl Hold {
     /// Up to here the servers cannot have given the lock to anybody else, unless somebody deletes its znode.
     ///
     /// It moves on with every heartbeat, a third of the session timeout apart. Once the lock is lost or released, it lies in
-    /// the past. It rests on assumptions (clocks that run at one rate, a session timeout of at least two of the server's
-    /// ticks), so it is a bound and no proof: the proof is the [fencing token](Hold::fencing_token).
+    /// the past. It rests on assumptions (clocks that run at one rate and do not stand, as this one does while the system
+    /// sleeps; a session timeout of at least two of the server's ticks), so it is a bound and no proof: the proof is the
+    /// [fencing token](Hold::fencing_token).
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.held.valid_until()

@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use super::{AcquireOptions, Hold};
-use crate::{Error, Result};
+use crate::{Error, Result, panics::caught};
 
 /// A lock that processes share. Java: `InterProcessLock`.
 ///
@@ -152,7 +152,8 @@ impl<'a> Locker<'a> {
 impl Drop for Locker<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            self.lock.abandon_holds(&self.holds);
+            // It may be somebody else's lock, and this thread may unwind.
+            let _ = caught("releasing a lock on drop", || self.lock.abandon_holds(&self.holds));
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{
     last_look::{Look, all_certain, all_confirmed},
     methods::lock_methods,
 };
-use crate::{CancelToken, CuratorFramework, Error, Result, session::WaitEnd};
+use crate::{CancelToken, CuratorFramework, Error, Result, panics::caught, session::WaitEnd};
 
 /// A hold younger than this need not be asked for: that somebody deleted its znode is told within a moment, as to the
 /// holder of any lock.
@@ -242,7 +242,8 @@ impl<'a> Taken<'a> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         for (lock, holds) in self.locks.drain(..).rev() {
-            lock.abandon_holds(&holds);
+            // Not to keep those after it from being released.
+            let _ = caught("releasing a lock", || lock.abandon_holds(&holds));
         }
     }
 }
@@ -337,7 +338,7 @@ impl MultiLockGuard<'_> {
 impl Drop for MultiLockGuard<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            self.locks.abandon(&self.holds);
+            let _ = caught("releasing a multi lock on drop", || self.locks.abandon(&self.holds));
         }
     }
 }

@@ -5,21 +5,40 @@ use std::time::{Duration, Instant};
 /// Timers of one connection and the proof that the session lives, on a clock that the caller passes in.
 ///
 /// The heartbeat is `sync`, every third of the session timeout T. In an ensemble an answered ping proves nothing: a
-/// follower answers by itself and hands its touches to the leader only with the leader's next ping, and a leader that
-/// was paused expires sessions by touches it never got. A `sync` passes through the leader, in order behind the
-/// follower's touches. So a heartbeat counts as a touch at the leader when it was answered within T/6 and is followed
-/// by another such one sent at least T/4 later (a leader's ping, every half tick, lies in between if T >= 2 ticks).
+/// follower answers by itself and hands its touches to the leader only in its answer to the leader's next ping, every
+/// half tick, and a leader that was paused expires sessions by touches it never got. So a heartbeat counts as a touch
+/// if it was answered within T/6 and is followed by another such one, sent at least T/4 after the first one's answer.
+///
+/// Why the leader then keeps the session until T after the first one was sent, if T >= 2 ticks:
+/// 1. The follower got the first one before its answer came here, and the second one after that was sent. In between lie
+///    T/4 >= tick/2, so one of the leader's pings. From send to send is not enough: the first one may have been on its
+///    way to the follower for T/6, and what is left of T/3, T/6, may lie between two pings.
+/// 2. The follower answers that ping with all its touches since the ping before, the first heartbeat's among them, and
+///    passes the second one on after that, over the same stream. The leader reads the touch, and then the `sync`.
+/// 3. The leader answers that `sync` behind everything that it did before. Had it expired the session by then, the
+///    follower would have closed the connection instead of answering. So the session lived when the touch came, and
+///    that was after the first heartbeat was sent: the leader counts T from there at the earliest.
+///
+/// It holds for a follower, for an observer of the leader, and for the leader itself. Where an observer follows a follower
+/// (an observer master), a touch takes two pings, and nothing is proved. Nor is a leader that pauses in between, so that
+/// its ping is overdue when the second heartbeat comes, and pauses again before the answer to that ping.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     timeout: Duration,
     last_received: Instant,
     next_heartbeat: Instant,
-    /// Send times of prompt heartbeats that wait for one that follows.
-    prompt: Vec<Instant>,
+    /// Prompt heartbeats that wait for one that follows.
+    prompt: Vec<Heartbeat>,
     /// A moment at or after which the leader knew the session to live.
     touched: Option<Instant>,
     /// The session timeout that the leader goes by; a read-only server may have agreed to another.
     lease: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Heartbeat {
+    sent: Instant,
+    answered: Instant,
 }
 
 impl Liveness {
@@ -63,11 +82,12 @@ impl Liveness {
             return;
         }
         let apart = self.timeout / 4;
-        if let Some(proved) = self.prompt.iter().copied().filter(|earlier| *earlier + apart <= sent).max() {
+        let followed = self.prompt.iter().filter(|earlier| earlier.answered + apart <= sent);
+        if let Some(proved) = followed.map(|earlier| earlier.sent).max() {
             self.touched = self.touched.max(Some(proved));
-            self.prompt.retain(|earlier| *earlier > proved);
+            self.prompt.retain(|earlier| earlier.sent > proved);
         }
-        self.prompt.push(sent);
+        self.prompt.push(Heartbeat { sent, answered: now });
     }
 
     /// Whether nothing was received for so long that the connection is dead, whatever TCP says.
@@ -85,7 +105,8 @@ impl Liveness {
         self.next_heartbeat.min(self.dead_at())
     }
 
-    /// Up to here the servers cannot have expired the session. The margin covers clocks that run at different rates.
+    /// Up to here the servers cannot have expired the session. The margin covers clocks that run at different rates, but
+    /// not one that stands: this one does while the system sleeps.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         self.touched.map(|touched| touched + self.lease - self.lease / 20)
     }
@@ -157,6 +178,35 @@ mod tests {
         liveness.heartbeat_answered(first, first);
         liveness.heartbeat_answered(first + T / 5, first + T / 5);
         assert_eq!(liveness.valid_until(), after_margin(start));
+    }
+
+    /// It may have reached the follower just before it was answered, and between that and the next one's send lie T/6,
+    /// less than half a tick where T is two ticks.
+    #[test]
+    fn a_heartbeat_answered_late_does_not_pair_with_the_next_one_but_with_the_one_after() {
+        let (mut liveness, start) = connected();
+        let moment = Duration::from_millis(1);
+        liveness.heartbeat_answered(start + T / 3, start + T / 3 + T / 6);
+        liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3 + moment);
+        assert_eq!(liveness.valid_until(), after_margin(start));
+        liveness.heartbeat_answered(start + T, start + T + moment);
+        assert_eq!(liveness.valid_until(), after_margin(start + 2 * T / 3));
+        let (mut liveness, start) = connected();
+        liveness.heartbeat_answered(start + T / 3, start + T / 3 + T / 6);
+        liveness.heartbeat_answered(start + T, start + T + moment);
+        assert_eq!(liveness.valid_until(), after_margin(start + T / 3));
+    }
+
+    #[test]
+    fn the_next_heartbeat_has_to_be_sent_a_quarter_of_the_timeout_after_the_answer() {
+        let (mut liveness, start) = connected();
+        let (sent, answered) = (start + T / 3, start + T / 3 + T / 12);
+        liveness.heartbeat_answered(sent, answered);
+        let next = answered + T / 4;
+        liveness.heartbeat_answered(next - Duration::from_nanos(1), next);
+        assert_eq!(liveness.valid_until(), after_margin(start));
+        liveness.heartbeat_answered(next, next);
+        assert_eq!(liveness.valid_until(), after_margin(sent));
     }
 
     #[test]

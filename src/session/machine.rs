@@ -106,6 +106,8 @@ pub(crate) struct Machine<C, W> {
     end: SessionError,
     session_id: i64,
     password: Vec<u8>,
+    /// A server that can write has taken the session up. One that cannot gives sessions of its own, unknown to others.
+    is_known: bool,
     timeout: Duration,
     last_zxid: i64,
     connections: u64,
@@ -133,6 +135,7 @@ impl<C, W: Clone> Machine<C, W> {
             end: SessionError::Expired,
             session_id: 0,
             password: vec![0; 16],
+            is_known: false,
             timeout,
             last_zxid: 0,
             connections: 0,
@@ -157,6 +160,11 @@ impl<C, W: Clone> Machine<C, W> {
 
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Whether there is a connection, but with a server that can only read.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_alive() && self.link == Link::Up { read_only: true }
     }
 
     /// The number of the live connection, 0 while there is none.
@@ -323,11 +331,16 @@ impl<C, W: Clone> Machine<C, W> {
         ConnectRequest {
             last_zxid_seen: self.last_zxid,
             timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
-            session_id: self.session_id,
-            password: self.password.clone(),
+            session_id: self.session_to_resume(),
+            password: if self.is_known { self.password.clone() } else { vec![0; 16] },
             // Only a quorum can close a session.
             read_only: self.config.can_be_read_only && self.is_alive(),
         }
+    }
+
+    /// 0: a new one is wanted.
+    fn session_to_resume(&self) -> i64 {
+        if self.is_known { self.session_id } else { 0 }
     }
 
     /// A server answered the handshake, which was sent at `sent`.
@@ -342,10 +355,13 @@ impl<C, W: Clone> Machine<C, W> {
             self.expired(actions);
             return Ok(());
         }
-        let resumed = self.session_id != 0;
-        if response.session_id == 0 || (resumed && response.session_id != self.session_id) {
-            return Err(ProtoError::WrongSession { wanted: self.session_id, given: response.session_id });
+        let wanted = self.session_to_resume();
+        if response.session_id == 0 || (wanted != 0 && response.session_id != wanted) {
+            return Err(ProtoError::WrongSession { wanted, given: response.session_id });
         }
+        // For those who use it, it goes on from a server's own session to one that all servers know.
+        let resumed = self.session_id != 0;
+        self.is_known |= !response.read_only;
         self.session_id = response.session_id;
         self.password = response.password;
         self.timeout = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
@@ -641,7 +657,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     fn close_at_server(&mut self, until: Option<Instant>) {
-        if self.session_id == 0 {
+        if !self.is_known {
             self.fate = Fate::Ended;
             return;
         }

@@ -10,7 +10,6 @@ pub(crate) mod machine;
 mod names;
 pub mod native;
 mod pending;
-mod readiness;
 mod reply_slot;
 mod rotation;
 #[cfg(test)]
@@ -22,7 +21,6 @@ mod tls;
 #[cfg(feature = "tls")]
 mod tls_config;
 mod transport;
-mod wakes;
 mod watches;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -31,12 +29,16 @@ use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
 use machine::{Action, Actions};
 
-use crate::proto::{ErrorCode, EventType, Request, Response};
+use crate::{
+    panics::message,
+    proto::{ErrorCode, EventType, Request, Response},
+};
 
 pub use connect_string::ConnectString;
 pub use native::NativeSessionFactory;
@@ -45,24 +47,20 @@ pub(crate) use pending::{Answer, Pending, Stop, WaitEnd, Watch, submit, submit_o
 pub(crate) use tls::TlsSessionFactory;
 #[cfg(feature = "tls")]
 pub use tls_config::TlsConfig;
-pub use wakes::Bell;
-pub(crate) use wakes::{WakeReceiver, WakeSender, wakes};
 
 /// The answer to one request.
 pub type Reply = Result<Response, SessionError>;
 
-/// Receives the answer to one request; must not block. Runs on the session's reader thread, on any thread that waits and
-/// reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]), or on the thread that submits the request (before
-/// it has the ticket), abandons or closes the session.
+/// Receives the answer to one request. Runs on the session's reader thread, or on the thread that submits the request
+/// (before it has the ticket), abandons or closes the session. Must not block: while it runs, nobody gets a reply.
 pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
-/// Receives what happens to one watch; must not block. Runs on the session's reader thread, on any thread that waits and
-/// reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]), or on the thread that abandons or closes the
-/// session.
+/// Receives what happens to one watch. Runs on the session's reader thread, or on the thread that abandons or closes the
+/// session. Must not block: while it runs, nobody gets a reply.
 pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 
-/// Receives what happens to the session, in order; must not block. Runs on the session's reader thread, or on a thread
-/// that waits and reads meanwhile ([`Session::read_until`], [`Session::sleep_until`]).
+/// Receives what happens to the session, in order. Runs on the session's reader thread. Must not block: while it runs,
+/// nobody gets a reply.
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
 /// Why a request has no reply.
@@ -164,37 +162,14 @@ pub trait Session: Send + Sync + 'static {
     /// znode. Its watcher is not called any more, except for calls already under way.
     fn unwatch(&self, ticket: Ticket);
 
-    /// Lends the calling thread, which waits for a reply, to the session: it reads by itself instead of being woken by the
-    /// thread that does.
-    ///
-    /// Returns once `is_done` says so, asked before each read; at once where another thread reads, there is no connection,
-    /// or this session has no use for the thread, which is the default; and as soon as nothing has come for a moment, which
-    /// must be short, because the caller's deadline and cancellation are looked at only between reads. The end of the
-    /// connection is left to the session's own thread. Completions and watchers of others run on the calling thread
-    /// meanwhile; their panics must not reach it.
-    fn read_until(&self, is_done: &dyn Fn() -> bool) {
-        let _ = is_done;
-    }
-
-    /// Lends the calling thread, which waits for an event that this session may bring, to the session, for long: it sleeps
-    /// where the kernel wakes it when something arrives, and reads by itself instead of being woken by the thread that does.
-    ///
-    /// Returns once `is_done` says so, asked after each time `bell` was armed and after each read, or at the deadline; and
-    /// at any time before that, at once even, where the session has no use for the thread: before the first connection,
-    /// while another thread sleeps here already, and always by default. The caller then sleeps elsewhere. Whoever else makes
-    /// `is_done` true rings the bell afterwards. Completions and watchers of others run on the calling thread meanwhile;
-    /// their panics must not reach it.
-    fn sleep_until(&self, bell: &Bell, deadline: Option<Instant>, is_done: &dyn Fn() -> bool) {
-        let _ = (bell, deadline, is_done);
-    }
-
     /// Whether a watcher is called before the reply to any request that the server carried out after the change is handed
     /// out, as long as the connection stays the same; `false` by default.
     fn tells_in_order(&self) -> bool {
         false
     }
 
-    /// The session's id; 0 before a server gave one.
+    /// The session's id; 0 before a server gave one. A read-only server gives one of its own to a session that no other
+    /// server knows yet; the first server that can write replaces it.
     fn id(&self) -> i64;
 
     /// The session's password, as the server gave it; empty where unknown.
@@ -207,6 +182,11 @@ pub trait Session: Send + Sync + 'static {
     fn connection(&self) -> u64;
 
     /// Up to here the servers cannot have expired the session; `None` before the first handshake and after the end.
+    ///
+    /// It assumes a session timeout of at least two of the servers' ticks, a server that is no observer of another observer's
+    /// or follower's (`observerMasterPort`), and clocks that run at one rate. The monotonic clock of this process stands
+    /// while the system sleeps, and the servers' go on: after such a sleep this moment lies too late, until the next
+    /// heartbeat.
     fn valid_until(&self) -> Option<Instant>;
 
     /// Why the last attempt to connect failed, or the last connection ended; `None` while there is a connection, and
@@ -276,6 +256,8 @@ pub trait SessionFactory: Send + Sync + 'static {
 
 /// Does what a state machine decided; called without a lock, as it runs what others brought. Where something of it panics
 /// the rest is done all the same, before the panic goes on: a waiter that is not told of its watch would sleep for ever.
+/// On a thread that unwinds already it does not go on: a session may be dropped or ended there, and a panic that leaves a
+/// drop then aborts the process.
 fn carry_out(actions: Actions<OnReply, Watcher>, observer: &SessionObserver) {
     let mut first_panic = None;
     for action in actions {
@@ -290,7 +272,9 @@ fn carry_out(actions: Actions<OnReply, Watcher>, observer: &SessionObserver) {
             first_panic.get_or_insert(panic);
         }
     }
-    if let Some(panic) = first_panic {
-        resume_unwind(panic);
+    match first_panic {
+        Some(panic) if thread::panicking() => log::error!("a callback of the session panicked: {}", message(&*panic)),
+        Some(panic) => resume_unwind(panic),
+        None => {}
     }
 }

@@ -1,8 +1,7 @@
-//! This crate's own session: callers write to the socket, and read it while they wait.
+//! This crate's own session: callers write to the socket, and one thread reads it.
 
 mod reader;
-mod reading;
-mod sleeping;
+mod search;
 
 use std::{
     fmt, io,
@@ -15,19 +14,18 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::{
-    Bell, ConnectString, OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission,
-    Ticket, Watcher,
+    ConnectString, OnReply, Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket,
+    Watcher,
     machine::{Actions, Machine},
     transport::{Closer, Tcp, Transport, WriteHalf},
 };
 use crate::{Error, Result, proto::ProtoError};
 use reader::Reader;
-use reading::Reading;
 
-/// How long a thread that submits, or that reads, writes at most: its own requests and those of others. What then
+/// How long a thread that submits, or the one that reads, writes at most: its own requests and those of others. What then
 /// is left, because the peer is slow to take it or because more keeps coming, a thread of its own writes.
 const WRITE_PATIENCE: Duration = Duration::from_millis(20);
 
@@ -57,16 +55,15 @@ pub(crate) fn open_over(
     Ok(Arc::new(NativeSession::open(config.clone(), transport, observer)?))
 }
 
-/// One session and the thread that reads for it, together with the callers that wait.
+/// One session and the thread that reads for it.
 ///
-/// Three locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
+/// Two locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
 /// kernel; the reader thread takes it to hand over a new connection, after it has shut the old one down, so a write that
 /// was stuck there has failed by then; and to write, for moments, what follows from what it read.
-/// `reading` is held while the right to read changes hands.
 ///
-/// Observer and watchers are called without a lock, in the order of the actions of one input. What was read is carried
-/// out before another thread may read, and the reader thread takes that right back before it tells that the connection
-/// has ended. So all of it, session events too, comes in the order in which it happened.
+/// Observer and watchers are called without a lock, in the order of the actions of one input. The reader thread carries
+/// out what it read before it reads on, so all that the servers bring about, session events too, comes in the order in
+/// which it happened.
 struct NativeSession {
     shared: Arc<Shared>,
 }
@@ -96,9 +93,6 @@ struct Shared {
     observer: SessionObserver,
     state: Mutex<State>,
     writer: Mutex<Writer>,
-    reading: Mutex<Reading>,
-    /// Whoever read has given the right to do so back.
-    returned: Condvar,
     /// What ended the last connection, or the last attempt at one.
     last_error: Mutex<Option<Arc<io::Error>>>,
     /// Servers to use instead, from the next attempt on.
@@ -129,8 +123,6 @@ impl NativeSession {
             observer,
             state: Mutex::new(State { machine, writing: false, closer: None }),
             writer: Mutex::new(Writer { connection: 0, half: None }),
-            reading: Mutex::default(),
-            returned: Condvar::new(),
             last_error: Mutex::new(None),
             new_hosts: Mutex::new(None),
             wake,
@@ -184,18 +176,6 @@ impl Session for NativeSession {
 
     fn unwatch(&self, ticket: Ticket) {
         self.shared.input(|machine, actions| machine.unwatch(ticket.0, actions));
-    }
-
-    fn read_until(&self, is_done: &dyn Fn() -> bool) {
-        if let Some(mut turn) = self.shared.turn() {
-            while !is_done() && turn.read() {}
-        }
-    }
-
-    fn sleep_until(&self, bell: &Bell, deadline: Option<Instant>, is_done: &dyn Fn() -> bool) {
-        if let Some(sleeper) = self.shared.sleeper() {
-            sleeper.sleep_until(bell, deadline, is_done);
-        }
     }
 
     fn tells_in_order(&self) -> bool {
@@ -369,6 +349,12 @@ impl Shared {
 
     fn leave(self: &Arc<Self>, error: SessionError, until: Option<Instant>) {
         self.input(|machine, actions| machine.leave(error, until, actions));
+        let state = self.state.lock();
+        if state.machine.is_over(Instant::now()) {
+            // There is nothing to close at a server, but the reader thread may wait for what it says.
+            state.hang_up();
+        }
+        drop(state);
         // A full channel means that a wake-up is on its way already.
         let _ = self.wake.try_send(());
     }

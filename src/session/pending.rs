@@ -6,16 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Select};
+use crossbeam_channel::{Receiver, never, select_biased};
 
 use super::{
     OnReply, Reply, Session, Submission, Ticket, Watcher,
     reply_slot::{ReplySlot, reply_slot},
 };
 use crate::{cancel::CancelToken, proto::Request};
-
-/// A wait that ends sooner does not read for the session: nothing ends a read early, which may last 10 ms.
-const MIN_TIME_TO_READ: Duration = Duration::from_millis(20);
 
 /// What ends a wait besides the event waited for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,27 +53,24 @@ impl<'a> Stop<'a> {
     }
 
     /// Waits for a message. A channel whose senders are gone counts as one that never sends.
+    ///
+    /// Not `recv`, which spins and yields before it parks: nothing here comes sooner than a round trip, and a hundred
+    /// threads that yield to each other keep the reader thread from its work. The macro allocates nothing.
     pub(crate) fn recv<T>(&self, channel: &Receiver<T>) -> Result<T, WaitEnd> {
-        if let Ok(message) = channel.try_recv() {
-            return Ok(message);
-        }
-        // Not `recv`, which spins and yields before it parks: nothing here comes sooner than a round trip, and a hundred
-        // threads that yield to each other keep the reader thread from its work.
-        let mut select = Select::new();
-        let message = select.recv(channel);
-        if let Some(cancel) = self.cancel {
-            select.recv(cancel.signal());
-        }
-        let selected = match self.deadline {
-            Some(deadline) => select.select_deadline(deadline).map_err(|_| WaitEnd::Deadline)?,
-            None => select.select(),
-        };
-        if selected.index() == message {
-            return selected.recv(channel).map_err(|_| WaitEnd::Deadline);
-        }
+        let never = never();
         // Nothing is ever sent there: the channel ends.
-        let _ = self.cancel.map(|cancel| selected.recv(cancel.signal()));
-        Err(WaitEnd::Cancelled)
+        let cancelled = self.cancel.map_or(&never, CancelToken::signal);
+        let Some(deadline) = self.deadline else {
+            select_biased! {
+                recv(channel) -> message => return message.map_err(|_| WaitEnd::Deadline),
+                recv(cancelled) -> _ => return Err(WaitEnd::Cancelled),
+            }
+        };
+        select_biased! {
+            recv(channel) -> message => message.map_err(|_| WaitEnd::Deadline),
+            recv(cancelled) -> _ => Err(WaitEnd::Cancelled),
+            default(deadline.saturating_duration_since(Instant::now())) => Err(WaitEnd::Deadline),
+        }
     }
 }
 
@@ -102,7 +96,7 @@ pub(crate) enum Answer {
 impl Pending {
     /// Waits for the reply. A request that was not written when the wait ends is taken back.
     pub(crate) fn wait(mut self, stop: Stop<'_>) -> Answer {
-        let received = self.receive(stop);
+        let received = self.reply.wait(stop);
         self.is_settled = true;
         let end = match received {
             Ok(reply) => return Answer::Reply(reply),
@@ -117,9 +111,7 @@ impl Pending {
             None => Answer::Stopped { end, sent: true },
         }
     }
-}
 
-impl Pending {
     /// Waits for the reply; but a request that was not even written `patience` after its submission is taken back.
     pub(crate) fn wait_sent(mut self, stop: Stop<'_>, patience: Duration) -> Answer {
         self.await_arrival(stop, patience);
@@ -135,23 +127,7 @@ impl Pending {
     /// can be waited for as before.
     pub(crate) fn await_arrival(&mut self, stop: Stop<'_>, patience: Duration) {
         let end_of_patience = self.submitted.checked_add(patience);
-        let stop = end_of_patience.map_or(stop, |at| stop.by(at));
-        self.read(stop);
-        self.reply.wait_until_settled(stop);
-    }
-
-    fn receive(&self, stop: Stop<'_>) -> Result<Reply, WaitEnd> {
-        self.read(stop);
-        self.reply.wait(stop)
-    }
-
-    /// Reads for the session while nothing else is to be done. Not where the time is nearly up: a read does not end when
-    /// the time does.
-    fn read(&self, stop: Stop<'_>) {
-        let is_near = |deadline: Instant| deadline.saturating_duration_since(Instant::now()) < MIN_TIME_TO_READ;
-        if !self.reply.is_settled() && !stop.deadline.is_some_and(is_near) {
-            self.session.read_until(&|| self.reply.is_settled() || stop.is_over().is_some());
-        }
+        self.reply.wait_until_settled(end_of_patience.map_or(stop, |at| stop.by(at)));
     }
 }
 
@@ -178,11 +154,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Whose watch it is.
-    pub(crate) fn session(&self) -> &Arc<dyn Session> {
-        &self.session
-    }
-
     /// Takes charge of the watch that a submission left.
     pub(crate) fn new(session: Arc<dyn Session>, ticket: Ticket) -> Watch {
         Watch { session, ticket }

@@ -1,7 +1,6 @@
 //! Where one reply is put for one thread.
 //!
-//! Not a channel: its locks would be met by the thread that was just woken, and it cannot be looked into by a thread that
-//! reads the connection itself.
+//! Not a channel: its locks would be met by the thread that was just woken.
 
 use std::{
     fmt,

@@ -74,6 +74,11 @@ impl Rotation {
         self.failed_rounds = 0;
     }
 
+    /// The servers, in the order of the rounds.
+    pub(crate) fn hosts(&self) -> &[(String, u16)] {
+        &self.hosts
+    }
+
     /// The next step. Names are resolved anew at the start of each round.
     pub(crate) fn step(&mut self) -> Step {
         if self.round.is_empty() {
@@ -107,6 +112,11 @@ impl Rotation {
         let share = self.longest / u32::try_from(self.addresses).unwrap_or(u32::MAX);
         let most = share.max(FIRST_LIMIT).min(self.longest);
         share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most)
+    }
+
+    /// This server comes next.
+    pub(crate) fn prefer(&mut self, server: (String, SocketAddr)) {
+        self.round.push(server);
     }
 
     /// A server accepted the session, and the connection ended after that time. The servers left in the round come
@@ -197,6 +207,18 @@ mod tests {
         address(&last.step());
         last.connection_ended(LASTING);
         assert!(matches!(last.step(), Step::Try { .. }));
+    }
+
+    #[test]
+    fn a_server_that_is_preferred_comes_next() {
+        let mut rotation = rotation(3);
+        let preferred: SocketAddr = ([127, 0, 0, 9], 2181).into();
+        for used_up in [1, 2] {
+            (0..used_up).for_each(|_| _ = rotation.step());
+            rotation.prefer(("preferred".into(), preferred));
+            assert_eq!(address(&rotation.step()), preferred);
+        }
+        assert!(matches!(rotation.step(), Step::Pause(_)));
     }
 
     #[test]

@@ -63,8 +63,6 @@ impl Transport for Tls {
             reader: Box::new(TlsReader { tcp: reader, state: state.clone(), encrypted: Vec::new(), is_closed: false }),
             writer: Box::new(TlsWriter { tcp: writer, state, encrypted: Vec::new(), sent: 0, chunk: 0 }),
             closer,
-            // Records that have arrived wait here, where the system does not know of them.
-            stream: None,
         })
     }
 }

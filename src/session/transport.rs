@@ -24,11 +24,9 @@ pub(crate) struct Connection {
     pub(crate) reader: Box<dyn ReadHalf>,
     pub(crate) writer: Box<dyn WriteHalf>,
     pub(crate) closer: Closer,
-    /// The socket, if all that has arrived and was not read yet is still in it.
-    pub(crate) stream: Option<Arc<TcpStream>>,
 }
 
-/// The half of whoever reads, one thread at a time.
+/// The half of the thread that reads.
 pub(crate) trait ReadHalf: Send {
     /// Reads what is there, waiting at most about `patience` for something: `None` if nothing came. 0 is the end.
     fn read(&mut self, buffer: &mut [u8], patience: Duration) -> io::Result<Option<usize>>;
@@ -69,7 +67,6 @@ impl Transport for Tcp {
         Ok(Connection {
             reader: Box::new(TcpReader { stream: stream.clone(), timeout: Duration::MAX }),
             writer: Box::new(TcpWriter { stream: stream.clone(), timeout: Duration::MAX }),
-            stream: Some(stream.clone()),
             closer: Closer(stream),
         })
     }
@@ -81,12 +78,12 @@ struct TcpReader {
     timeout: Duration,
 }
 
-/// How far the socket's timeout may lie beyond what was asked for. Setting it costs a system call, and under load the
-/// patience shrinks with every read.
+/// How far the socket's timeout may lie beyond what was asked for, and no more than an eighth: so late the timers of a
+/// session may be. Setting it costs a system call, and under load the patience shrinks with every read.
 const SLACK: Duration = Duration::from_millis(20);
 
 fn is_far_off(set: Duration, wanted: Duration) -> bool {
-    set > wanted.saturating_add(SLACK) || set < wanted / 2
+    set > wanted.saturating_add(SLACK.min(wanted / 8)) || set < wanted / 2
 }
 
 impl ReadHalf for TcpReader {

@@ -17,6 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 #[must_use]
 pub struct TestingClusterBuilder {
     size: usize,
+    observers: usize,
     server: TestingServerBuilder,
     severable: bool,
 }
@@ -45,7 +46,13 @@ impl TestingClusterBuilder {
         self
     }
 
-    /// Lets followers and leader talk through proxies, for [`TestingCluster::sever`]. Defaults to no.
+    /// Adds this many observers behind the servers that vote. Defaults to 0.
+    pub fn observers(mut self, count: usize) -> Self {
+        self.observers = count;
+        self
+    }
+
+    /// Lets the servers talk through proxies, for [`TestingCluster::sever`] and [`TestingCluster::isolate`]. Defaults to no.
     pub fn severable(mut self, on: bool) -> Self {
         self.severable = on;
         self
@@ -56,20 +63,27 @@ impl TestingClusterBuilder {
     /// # Errors
     /// As [`TestingServerBuilder::start`].
     pub fn start(self) -> Result<TestingCluster, TestingError> {
-        let peers = (0..self.size).map(|_| Peer::new()).collect::<io::Result<Vec<_>>>();
+        let size = self.size + self.observers;
+        let peers = (0..size).map(|_| Peer::new()).collect::<io::Result<Vec<_>>>();
         let peers = peers.map_err(TestingError::io("no free ports"))?;
         let mut links = Vec::new();
         let mut servers = Vec::new();
-        for index in 0..self.size {
+        for index in 0..size {
             let mut builder = self.server.clone();
+            if index >= self.size {
+                builder = builder.property("peerType", "observer");
+            }
             for (other, peer) in peers.iter().enumerate() {
-                let mut quorum_port = peer.quorum.number();
+                let mut ports = [peer.quorum.number(), peer.election.number()];
                 if self.severable && other != index {
-                    let proxy = FaultProxy::start_opaque(peer.quorum.address())?;
-                    quorum_port = proxy.port();
-                    links.push(Link { from: index, to: other, proxy });
+                    let [quorum, election] =
+                        [&peer.quorum, &peer.election].map(|port| FaultProxy::start_opaque(port.address()));
+                    let link = Link { from: index, to: other, quorum: quorum?, election: election? };
+                    ports = [link.quorum.port(), link.election.port()];
+                    links.push(link);
                 }
-                let address = format!("127.0.0.1:{quorum_port}:{}", peer.election.number());
+                let role = if other < self.size { "participant" } else { "observer" };
+                let address = format!("127.0.0.1:{}:{}:{role}", ports[0], ports[1]);
                 builder = builder.property(format!("server.{}", other + 1), address);
             }
             servers.push(prepare(builder, index)?);
@@ -102,12 +116,14 @@ impl Peer {
     }
 }
 
-/// The way from a follower to a leader.
+/// The way from one server to another.
 #[derive(Debug)]
 struct Link {
     from: usize,
     to: usize,
-    proxy: FaultProxy,
+    /// From a follower to its leader.
+    quorum: FaultProxy,
+    election: FaultProxy,
 }
 
 /// Real ZooKeeper servers that form a quorum on 127.0.0.1. What holds for a [`TestingServer`] holds for each of them.
@@ -143,7 +159,7 @@ impl TestingCluster {
 
     /// Configures a cluster of this many servers before it is started.
     pub fn builder(size: usize) -> TestingClusterBuilder {
-        TestingClusterBuilder { size, server: TestingServer::builder(), severable: false }
+        TestingClusterBuilder { size, observers: 0, server: TestingServer::builder(), severable: false }
     }
 
     /// What clients connect to: all servers.
@@ -242,16 +258,28 @@ impl TestingCluster {
         if self.links.is_empty() {
             return Err(TestingError::Refused("the cluster was not built severable".into()));
         }
-        self.links_of(index).for_each(|link| link.proxy.black_hole(direction));
+        self.links_of(index).for_each(|link| link.quorum.black_hole(direction));
         Ok(())
     }
 
-    /// Ends what [`sever`](Self::sever) did.
+    /// Restarts a server where it hears of no other one, elections included, until [`mend`](Self::mend). It finds no leader,
+    /// and serves nobody, or only readers if it is configured so; this does not wait for that.
+    ///
+    /// # Errors
+    /// As [`sever`](Self::sever), and as [`TestingServer::launch`].
+    pub fn isolate(&self, index: usize) -> Result<(), TestingError> {
+        self.sever(index)?;
+        self.links_of(index).for_each(|link| link.election.black_hole(Direction::Both));
+        // Servers tell each other their addresses and connect past the proxies; those connections end with the process.
+        self.servers.get(index).map_or(Ok(()), TestingServer::launch)
+    }
+
+    /// Ends what [`sever`](Self::sever) and [`isolate`](Self::isolate) did.
     ///
     /// # Errors
     /// If a proxy cannot listen.
     pub fn mend(&self, index: usize) -> Result<(), TestingError> {
-        self.links_of(index).try_for_each(|link| link.proxy.pass())
+        self.links_of(index).try_for_each(|link| link.quorum.pass().and_then(|()| link.election.pass()))
     }
 
     fn links_of(&self, index: usize) -> impl Iterator<Item = &Link> {

@@ -6,9 +6,10 @@ use std::{
 };
 
 use curator_locks::{
-    CuratorFramework, Error, HoldState, LostReason,
-    testing::{TestingCluster, TestingServer},
+    CuratorFramework, Error, HoldState, InterProcessMutex, LockGuard, LostReason,
+    testing::{Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, TestingCluster, TestingServer, op},
 };
+use nix::time::{ClockId, clock_gettime};
 
 use super::support::*;
 
@@ -279,4 +280,121 @@ fn a_holder_whose_session_expires_is_never_told_that_somebody_deleted_its_znode(
     }
     figure("ensemble: of so many expiries, told as deleted", (TIMES, deleted));
     assert_eq!(deleted, 0);
+}
+
+/// The tick of the servers whose leader misses a touch; the session timeout is two of them.
+const SLOW_TICK: Duration = Duration::from_secs(3);
+
+/// A holder whose first heartbeat is late on its way to a server that is no leader.
+struct LateHolder {
+    proxy: FaultProxy,
+    late: InjectedFault,
+    client: CuratorFramework,
+    directory: &'static str,
+}
+
+impl LateHolder {
+    fn start(server: &TestingServer, directory: &'static str) -> LateHolder {
+        let proxy = FaultProxy::start(server.connect_string()).unwrap();
+        let late = proxy.inject(RequestMatch::op(op::SYNC), Fault::HoldRequest);
+        let client = client_of(&proxy.connect_string(), 2 * SLOW_TICK);
+        client.start().unwrap();
+        LateHolder { proxy, late, client, directory }
+    }
+
+    fn lock(&self) -> InterProcessMutex {
+        InterProcessMutex::new(&self.client, self.directory).unwrap()
+    }
+
+    fn heartbeats(&self) -> Vec<RequestRecord> {
+        self.proxy.log().into_iter().filter(|request| request.op == op::SYNC).collect()
+    }
+
+    /// Lets the first heartbeat go on this long after it was sent.
+    fn release_after(&self, hold: Duration) {
+        self.late.wait_for_hits(1, LONG).unwrap();
+        sleep_until(self.heartbeats()[0].received + hold);
+        self.late.release();
+    }
+
+    fn await_second_answer(&self) {
+        wait_until("the second heartbeat is answered", || {
+            self.heartbeats().get(1).is_some_and(|second| second.replied.is_some())
+        });
+    }
+}
+
+fn sleep_until(at: Instant) {
+    std::thread::sleep(at.saturating_duration_since(Instant::now()));
+}
+
+/// Servers expire sessions when the clock that all processes share comes to a multiple of the tick.
+fn next_expiry(after: Instant) -> Instant {
+    let now = Instant::now();
+    let clock = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap()) + after.saturating_duration_since(now);
+    let since = clock.as_nanos() % SLOW_TICK.as_nanos();
+    after + SLOW_TICK - Duration::from_nanos(u64::try_from(since).unwrap())
+}
+
+/// The leader's pings, half a tick apart, fall right before the first heartbeat arrives and right after the second one
+/// was answered. So the leader gets none of the two, is paused, and expires the session by what it had before them.
+#[test]
+fn no_node_vanishes_before_its_holders_valid_until_though_its_heartbeat_came_late() {
+    let cluster = TestingCluster::builder(3).observers(1).tick_time(SLOW_TICK).start().unwrap();
+    assert!(cluster.servers()[3].four_letter_word("srvr").unwrap().contains("Mode: observer"));
+    let leader = cluster.wait_for_leader(LONG).unwrap();
+    let [follower, other] = [1, 2].map(|k| &cluster.servers()[(leader + k) % 3]);
+    let onlooker = client_of(&other.connect_string(), LONG);
+    start(&onlooker);
+    for _ in 0..3 {
+        let leader = &cluster.servers()[leader];
+        // A leader that missed its ping sends it when it goes on, and the next ones from then on.
+        leader.pause().unwrap();
+        let resumed = next_expiry(Instant::now() + SLOW_TICK / 2) + 1400 * MS;
+        sleep_until(resumed);
+        leader.resume().unwrap();
+        sleep_until(resumed + 300 * MS);
+        let holders = [(follower, "/locks/follower"), (&cluster.servers()[3], "/locks/observer")]
+            .map(|(server, directory)| LateHolder::start(server, directory));
+        // What the leader hears of next, 1.5 s after it was resumed: 0.1 s and two ticks before a multiple of the tick.
+        let locks = holders.each_ref().map(LateHolder::lock);
+        let held = locks.each_ref().map(|lock| lock.lock().unwrap());
+        // The heartbeats are sent 2.3 s and 4.3 s after the leader was resumed. Its pings come 3 and 4.5 s after that.
+        holders.iter().for_each(|holder| holder.release_after(850 * MS));
+        holders.iter().for_each(LateHolder::await_second_answer);
+        leader.pause().unwrap();
+        let expiry = next_expiry(resumed + SLOW_TICK / 2 + 2 * SLOW_TICK);
+        let last = await_end(&onlooker, held, || {
+            if Instant::now() >= expiry {
+                leader.resume().unwrap();
+            }
+            Instant::now() >= expiry + SLOW_TICK
+        });
+        figure("heartbeat late: vanished after valid_until by (follower, observer)", last);
+        holders.iter().for_each(|holder| holder.client.close());
+    }
+}
+
+/// How long after their holders' `valid_until` the znodes vanish, those that do before it is over.
+fn await_end<const N: usize>(
+    onlooker: &CuratorFramework,
+    held: [LockGuard<'_>; N],
+    is_over: impl Fn() -> bool,
+) -> [Option<Duration>; N] {
+    let mut valid_until = held.each_ref().map(|held| held.valid_until());
+    let mut vanished: [Option<Duration>; N] = [None; N];
+    while !is_over() && vanished.iter().any(Option::is_none) {
+        for (k, held) in held.iter().enumerate().filter(|(_, held)| !held.is_lost()) {
+            valid_until[k] = valid_until[k].max(held.valid_until());
+        }
+        for k in 0..N {
+            if vanished[k].is_none() && matches!(onlooker.check_exists().for_path(held[k].path()), Ok(None)) {
+                let now = Instant::now();
+                assert!(now >= valid_until[k], "{} vanished {:?} too early", held[k].path(), valid_until[k] - now);
+                vanished[k] = Some(now - valid_until[k]);
+            }
+        }
+        std::thread::sleep(5 * MS);
+    }
+    vanished
 }

@@ -11,6 +11,7 @@ mod frames;
 mod leaving;
 mod multi;
 mod panics;
+mod read_only;
 mod replies;
 mod retries;
 mod states;

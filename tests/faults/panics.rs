@@ -10,9 +10,13 @@ use std::{
 
 use crossbeam_channel::unbounded;
 use curator_locks::{
-    Acl, AclProvider,
+    Acl, AclProvider, ConnectString,
     ConnectionState::{Connected, Reconnected, Suspended},
-    EnsembleProvider, LockListener, RetryNTimes, Revoker, WriteLock,
+    EnsembleProvider, InterProcessLock, InterProcessMultiLock, LockListener, Locker, RetryNTimes, Revoker, WriteLock,
+    proto::Request,
+    session::{
+        NativeSessionFactory, Session, SessionConfig, SessionEvent, SessionFactory, Submission, WatchEvent, Watcher,
+    },
     testing::expire_session,
 };
 
@@ -221,4 +225,101 @@ fn a_retry_policy_that_panics_leaves_nothing_of_the_call() {
     mutex.acquire().unwrap();
     mutex.release().unwrap();
     figure("a retry policy that panics: znodes left", nodes(&scene.observer).len());
+}
+
+/// A session that has a watch on `/`, whose watcher panics when it is told anything. So does the observer at the end.
+fn session_that_panics(server: &str) -> Arc<dyn Session> {
+    let config = SessionConfig {
+        hosts: ConnectString::parse(server).unwrap(),
+        session_timeout: T,
+        connection_timeout: T,
+        authorizations: Vec::new(),
+        can_be_read_only: false,
+        max_frame_size: 1 << 20,
+    };
+    let observer = Arc::new(|event| assert!(matches!(event, SessionEvent::Connected { .. }), "not {event:?}"));
+    let session = NativeSessionFactory.open(&config, observer).unwrap();
+    watch(&session, Arc::new(|event| panic!("not {event:?} again")));
+    session
+}
+
+fn watch(session: &Arc<dyn Session>, watcher: Watcher) {
+    let (sender, reply) = unbounded();
+    let request = Request::GetData { path: "/".into(), watch: true };
+    let on_reply = Box::new(move |reply| drop(sender.send(reply)));
+    session.submit(vec![Submission { request, watcher: Some(watcher), on_reply }]);
+    reply.recv_timeout(LONG).unwrap().unwrap();
+}
+
+/// A panic of a callback ends the session's thread, and the end of the session calls the others while the thread unwinds.
+#[test]
+fn callbacks_that_panic_while_their_thread_unwinds_end_the_session_and_not_the_process() {
+    alone("panics::callbacks_that_panic_while_their_thread_unwinds_end_the_session_and_not_the_process", || {
+        let scene = scene();
+        let session = session_that_panics(&scene.server.connect_string());
+        let (sender, told) = unbounded();
+        watch(&session, Arc::new(move |event| drop(sender.send(event.clone()))));
+        let request = Request::Sync { path: "/".into() };
+        session.submit(vec![Submission { request, watcher: None, on_reply: Box::new(|_| panic!("on purpose")) }]);
+        assert_eq!(told.recv_timeout(LONG).unwrap(), WatchEvent::Ended);
+        wait_until("the session's thread has ended", || session.is_finished());
+        assert!(session.is_ended());
+        figure("callbacks that panic one after the other: the last one was told", WatchEvent::Ended);
+    });
+}
+
+#[test]
+fn a_session_whose_watchers_panic_may_be_dropped_while_a_thread_unwinds() {
+    alone("panics::a_session_whose_watchers_panic_may_be_dropped_while_a_thread_unwinds", || {
+        let scene = scene();
+        let session = session_that_panics(&scene.server.connect_string());
+        let (sender, told) = unbounded();
+        watch(&session, Arc::new(move |event| drop(sender.send(event.clone()))));
+        let unwinding = std::thread::spawn(move || {
+            let _dropped = session;
+            panic!("on purpose");
+        });
+        assert!(unwinding.join().is_err());
+        assert_eq!(told.recv_timeout(LONG).unwrap(), WatchEvent::Ended);
+        figure("a session dropped by a panic: the last watcher was told", WatchEvent::Ended);
+    });
+}
+
+/// Somebody else's lock, whose release panics.
+struct Sticky;
+
+impl InterProcessLock for Sticky {
+    fn acquire(&self) -> curator_locks::Result<()> {
+        Ok(())
+    }
+
+    fn acquire_timeout(&self, _: Duration) -> curator_locks::Result<bool> {
+        Ok(true)
+    }
+
+    fn release(&self) -> curator_locks::Result<()> {
+        panic!("never")
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_lock_whose_release_panics_ends_no_process_when_a_panic_drops_its_guard() {
+    alone("panics::a_lock_whose_release_panics_ends_no_process_when_a_panic_drops_its_guard", || {
+        let by_locker = std::thread::spawn(|| {
+            let _locker = Locker::new(&Sticky).unwrap();
+            panic!("on purpose");
+        });
+        assert!(by_locker.join().is_err());
+        let by_guard = std::thread::spawn(|| {
+            let locks = InterProcessMultiLock::from_locks([Arc::new(Sticky) as _]).unwrap();
+            let _guard = locks.lock().unwrap();
+            panic!("on purpose");
+        });
+        assert!(by_guard.join().is_err());
+        figure("a release that panics while a thread unwinds: processes ended", 0);
+    });
 }

@@ -131,7 +131,7 @@ struct Shell<'a> {
     /// To whom the watch on the own znode reports.
     target: Option<Arc<Mutex<Target>>>,
     /// The watch on the directory that goes out with the next create.
-    guard: Cell<u64>,
+    guard: Cell<Option<(u64, Over)>>,
     /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
     revocable: Option<Arc<RevocableNode>>,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone.
@@ -156,7 +156,7 @@ impl<'a> Shell<'a> {
             effects: Effects::new(),
             mailbox,
             target: None,
-            guard: Cell::new(0),
+            guard: Cell::new(None),
             revocable: wish.lock.revocable_node(),
             retries: 0,
             gone: 0,
@@ -262,7 +262,8 @@ impl<'a> Shell<'a> {
             }
             Err(Failure { error, maybe_done }) => {
                 if let Some((WatchId::Guard, _)) = watch {
-                    drop(self.wish.lock.unlisted().lock().fired(self.guard.get()));
+                    let number = self.guard.get().map_or(0, |(number, _)| number);
+                    drop(self.wish.lock.unlisted().lock().fired(number));
                 }
                 Err(self.failed(error, maybe_done))
             }
@@ -276,14 +277,14 @@ impl<'a> Shell<'a> {
         if id != WatchId::Guard {
             return self.effects.keep(id, watch);
         }
-        let over = Over { session: watch.session().id(), connection: watch.session().connection() };
-        let before = self.wish.lock.unlisted().lock().guarded(self.guard.get(), over, watch);
+        let Some((number, over)) = self.guard.get() else { return };
+        let before = self.wish.lock.unlisted().lock().guarded(number, over, watch);
         drop(before);
     }
 
     fn watcher(&mut self, id: WatchId) -> Watcher {
         if id == WatchId::Guard {
-            return guard_watcher(self.wish.lock.unlisted(), self.guard.get());
+            return guard_watcher(self.wish.lock.unlisted(), self.guard.get().map_or(0, |(number, _)| number));
         }
         let (sender, _) = self.mailbox.get_or_insert_with(unbounded);
         let sender = sender.clone();
@@ -466,7 +467,7 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 struct Surroundings<'a> {
     wish: &'a Wish<'a>,
     session: Option<Arc<dyn Session>>,
-    guard: &'a Cell<u64>,
+    guard: &'a Cell<Option<(u64, Over)>>,
 }
 
 impl Surroundings<'_> {
@@ -496,7 +497,7 @@ impl Environment<Error> for Surroundings<'_> {
             return Plan::List;
         };
         let (plan, guard) = lock.unlisted().lock().plan(over);
-        self.guard.set(guard);
+        self.guard.set(Some((guard, over)));
         plan
     }
 

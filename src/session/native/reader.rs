@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    ops::ControlFlow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,15 +10,15 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::{
     super::{
+        ConnectString,
         names::Names,
-        readiness::{self, Interest, Readiness},
         rotation::{Rotation, Step},
         transport::{Closer, Connection, ReadHalf, WriteHalf},
     },
     Shared, Writer, does_not_take, invalid_data,
-    reading::ReadSide,
+    search::Search,
 };
-use crate::proto::{ConnectResponse, FrameBuffer};
+use crate::proto::{ConnectResponse, FrameBuffer, ProtoError};
 
 /// No wait for bytes lasts longer: nothing wakes this thread from a peer that says nothing, and a session that leaves may
 /// have no time left.
@@ -45,6 +44,7 @@ impl Reader {
         let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)));
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
+        let mut search = Search::new(self.shared.transport.clone(), config.connection_timeout);
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
@@ -54,8 +54,11 @@ impl Reader {
                 Step::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((connection, buffer)) => {
                         let since = Instant::now();
-                        self.serve(connection, buffer);
+                        self.serve(connection, buffer, rotation.hosts(), &mut search);
                         rotation.connection_ended(since.elapsed());
+                        if let Some(server) = search.take_found() {
+                            rotation.prefer(server);
+                        }
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
@@ -142,15 +145,26 @@ impl Reader {
         taken.map_err(invalid_data)
     }
 
-    /// Reads until the connection ends.
-    fn serve(&self, connection: Connection, buffer: FrameBuffer) {
-        let Connection { reader, closer, stream, .. } = connection;
-        let side = ReadSide { reader, buffer, failed: None };
-        let arrivals = stream.and_then(|stream| readiness::watch(stream).ok());
-        let cause = match arrivals {
-            Some((arrivals, interest)) => self.serve_in_turns(side, arrivals, interest, &closer),
-            None => self.serve_alone(side, &closer),
+    /// Reads until the connection ends; if it is with a server that can only read, at the latest when another one was
+    /// found.
+    fn serve(&self, connection: Connection, mut buffer: FrameBuffer, hosts: &[(String, u16)], search: &mut Search) {
+        let Connection { mut reader, closer, .. } = connection;
+        let is_read_only = self.shared.state.lock().machine.is_read_only();
+        if is_read_only {
+            search.begin(Instant::now());
+        } else {
+            search.is_over();
+        }
+        let cause = loop {
+            let search = is_read_only.then(|| self.search(search, hosts, &closer));
+            match self.read_on(&mut *reader, &mut buffer, search.unwrap_or(READ_PATIENCE)) {
+                Ok(true) => {}
+                Ok(false) => break None,
+                Err(error) => break Some(error),
+            }
         };
+        // First the shutdown: it frees a writer that is stuck.
+        closer.close();
         if let Some(error) = &cause {
             log::debug!("the connection ended: {error}");
         }
@@ -158,72 +172,46 @@ impl Reader {
         self.shared.writer.lock().half = None;
     }
 
-    /// The thread that reads, unless a caller does while it waits.
-    fn serve_in_turns(
-        &self,
-        mut side: ReadSide,
-        mut arrivals: Readiness,
-        interest: Interest,
-        closer: &Closer,
-    ) -> Option<io::Error> {
-        // The first frames may have come with the reply to the handshake.
-        if let Err(error) = side.take_frames(&self.shared) {
-            closer.close();
-            return Some(error);
-        }
-        if let Err(side) = self.shared.offer(side, interest) {
-            return self.serve_alone(side, closer);
-        }
-        let cause = loop {
-            match self.wait_for_arrivals(&mut arrivals) {
-                Ok(ControlFlow::Continue(())) => {}
-                Ok(ControlFlow::Break(())) => break None,
-                Err(error) => break Some(error),
-            }
-        };
-        // First the shutdown: it frees a writer that is stuck, and ends a caller's read.
-        closer.close();
-        self.shared.take_back();
-        cause
+    /// Looks for a server that can write, among new servers if there are any. Gives how soon to come back.
+    fn search(&self, search: &mut Search, hosts: &[(String, u16)], closer: &Closer) -> Duration {
+        let now = Instant::now();
+        let new_hosts = self.shared.new_hosts.lock().clone();
+        search.look(now, new_hosts.as_ref().map_or(hosts, ConnectString::hosts), closer);
+        search.patience(now)
     }
 
-    fn wait_for_arrivals(&self, arrivals: &mut Readiness) -> io::Result<ControlFlow<()>> {
-        let Some(patience) = self.keep_timers()? else { return Ok(ControlFlow::Break(())) };
-        let arrival = match arrivals.wait(Some(patience))? {
-            // The thread of the waiter that was woken may be stopped, or get no time. That must not be the end of the
-            // session, nor keep from the others what has arrived for them.
-            None if self.shared.call_home() => arrivals.wait(Some(Duration::ZERO))?,
-            arrival => arrival,
-        };
-        // None: a caller reads. It gives back what it leaves, and that wakes somebody again.
-        if let Some(mut turn) = self.shared.turn() {
-            // Without an arrival it is given back unread, which reports anew what nobody was woken by.
-            if let Some(arrival) = arrival {
-                turn.read_arrived(arrival);
-            }
-            if let Some(error) = turn.failure() {
-                return Err(error);
-            }
+    /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next, at most this long
+    /// and until the next timer. `false`: the session is over.
+    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer, most: Duration) -> io::Result<bool> {
+        self.take_frames(buffer)?;
+        let Some(patience) = self.keep_timers()? else { return Ok(false) };
+        match reader.read(buffer.space(), patience.min(most))? {
+            Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(count) => buffer.filled(count),
+            None => {}
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(true)
     }
 
-    /// The only thread that reads, over a transport where arrivals cannot be told from what is complete.
-    fn serve_alone(&self, mut side: ReadSide, closer: &Closer) -> Option<io::Error> {
-        let cause = loop {
-            let read = side
-                .take_frames(&self.shared)
-                .and_then(|()| self.keep_timers())
-                .and_then(|patience| patience.map(|patience| side.read(&self.shared, patience)).transpose());
-            match read {
-                Ok(Some(_)) => {}
-                Ok(None) => break None,
-                Err(error) => break Some(error),
+    /// Hands every complete frame to the machine, under one lock. What follows from them is carried out after that, so a
+    /// thread that waits for several replies is woken once.
+    fn take_frames(&self, buffer: &mut FrameBuffer) -> io::Result<()> {
+        self.shared.input(|machine, actions| {
+            let now = Instant::now();
+            loop {
+                match buffer.next_frame() {
+                    Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
+                    Ok(None) => return Ok(()),
+                    Err(ProtoError::FrameTooLarge { size, limit }) => {
+                        // Whose reply it is stands in the next four bytes.
+                        let Some(xid) = buffer.peek_xid() else { return Ok(()) };
+                        machine.frame_too_large(xid, size, limit, actions);
+                        return Err(invalid_data(ProtoError::FrameTooLarge { size, limit }));
+                    }
+                    Err(error) => return Err(invalid_data(error)),
+                }
             }
-        };
-        // First the shutdown: it frees a writer that is stuck.
-        closer.close();
-        cause
+        })
     }
 
     /// How long this thread may wait now; `None` if the session is over.
@@ -238,7 +226,6 @@ impl Reader {
         }
         if now >= next_timer {
             let next = self.shared.input(|machine, _| machine.timer(now).then(|| machine.next_timer()));
-            // Not to look once more at once, just when the heartbeat is answered: the waiter reads that by itself.
             next_timer = next.ok_or_else(|| {
                 io::Error::new(io::ErrorKind::TimedOut, "nothing received for two thirds of the session timeout")
             })?;

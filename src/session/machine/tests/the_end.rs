@@ -153,12 +153,26 @@ fn a_close_that_was_not_written_is_sent_once_over_the_next_connection() {
 #[test]
 fn a_close_that_a_server_refuses_is_sent_to_another() {
     let mut rig = Rig::with(SessionConfig { can_be_read_only: true, ..server::config() });
+    rig.handshake(response(ID)).unwrap();
+    rig.disconnect();
     rig.handshake(ConnectResponse { read_only: true, ..response(ID) }).unwrap();
     rig.leave(SessionError::Closed, None);
     let close = rig.written().remove(0);
     assert!(rig.receive(&server::answer(&close, 1, server::NOT_READ_ONLY)).is_err());
     assert!(!rig.machine.is_over(rig.now));
     assert!(!rig.machine.connect_request().read_only);
+}
+
+/// No other server knows it.
+#[test]
+fn a_session_of_a_read_only_server_alone_is_closed_by_nobody() {
+    let mut rig = Rig::with(SessionConfig { can_be_read_only: true, ..server::config() });
+    rig.handshake(ConnectResponse { read_only: true, ..response(ID) }).unwrap();
+    rig.disconnect();
+    assert_eq!(rig.machine.connect_request().session_id, 0);
+    rig.handshake(ConnectResponse { read_only: true, ..response(ID + 1) }).unwrap();
+    rig.leave(SessionError::Closed, None);
+    assert!(rig.written().is_empty() && rig.machine.is_over(rig.now));
 }
 
 #[test]

@@ -116,40 +116,30 @@ fn a_session_that_waits_uses_no_processor_time() {
 }
 
 #[test]
-fn a_waiter_that_sleeps_through_connections_costs_no_file_and_no_processor_time() {
-    if !is_alone("a_waiter_that_sleeps_through_connections_costs_no_file_and_no_processor_time") {
+fn connections_that_come_and_go_leave_no_file_and_cost_no_processor_time() {
+    if !is_alone("connections_that_come_and_go_leave_no_file_and_cost_no_processor_time") {
         return;
     }
     let (threads_before, files_before) = (threads(), files());
     let fake = Fake::new();
     let (client, mut peer) = Client::connected(&fake);
-    // There is no use for the waiter before something can be read.
     assert!(is_synced_by(&client, &mut peer));
-    // A waiter opens none, not even the first one.
-    let files_before_waiter = files();
-    let (bell, is_done) = (Bell::default(), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| client.session.sleep_until(&bell, None, &|| is_done.load(Ordering::SeqCst)));
-        for connection in 2..30 {
-            drop(peer);
-            assert_eq!(client.event(), SessionEvent::Disconnected);
-            peer = fake.accept();
-            peer.welcome();
-            assert_eq!(client.event(), SessionEvent::Connected { connection, read_only: false });
-            assert!(is_synced_by(&client, &mut peer));
-            assert_eq!(files(), files_before_waiter);
-        }
-        drop((peer, fake));
+    let files_of_one = files();
+    for connection in 2..30 {
+        drop(peer);
         assert_eq!(client.event(), SessionEvent::Disconnected);
-        let before = processor_time();
-        std::thread::sleep(Duration::from_secs(1));
-        let used = processor_time() - before;
-        assert!(used < Duration::from_millis(100), "{used:?}");
-        is_done.store(true, Ordering::SeqCst);
-        bell.ring();
-        sleeper.join().unwrap();
-    });
-    // A bell that somebody keeps keeps no file.
+        peer = fake.accept();
+        peer.welcome();
+        assert_eq!(client.event(), SessionEvent::Connected { connection, read_only: false });
+        assert!(is_synced_by(&client, &mut peer));
+        assert_eq!(files(), files_of_one);
+    }
+    drop((peer, fake));
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let before = processor_time();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = processor_time() - before;
+    assert!(used < Duration::from_millis(100), "{used:?}");
     drop(client);
     wait_until(LONG, || threads() == threads_before && files() == files_before);
 }

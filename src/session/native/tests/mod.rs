@@ -7,9 +7,9 @@ mod connecting;
 mod cuts;
 mod ending;
 mod fake;
-mod reading;
-mod sleeping;
+mod read_only;
 mod traffic;
+mod waiting;
 
 use std::net::Shutdown;
 
@@ -87,7 +87,7 @@ fn is_loss(reply: &Reply) -> bool {
     matches!(reply, Err(SessionError::ConnectionLoss(_)))
 }
 
-/// Asks, and reads while it waits.
+/// Asks, and waits for the answer.
 fn wait(session: &Arc<dyn Session>, path: &str) -> Answer {
     submit_one(session, sync(path)).wait(Stop::at(Instant::now() + LONG))
 }

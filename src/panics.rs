@@ -1,12 +1,12 @@
-//! Code of the caller's on threads of the client's own.
+//! Code of the caller's on threads of the client's own, and in drops.
 
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Runs something on a thread that has to go on: holders are told of losses by it. `None` after a panic, which is
-/// logged.
+/// Runs something on a thread that has to go on, as holders are told of losses by it, or in a drop, which a panic must not
+/// leave while the thread unwinds. `None` after a panic, which is logged.
 pub(crate) fn caught<T>(what: &str, run: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(value) => Some(value),
@@ -17,7 +17,8 @@ pub(crate) fn caught<T>(what: &str, run: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> &str {
+/// What a panic says.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -1,4 +1,4 @@
-//! Callers that wait for a reply and read the connection meanwhile.
+//! Threads that wait for a reply or an event, and what they are told by the one that reads.
 
 use std::{
     io::Write,
@@ -6,55 +6,23 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use super::{super::reading::Turn, fake::USUAL_TIMEOUT, *};
-use crate::{cancel::CancelToken, session::WaitEnd};
+use super::*;
+use crate::{
+    cancel::CancelToken,
+    proto::EventType,
+    session::{WaitEnd, Watch, submit},
+};
 
 /// How late a wait may end.
-pub(super) const LATE: Duration = Duration::from_millis(50);
+const LATE: Duration = Duration::from_millis(50);
 
 /// What takes longer was not woken by what arrived, but by a timer.
-pub(super) const PROMPT: Duration = Duration::from_millis(500);
+const PROMPT: Duration = Duration::from_millis(500);
 
 /// Long enough for what would come to come.
-pub(super) const MOMENT: Duration = Duration::from_millis(100);
+const MOMENT: Duration = Duration::from_millis(100);
 
-/// A session whose inside can be looked at, and which any thread may read.
-pub(super) fn opened(fake: &Fake) -> (Arc<Shared>, Client, Peer) {
-    opened_for(fake, USUAL_TIMEOUT)
-}
-
-pub(super) fn opened_for(fake: &Fake, timeout: Duration) -> (Arc<Shared>, Client, Peer) {
-    let (sender, events) = unbounded();
-    let observer: SessionObserver = Arc::new(move |event| sender.send(event).unwrap_or_default());
-    let session = NativeSession::open(fake.config(), Arc::new(Tcp), observer).unwrap();
-    let shared = session.shared.clone();
-    let client = Client { session: Arc::new(session), events };
-    let mut peer = fake.accept();
-    peer.welcome_for(timeout);
-    assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
-    wait_until(LONG, || is_offered(&shared));
-    (shared, client, peer)
-}
-
-/// Whether any thread may read, which comes after the news that there is a connection.
-pub(super) fn is_offered(shared: &Arc<Shared>) -> bool {
-    shared.reading.lock().interest.is_some()
-}
-
-/// The right to read, which the session's thread has now and then for a moment.
-pub(super) fn turn(shared: &Arc<Shared>) -> Turn<'_> {
-    let deadline = Instant::now() + LONG;
-    loop {
-        if let Some(turn) = shared.turn() {
-            return turn;
-        }
-        assert!(Instant::now() < deadline, "nobody gives the right to read back");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Sends notifications until the client hangs up, so often that no read of a caller ends without one.
-pub(super) fn flood(peer: &Peer) -> JoinHandle<()> {
+fn flood(peer: &Peer) -> JoinHandle<()> {
     let mut stream = peer.stream.try_clone().unwrap();
     let notification = server::prefixed(&server::notification(server::CHANGED, "/nobody's"));
     thread::spawn(move || {
@@ -64,82 +32,69 @@ pub(super) fn flood(peer: &Peer) -> JoinHandle<()> {
     })
 }
 
-#[test]
-fn what_a_caller_leaves_unread_wakes_the_sessions_thread() {
-    let fake = Fake::new();
-    let (shared, client, mut peer) = opened(&fake);
-    for round in 0..50 {
-        let (_, reply) = client.submit(sync("/a"));
-        let request = peer.request();
-        let turn = turn(&shared);
-        peer.answer(&request);
-        if round % 2 == 0 {
-            // The session's thread has slept through it.
-            assert!(reply.recv_timeout(Duration::from_millis(5)).is_err());
+/// A watch, and what it brings.
+struct Watching {
+    told: Receiver<WatchEvent>,
+    #[allow(dead_code, reason = "dropping it gives the watch up")]
+    watch: Watch,
+}
+
+impl Watching {
+    fn submit(session: &Arc<dyn Session>, path: &str) -> (crate::session::Pending, Watching) {
+        let (sender, told) = unbounded();
+        let watcher: Watcher = Arc::new(move |event: &WatchEvent| sender.send(event.clone()).unwrap_or_default());
+        let request = Request::GetData { path: path.into(), watch: true };
+        let (pending, watch) = submit(session, vec![(request, Some(watcher))]).pop().unwrap();
+        (pending, Watching { told, watch: watch.unwrap() })
+    }
+
+    /// Asks for a watch; `None`: the connection was lost.
+    fn ask(session: &Arc<dyn Session>, path: &str) -> Option<Watching> {
+        let (pending, watching) = Watching::submit(session, path);
+        match pending.wait(Stop::at(Instant::now() + LONG)) {
+            Answer::Reply(Ok(_)) => Some(watching),
+            Answer::Reply(Err(SessionError::ConnectionLoss(_))) => None,
+            other => panic!("{other:?}"),
         }
-        drop(turn);
-        assert!(reply.recv_timeout(PROMPT).unwrap().is_ok());
+    }
+
+    /// A watch that the server has set.
+    fn set(client: &Client, peer: &mut Peer, path: &str) -> Watching {
+        let (pending, watching) = Watching::submit(&client.session, path);
+        let request = peer.request();
+        assert_eq!(request.path(), path);
+        peer.answer(&request);
+        assert!(matches!(pending.wait(Stop::at(Instant::now() + LONG)), Answer::Reply(Ok(_))));
+        watching
+    }
+
+    fn recv(&self, stop: Stop<'_>) -> Result<WatchEvent, WaitEnd> {
+        stop.recv(&self.told)
+    }
+
+    fn next(&self) -> WatchEvent {
+        self.recv(Stop::at(Instant::now() + LONG)).unwrap()
     }
 }
 
-#[test]
-fn a_caller_that_comes_and_goes_leaves_the_end_of_the_connection_to_the_sessions_thread() {
-    let fake = Fake::new();
-    let (shared, client, peer) = opened(&fake);
-    let mut turn = turn(&shared);
-    hang_up(&peer);
-    let begun = Instant::now();
-    while turn.read() {}
-    drop(turn);
-    assert_eq!(client.events.recv_timeout(PROMPT).unwrap(), SessionEvent::Disconnected);
-    assert!(begun.elapsed() < PROMPT);
-    fake.accept().welcome();
-    assert!(matches!(client.event(), SessionEvent::Connected { connection: 2, .. }));
+fn deleted(connection: u64) -> WatchEvent {
+    WatchEvent::Node { event: EventType::NodeDeleted, connection }
+}
+
+fn delete(peer: &mut Peer, path: &str) {
+    peer.send(&server::notification(server::DELETED, path));
 }
 
 #[test]
-fn no_connection_follows_while_somebody_may_read_the_last_one() {
+fn what_comes_behind_a_frame_that_was_not_understood_is_not_taken() {
     let fake = Fake::new();
-    let (shared, client, mut peer) = opened(&fake);
+    let (client, mut peer) = Client::connected(&fake);
     let (_, reply) = client.submit(sync("/a"));
     let request = peer.request();
-    let mut turn = turn(&shared);
-    peer.answer(&request);
-    // The reader thread ends the connection for a reason of its own.
-    assert!(shared.state.lock().machine.write_failed(1));
-    shared.state.lock().hang_up();
-    assert!(client.events.recv_timeout(MOMENT).is_err());
-    assert!(fake.accept_until(Instant::now() + MOMENT).is_none());
-    // What has arrived belongs to the connection, and is in time.
-    while turn.read() {}
-    drop(turn);
-    assert!(reply.recv_timeout(LONG).unwrap().is_ok());
-    assert_eq!(client.event(), SessionEvent::Disconnected);
-    let mut peer = fake.accept();
-    peer.welcome();
-    assert!(matches!(client.event(), SessionEvent::Connected { connection: 2, .. }));
-    let server = thread::spawn(|| peer.answer_all());
-    assert!(is_synced(&wait(&client.session, "/b")));
-    drop((client, shared));
-    assert_eq!(server.join().unwrap(), [server::SYNC, server::CLOSE]);
-}
-
-#[test]
-fn nobody_takes_what_comes_behind_a_frame_that_was_not_understood() {
-    let fake = Fake::new();
-    let (shared, client, mut peer) = opened(&fake);
-    let (_, reply) = client.submit(sync("/a"));
-    let request = peer.request();
-    let mut caller = turn(&shared);
-    peer.send(&server::reply(99, 7, 0, b""));
-    while caller.read() {}
-    assert!(caller.failure().is_some());
-    // The session's thread is not there yet, and others come by.
-    peer.answer(&request);
-    for _ in 0..3 {
-        assert!(!caller.read());
-    }
-    drop(caller);
+    // A later reply would move the zxid beyond a change that nobody was told of.
+    let [strange, answer] =
+        [server::reply(99, 7, 0, b""), server::answer(&request, 1, 0)].map(|it| server::prefixed(&it));
+    peer.stream.write_all(&[strange, answer].concat()).unwrap();
     assert!(is_loss(&reply.recv_timeout(LONG).unwrap()));
     assert_eq!(client.event(), SessionEvent::Disconnected);
     assert_eq!(fake.accept().welcome().last_zxid, 0);
@@ -158,13 +113,10 @@ fn many_callers_get_each_their_reply() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let path = format!("/{thread}/{round}");
-                    let begun = Instant::now();
                     match wait(session, &path) {
                         Answer::Reply(Ok(Response::Synced { path: synced })) => assert_eq!(synced, path),
                         other => panic!("{other:?}"),
                     }
-                    // A wake-up that was lost shows as the period of the session's thread.
-                    assert!(begun.elapsed() < READ_PATIENCE - LATE, "{:?}", begun.elapsed());
                 }
             });
         }
@@ -225,7 +177,7 @@ fn a_wait_ends_when_it_is_cancelled_whether_the_server_says_nothing_or_never_sto
 }
 
 #[test]
-fn heartbeats_go_out_in_time_while_callers_read_all_the_time() {
+fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
     const TIMEOUT: Duration = Duration::from_millis(900);
     let fake = Fake::new();
     let client = Client::open(&fake.config());
@@ -267,25 +219,6 @@ fn a_silent_connection_is_left_in_time_while_callers_wait() {
             assert!(matches!(waiting.join().unwrap(), Answer::Reply(Err(SessionError::ConnectionLoss(_)))));
         }
     });
-}
-
-#[test]
-fn a_close_whose_confirmation_a_caller_reads_is_over_at_once() {
-    let fake = Fake::new();
-    let (shared, client, mut peer) = opened(&fake);
-    let mut turn = turn(&shared);
-    thread::scope(|scope| {
-        let closing = scope.spawn(|| client.session.close(Instant::now() + LONG));
-        let close = peer.request();
-        assert_eq!(close.op, server::CLOSE);
-        peer.answer(&close);
-        while !turn.read() {}
-        drop(turn);
-        let begun = Instant::now();
-        closing.join().unwrap();
-        assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
-    });
-    assert!(client.session.is_finished());
 }
 
 #[test]
@@ -346,30 +279,21 @@ fn a_caller_may_wait_while_its_thread_unwinds() {
 }
 
 #[test]
-fn a_callback_that_panics_while_a_caller_reads_ends_the_session_and_not_the_caller() {
+fn a_callback_that_panics_ends_the_session_after_the_others_were_told() {
     let fake = Fake::new();
-    let (shared, client, mut peer) = opened(&fake);
-    let (sender, seen) = unbounded();
-    let watcher: Watcher = Arc::new(move |event: &WatchEvent| sender.send(event.clone()).unwrap_or_default());
-    let request = Request::GetData { path: "/watched".into(), watch: true };
-    client.session.submit(vec![Submission { request, watcher: Some(watcher), on_reply: Box::new(drop) }]);
-    let request = peer.request();
-    peer.answer(&request);
+    let (client, mut peer) = Client::connected(&fake);
+    let watching = Watching::set(&client, &mut peer, "/watched");
     let on_reply = Box::new(|_| panic!("on purpose"));
     client.session.submit(vec![Submission { request: sync("/first"), watcher: None, on_reply }]);
     let pending = submit_one(&client.session, sync("/second"));
     let request = peer.request();
-    let mut turn = turn(&shared);
     // In one write, so that both are read together: what comes behind the panic is told, too.
     let event = server::prefixed(&server::notification(server::DELETED, "/watched"));
     let reply = server::prefixed(&server::answer(&request, 1, 0));
     peer.stream.write_all(&[reply, event].concat()).unwrap();
-    while turn.read() {}
-    drop(turn);
     let answer = pending.wait(Stop::at(Instant::now() + LONG));
     assert!(matches!(answer, Answer::Reply(Err(SessionError::Expired))), "{answer:?}");
-    let event = crate::proto::EventType::NodeDeleted;
-    assert_eq!(seen.recv_timeout(LONG).unwrap(), WatchEvent::Node { event, connection: 1 });
+    assert_eq!(watching.next(), deleted(1));
     assert_eq!(client.event(), SessionEvent::Expired);
     client.wait_until_finished(PROMPT);
     assert!(client.events.try_recv().is_err());
@@ -377,28 +301,178 @@ fn a_callback_that_panics_while_a_caller_reads_ends_the_session_and_not_the_call
 }
 
 #[test]
-fn a_callback_that_a_caller_runs_may_submit_and_drop_and_close() {
+fn a_callback_may_submit_and_drop_and_close() {
     let fake = Fake::new();
-    let (shared, client, mut peer) = opened(&fake);
+    let (client, mut peer) = Client::connected(&fake);
     let (sender, done) = bounded(1);
     let session = client.session.clone();
     let on_reply = Box::new(move |_| {
         let unwanted = submit_one(&session, sync("/unwanted"));
         drop(unwanted);
-        // Nobody reads for it meanwhile, so it ends without a reply, but it ends.
+        // Nobody reads meanwhile, so it ends without a reply, but it ends.
         let answer = submit_one(&session, sync("/in vain")).wait(Stop::at(Instant::now() + MOMENT));
         assert!(matches!(answer, Answer::Stopped { end: WaitEnd::Deadline, .. }));
         session.close(Instant::now());
         sender.send(()).unwrap_or_default();
     });
-    let mut turn = turn(&shared);
     client.session.submit(vec![Submission { request: sync("/first"), watcher: None, on_reply }]);
     let request = peer.request();
     peer.answer(&request);
-    while !turn.read() {}
-    drop(turn);
     done.recv_timeout(LONG).unwrap();
     let server = thread::spawn(|| peer.answer_all());
     client.wait_until_finished(LONG);
     assert_eq!(server.join().unwrap().last(), Some(&server::CLOSE));
+}
+
+#[test]
+fn a_waiter_hears_of_a_cut_and_of_the_next_connection_at_once() {
+    let fake = Fake::new();
+    let (client, mut peer) = Client::connected(&fake);
+    let watching = Watching::set(&client, &mut peer, "/a");
+    let begun = Instant::now();
+    hang_up(&peer);
+    assert_eq!(watching.next(), WatchEvent::Disconnected);
+    assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+    peer = fake.accept();
+    peer.welcome();
+    assert_eq!(watching.next(), WatchEvent::Reconnected { connection: 2 });
+    let set_watches = peer.request();
+    assert_eq!(set_watches.op, server::SET_WATCHES);
+    peer.answer(&set_watches);
+    delete(&mut peer, "/a");
+    assert_eq!(watching.next(), deleted(2));
+}
+
+/// The kernel gives `epoll_wait` and its like a thousandth of the wait as slack, and a niced process five.
+#[test]
+fn a_long_wait_ends_as_soon_as_a_thread_that_was_parked_as_long() {
+    const WAIT: Duration = Duration::from_secs(2);
+    const WAITS: u32 = 10;
+    let first = Instant::now() + WAIT;
+    // Not at the same moment: a timer that runs out takes along those that have slack.
+    let deadline = |nth: u32| first + nth * Duration::from_millis(30);
+    let late = |nth: u32| Instant::now().saturating_duration_since(deadline(nth));
+    let parked = move |nth| {
+        while Instant::now() < deadline(nth) {
+            thread::park_timeout(deadline(nth).saturating_duration_since(Instant::now()));
+        }
+        late(nth)
+    };
+    let for_reply = move |nth| {
+        let fake = Fake::new();
+        let (client, _peer) = Client::connected(&fake);
+        let answer = submit_one(&client.session, sync("/a")).wait(Stop::at(deadline(nth)));
+        let late = late(nth);
+        assert!(matches!(answer, Answer::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
+        late
+    };
+    let for_event = move |nth| {
+        let fake = Fake::new();
+        let (client, mut peer) = Client::connected(&fake);
+        let watching = Watching::set(&client, &mut peer, "/a");
+        assert_eq!(watching.recv(Stop::at(deadline(nth))).unwrap_err(), WaitEnd::Deadline);
+        late(nth)
+    };
+    let waits: [Box<dyn Fn(u32) -> Duration + Send + Sync>; 3] =
+        [Box::new(parked), Box::new(for_reply), Box::new(for_event)];
+    // The shortest, as other threads may be in the way of any.
+    let [parked, for_reply, for_event] = thread::scope(|scope| {
+        let threads = [0, 1, 2].map(|kind| {
+            let wait = &waits[kind];
+            (0..WAITS).map(|nth| scope.spawn(move || wait(3 * nth + u32::try_from(kind).unwrap()))).collect::<Vec<_>>()
+        });
+        threads.map(|threads| threads.into_iter().map(|thread| thread.join().unwrap()).min().unwrap())
+    });
+    println!("late: parked {parked:?}, for a reply {for_reply:?}, for an event {for_event:?}");
+    // Half the slack of an epoll_wait.
+    let limit = parked + WAIT / 2000;
+    assert!(for_reply <= limit && for_event <= limit, "{for_reply:?} {for_event:?}, parked {parked:?}");
+}
+
+#[test]
+fn waiters_whose_connections_are_cut_at_random_miss_nothing() {
+    const WAITERS: usize = 4;
+    const CALLERS: usize = 2;
+    const CONNECTIONS: usize = 10;
+    let fake = Fake::new();
+    let (client, first) = Client::connected(&fake);
+    let (is_over, told) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let (session, is_over, told) = (&client.session, &is_over, &told);
+        let mut threads: Vec<_> = (0..WAITERS)
+            .map(|waiter| {
+                scope.spawn(move || {
+                    for round in 0.. {
+                        if is_over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        told.fetch_add(
+                            usize::from(one_wait(session, &format!("/{waiter}/{round}"))),
+                            Ordering::Relaxed,
+                        );
+                    }
+                })
+            })
+            .collect();
+        threads.extend((0..CALLERS).map(|_| {
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    wait(session, "/");
+                }
+            })
+        }));
+        let mut peer = first;
+        for connection in 0..CONNECTIONS {
+            serve(peer, 200 + 30 * connection, |number| number % 3 == 0);
+            peer = fake.accept();
+            peer.welcome();
+        }
+        // The last one reports everything, so that the waiters see that it is over.
+        let over = scope.spawn(move || {
+            let limit = Instant::now() + LONG;
+            while told.load(Ordering::Relaxed) < 10 * CONNECTIONS && Instant::now() < limit {
+                thread::sleep(Duration::from_millis(1));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            session.close(Instant::now() + LONG);
+        });
+        serve(peer, usize::MAX, |_| true);
+        over.join().unwrap();
+    });
+    assert!(told.into_inner() >= 10 * CONNECTIONS);
+}
+
+/// Watches, and waits for the event as a lock does. `true`: it came.
+fn one_wait(session: &Arc<dyn Session>, path: &str) -> bool {
+    let Some(watching) = Watching::ask(session, path) else { return false };
+    loop {
+        match watching.next() {
+            WatchEvent::Node { .. } => return true,
+            WatchEvent::Disconnected => {}
+            WatchEvent::Reconnected { .. } => return false,
+            WatchEvent::Ended => panic!("the session has ended"),
+        }
+    }
+}
+
+/// Answers so many requests, reports the end of a watched znode now and then, and hangs up.
+fn serve(mut peer: Peer, requests: usize, reports: impl Fn(usize) -> bool) {
+    let mut watched = Vec::new();
+    for number in 0..requests {
+        let Some(request) = peer.next_request() else { return };
+        peer.answer(&request);
+        if request.op == server::GET_DATA {
+            watched.push(request.path());
+        }
+        if reports(number)
+            && let Some(path) = watched.pop()
+        {
+            delete(&mut peer, &path);
+        }
+    }
+    // Or by the drop, which resets the connection if something is still to be read.
+    if requests.is_multiple_of(4) {
+        hang_up(&peer);
+    }
 }
