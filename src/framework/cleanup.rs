@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How long a job rests that a server could not do for now: doubled each time, and begun anew with each connection.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// One thing to clean up.

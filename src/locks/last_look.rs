@@ -74,6 +74,8 @@ fn glance(held: &[Arc<HeldNode>]) -> Look {
     for held in held {
         match held.state(now) {
             HoldState::Held => {}
+            // Its end was reported, and only the reason is open.
+            HoldState::InDoubt if held.lost().is_some() => return Look::Lost,
             HoldState::InDoubt => look = Look::InDoubt,
             _ => return Look::Lost,
         }

@@ -122,17 +122,17 @@ fn what_the_server_refuses_is_tried_until_it_is_gone_with_a_growing_pause() {
     let done = job.done();
     scene.cleanup.add(job);
     let mut pauses = Vec::new();
-    for code in [ErrorCode::NoAuth, ErrorCode::ThrottledOp, ErrorCode::SystemError].into_iter().cycle().take(7) {
+    for code in [ErrorCode::NoAuth, ErrorCode::ThrottledOp, ErrorCode::SystemError].into_iter().cycle().take(10) {
         scene.take();
         assert_eq!(scene.answer(|_| Err(SessionError::Server(code))).len(), 1, "{code:?}");
         scene.take();
         let next = scene.cleanup.next_try().unwrap();
         assert!(!scene.cleanup.wake(next - Duration::from_millis(1)) && scene.cleanup.wake(next));
-        pauses.push((next - scene.now).as_secs());
+        pauses.push((next - scene.now).as_millis());
         scene.now = next;
         scene.cleanup.work(&scene.session());
     }
-    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    assert_eq!(pauses, [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000]);
     assert!(done.try_recv().unwrap_err().is_empty(), "still there");
     scene.answer(|_| Err(SessionError::ConnectionLoss(None)));
     scene.take();

@@ -16,7 +16,6 @@ use super::{Audience, HeldNode, HoldState, Inner, WATCH_AFTER, WatchState, Znode
 use crate::{
     LostReason,
     framework::{background::Event, dispatch::Dispatcher, revocation::RevocableNode},
-    paths::ServerPath,
     session::{Session, Watch},
 };
 
@@ -48,9 +47,10 @@ impl HeldNodes {
     }
 
     /// Begins to look after a znode that was seen to exist over `connection`.
+    #[cfg(test)]
     pub(crate) fn add(
         &self,
-        path: ServerPath,
+        path: crate::paths::ServerPath,
         session: Arc<dyn Session>,
         czxid: i64,
         connection: u64,

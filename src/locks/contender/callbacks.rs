@@ -258,8 +258,12 @@ impl Candidate {
             return self.later(round, Duration::ZERO, || Input::Answers(vec![Err(failed(error))]));
         };
         let ask = Ask { requests, is_farewell: false };
-        let session = self.state.lock().attempt(round).and_then(|attempt| attempt.effects.sends(&ask));
-        let Some(session) = session else { return };
+        let (session, debris) = {
+            let mut state = self.state.lock();
+            let Some(attempt) = state.attempt(round) else { return };
+            let Some(session) = attempt.effects.sends(&ask) else { return };
+            (session, attempt.effects.debris_of_requests())
+        };
         let requests = ask.requests;
         let answers = Answers::new(self.clone(), round, requests.len());
         let ids: Vec<Option<WatchId>> = requests.iter().map(|(_, watch)| *watch).collect();
@@ -277,8 +281,9 @@ impl Candidate {
             return watches.into_iter().for_each(|(id, watch)| attempt.effects.keep(id, watch));
         }
         drop(state);
-        // They may have to tell the server: not under the lock.
+        // Given up while the requests were on their way out: what was cleared away then came before them.
         drop(watches);
+        debris.clear_away(&self.lock, &self.spec);
     }
 
     /// The provider is the caller's, and asked on the client's own thread. `None`: it panicked.
@@ -520,23 +525,23 @@ impl Candidate {
     /// Tells what is true right now. An owner stays one up to `valid_until`, over a reconnect too, after which the client
     /// looks whether the znode is there; beyond it another one may be told.
     fn tell_now(self: &Arc<Self>) {
-        let (listener, is_owner) = {
+        let (listener, is_owner, look_again) = {
             let mut state = self.state.lock();
             let (was_told, now) = (state.is_told, Instant::now());
-            let is_owner = state.held.as_ref().is_some_and(|held| {
-                let is_certain = held.is_certain();
-                let stays = was_told && !is_certain && now < held.valid_until();
-                if stays {
-                    self.tell_at(held.valid_until());
-                }
-                is_certain || stays
-            });
-            state.is_told = is_owner;
-            if is_owner == was_told {
-                return;
-            }
-            (state.listener.clone(), is_owner)
+            let is_certain = state.held.as_ref().is_some_and(|held| held.is_certain());
+            let valid_until = state.held.as_ref().map(|held| held.valid_until());
+            let stays = was_told && valid_until.is_some_and(|at| now < at);
+            state.is_told = is_certain || stays;
+            // A doubt that begins and ends between two looks of the client changes nothing that would be told.
+            let in_doubt = state.held.as_ref().filter(|held| !is_certain && held.lost().is_none());
+            let at_valid_until = valid_until.filter(|_| stays);
+            let look_again = in_doubt.map(|_| at_valid_until.unwrap_or(now + moment(self.lock.client())));
+            let is_news = state.is_told != was_told;
+            (state.listener.clone().filter(|_| is_news), state.is_told, look_again)
         };
+        if let Some(at) = look_again {
+            self.tell_at(at);
+        }
         match listener {
             Some(listener) if is_owner => listener.lock_acquired(),
             Some(listener) => listener.lock_released(),

@@ -108,7 +108,13 @@ impl Effects {
         std::mem::take(&mut self.held)
     }
 
-    /// All that is left. `is_granted`: it is the holder's from now on.
+    /// What may be left of requests that are about to be sent, if nobody wants their answers any more by then.
+    pub(super) fn debris_of_requests(&self) -> Debris {
+        let (watches, held) = (Vec::new(), Vec::new());
+        Debris { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
+    }
+
+    /// All that is left.
     pub(super) fn take_debris(&mut self) -> Debris {
         let (watches, held) = (std::mem::take(&mut self.watches), std::mem::take(&mut self.held));
         Debris { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
