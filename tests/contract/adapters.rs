@@ -143,19 +143,31 @@ impl InterProcessLock for Candidate {
 impl Lock for Candidate {
     fn guard(&self) -> Result<Box<dyn Guard + '_>> {
         self.acquire()?;
-        Ok(Box::new(NoGuard(self)))
+        Ok(Box::new(NoGuard { candidate: self, is_open: true }))
     }
 }
 
-/// Stands where others have a guard; it is the object that leaves the queue when it is dropped.
-struct NoGuard<'a>(&'a Candidate);
+/// Stands where others have a guard.
+struct NoGuard<'a> {
+    candidate: &'a Candidate,
+    is_open: bool,
+}
+
+impl Drop for NoGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            let _ = self.candidate.release();
+        }
+    }
+}
 
 impl Guard for NoGuard<'_> {
     fn holds(&self) -> Vec<&Hold> {
         Vec::new()
     }
 
-    fn release(self: Box<Self>) -> Result<()> {
-        self.0.release()
+    fn release(mut self: Box<Self>) -> Result<()> {
+        self.is_open = false;
+        self.candidate.release()
     }
 }

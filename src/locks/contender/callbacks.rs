@@ -46,8 +46,8 @@ struct State {
     attempt: Option<Attempt>,
     held: Option<Arc<HeldNode>>,
     listener: Option<Arc<dyn LockListener>>,
-    /// The listener was told that the lock is its own.
-    is_told: bool,
+    /// The hold of which the listener was told.
+    told: Option<Arc<HeldNode>>,
 }
 
 /// One contender and what its shell keeps for it.
@@ -74,7 +74,7 @@ impl Candidate {
     pub(crate) fn new(lock: LockInternals, mut spec: Spec, listener: Option<Arc<dyn LockListener>>) -> Arc<Candidate> {
         spec.waits.get_or_insert_default();
         let state =
-            State { is_wanted: false, is_closed: false, round: 0, attempt: None, held: None, listener, is_told: false };
+            State { is_wanted: false, is_closed: false, round: 0, attempt: None, held: None, listener, told: None };
         let candidate = Arc::new_cyclic(|this: &Weak<Candidate>| Candidate {
             this: this.clone(),
             lock,
@@ -525,27 +525,29 @@ impl Candidate {
     /// Tells what is true right now. An owner stays one up to `valid_until`, over a reconnect too, after which the client
     /// looks whether the znode is there; beyond it another one may be told.
     fn tell_now(self: &Arc<Self>) {
-        let (listener, is_owner, look_again) = {
-            let mut state = self.state.lock();
-            let (was_told, now) = (state.is_told, Instant::now());
-            let is_certain = state.held.as_ref().is_some_and(|held| held.is_certain());
-            let valid_until = state.held.as_ref().map(|held| held.valid_until());
-            let stays = was_told && valid_until.is_some_and(|at| now < at);
-            state.is_told = is_certain || stays;
-            // A doubt that begins and ends between two looks of the client changes nothing that would be told.
-            let in_doubt = state.held.as_ref().filter(|held| !is_certain && held.lost().is_none());
-            let at_valid_until = valid_until.filter(|_| stays);
-            let look_again = in_doubt.map(|_| at_valid_until.unwrap_or(now + moment(self.lock.client())));
-            let is_news = state.is_told != was_told;
-            (state.listener.clone().filter(|_| is_news), state.is_told, look_again)
-        };
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let (before, held) = (state.told.take(), state.held.clone());
+        let was_told = |held: &Arc<HeldNode>| before.as_ref().is_some_and(|before| Arc::ptr_eq(before, held));
+        let in_doubt = held.as_ref().filter(|held| !held.is_certain() && held.lost().is_none());
+        let stays = in_doubt.filter(|held| was_told(held) && now < held.valid_until());
+        // A doubt that begins and ends between two looks of the client changes nothing that would be told.
+        let look_again = in_doubt.map(|_| stays.map_or(now + moment(self.lock.client()), |held| held.valid_until()));
+        state.told = held.clone().filter(|held| held.is_certain() || stays.is_some());
+        let is_released = before.is_some() && !state.told.as_ref().is_some_and(was_told);
+        let is_acquired = state.told.as_ref().is_some_and(|held| !was_told(held));
+        let listener = state.listener.clone();
+        drop(state);
         if let Some(at) = look_again {
             self.tell_at(at);
         }
-        match listener {
-            Some(listener) if is_owner => listener.lock_acquired(),
-            Some(listener) => listener.lock_released(),
-            None => {}
+        let Some(listener) = listener else { return };
+        // Whatever the first call throws, the second one is due.
+        if is_released {
+            let _ = caught("a lock listener", || listener.lock_released());
+        }
+        if is_acquired {
+            listener.lock_acquired();
         }
     }
 
