@@ -370,7 +370,7 @@ impl<'a> Shell<'a> {
         let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(held)));
         drop(before);
         let of_own = mailbox.try_iter().filter_map(|message| match message {
-            Message::Event(WatchId::Own(_), event) => Some(event),
+            Message::Event(id, event) if self.effects.is_of_own(id) => Some(event),
             _ => None,
         });
         let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);

@@ -381,7 +381,11 @@ impl Candidate {
         let mut state = self.state.lock();
         let attempt = state.attempt(round)?;
         drop(attempt.effects.hold(&self.lock, &self.spec, None, None));
-        let is_own_end = |input: &Input<Error>| matches!(input, Input::Event(WatchId::Own(_), event) if is_end(event));
+        let effects = &attempt.effects;
+        let is_own_end = |input: &Input<Error>| match input {
+            Input::Event(id, event) => effects.is_of_own(*id) && is_end(event),
+            _ => false,
+        };
         Some(Input::Held { is_deleted: attempt.mailbox.iter().any(is_own_end) })
     }
 

@@ -97,6 +97,11 @@ impl Effects {
         self.held.last().filter(|_| is_watched).cloned()
     }
 
+    /// Whether an event is that of the own znode, and of no earlier one.
+    pub(super) fn is_of_own(&self, id: WatchId) -> bool {
+        matches!(id, WatchId::Own(_)) && self.contender.wants(id)
+    }
+
     pub(super) fn held(&self) -> &[Arc<HeldNode>] {
         &self.held
     }
