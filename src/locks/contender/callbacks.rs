@@ -45,6 +45,8 @@ struct State {
     round: u64,
     attempt: Option<Attempt>,
     held: Option<Arc<HeldNode>>,
+    /// The watch on its znode.
+    own: Option<WatchId>,
     listener: Option<Arc<dyn LockListener>>,
     /// The hold of which the listener was told.
     told: Option<Arc<HeldNode>>,
@@ -73,8 +75,16 @@ enum Awaits {
 impl Candidate {
     pub(crate) fn new(lock: LockInternals, mut spec: Spec, listener: Option<Arc<dyn LockListener>>) -> Arc<Candidate> {
         spec.waits.get_or_insert_default();
-        let state =
-            State { is_wanted: false, is_closed: false, round: 0, attempt: None, held: None, listener, told: None };
+        let state = State {
+            is_wanted: false,
+            is_closed: false,
+            round: 0,
+            attempt: None,
+            held: None,
+            own: None,
+            listener,
+            told: None,
+        };
         let candidate = Arc::new_cyclic(|this: &Weak<Candidate>| Candidate {
             this: this.clone(),
             lock,
@@ -304,11 +314,10 @@ impl Candidate {
 
     fn happened(self: &Arc<Self>, round: u64, id: WatchId, event: WatchEvent) {
         let mut state = self.state.lock();
-        let held = state
-            .held
-            .clone()
-            .or_else(|| state.attempt(round).and_then(|attempt| attempt.effects.held().last().cloned()));
-        if let (WatchId::Own(_), Some(held)) = (id, held) {
+        if state.round != round {
+            return;
+        }
+        if let Some((_, held)) = state.watched_hold().filter(|(watch, _)| *watch == id) {
             drop(state);
             return held.watched(&event);
         }
@@ -408,6 +417,7 @@ impl Candidate {
             return;
         }
         let Some(mut attempt) = state.attempt.take() else { return };
+        state.own = attempt.effects.contender.own_watch();
         state.held = attempt.effects.take_held().pop();
         let held = state.held.clone();
         drop(state);
@@ -609,6 +619,17 @@ impl Candidate {
 }
 
 impl State {
+    /// What is held, or about to be, and the watch on its znode.
+    fn watched_hold(&self) -> Option<(WatchId, Arc<HeldNode>)> {
+        match (&self.held, &self.attempt) {
+            (Some(held), _) => Some((self.own?, held.clone())),
+            (None, attempt) => {
+                let effects = &attempt.as_ref()?.effects;
+                Some((effects.contender.own_watch()?, effects.held().last()?.clone()))
+            }
+        }
+    }
+
     fn attempt(&mut self, round: u64) -> Option<&mut Attempt> {
         if self.round == round { self.attempt.as_mut() } else { None }
     }

@@ -99,7 +99,7 @@ impl Effects {
 
     /// Whether an event is that of the own znode, and of no earlier one.
     pub(super) fn is_of_own(&self, id: WatchId) -> bool {
-        matches!(id, WatchId::Own(_)) && self.contender.wants(id)
+        self.contender.own_watch() == Some(id)
     }
 
     pub(super) fn held(&self) -> &[Arc<HeldNode>] {

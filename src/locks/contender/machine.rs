@@ -190,6 +190,11 @@ impl<E: Clone> Contender<E> {
         self.is_alone
     }
 
+    /// The watch on the own znode.
+    pub fn own_watch(&self) -> Option<WatchId> {
+        self.own.map(WatchId::Own)
+    }
+
     /// Whether this watch is of use. All others are to be given up.
     pub fn wants(&self, watch: WatchId) -> bool {
         let predecessor = self.predecessor.as_ref();
