@@ -84,6 +84,8 @@ struct Inner {
     watch: WatchState,
     /// The connection over which a question came to nothing, and until when it is not asked again there.
     failed: Option<(u64, Instant)>,
+    /// The server has refused the data, so it is asked only whether the znode is there.
+    may_not_read: bool,
     /// What was told last, for the log.
     told: HoldState,
     /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.

@@ -12,7 +12,8 @@ use crossbeam_channel::unbounded;
 use curator_locks::{
     Acl, AclProvider, ConnectString,
     ConnectionState::{Connected, Reconnected, Suspended},
-    EnsembleProvider, InterProcessLock, InterProcessMultiLock, LockListener, Locker, RetryNTimes, Revoker, WriteLock,
+    EnsembleProvider, Error, InterProcessLock, InterProcessMultiLock, LockListener, Locker, RetryNTimes, Revoker,
+    WriteLock,
     proto::Request,
     session::{
         NativeSessionFactory, Session, SessionConfig, SessionEvent, SessionFactory, Submission, WatchEvent, Watcher,
@@ -200,6 +201,48 @@ fn an_acl_provider_and_a_lock_listener_that_panic_in_the_background_keep_nothing
     assert!(lock.is_owner());
     lock.close().unwrap();
     figure("an ACL provider that panics in the background: the lock came back", "acquired");
+}
+
+/// Panics for these paths, while it is told to.
+struct ClosedAt(fn(&str) -> bool, Arc<AtomicBool>);
+
+impl AclProvider for ClosedAt {
+    fn default_acl(&self) -> Vec<Acl> {
+        Acl::open_unsafe()
+    }
+
+    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+        assert!(!self.1.load(Ordering::SeqCst) || !(self.0)(path), "no access today");
+        None
+    }
+}
+
+#[test]
+fn an_election_whose_acl_provider_panics_fails_and_can_be_entered_later() {
+    const DIR: &str = "/locks/election";
+    let contender = |path: &str| path.contains("/x-");
+    let directory = |path: &str| path.ends_with(DIR);
+    for closed in [contender as fn(&str) -> bool, directory] {
+        let scene = scene();
+        let panics = Arc::new(AtomicBool::new(true));
+        let client = scene.builder(T).acl_provider(ClosedAt(closed, panics.clone())).build().unwrap();
+        start(&client);
+        let election = Arc::new(WriteLock::new(&client, DIR).unwrap());
+        // On a thread of its own, in case that it never returns.
+        let lock = || {
+            let election = election.clone();
+            join(&spawn(move || election.lock())).1
+        };
+        for _ in 0..3 {
+            let result = lock();
+            assert!(matches!(result, Err(Error::InvalidArgument { name: "acl_provider", .. })), "{result:?}");
+            assert_eq!(election.id(), None);
+        }
+        panics.store(false, Ordering::SeqCst);
+        assert!(lock().unwrap());
+        assert_eq!(nodes_in(&scene.observer, DIR).len(), 1);
+        election.close().unwrap();
+    }
 }
 
 /// A retry policy is asked on the thread of the call: what it throws is the caller's, and nothing is left of the call.

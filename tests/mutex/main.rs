@@ -14,6 +14,7 @@ mod common;
 mod ahead;
 mod cancel;
 mod close;
+mod deadlines;
 mod deletion;
 mod exclusion;
 mod framework;

@@ -10,9 +10,12 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-use curator_locks::{CreateMode, InterProcessMutex, testing::TestingServer};
+use curator_locks::{
+    Acl, AclProvider, CreateMode, CuratorFramework, HoldState, InterProcessMutex, LostReason, perms,
+    testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
+};
 
-use crate::common::{self, builder, builder_for, connect, mutex, wait_until};
+use crate::common::{self, builder, builder_for, connect, mutex, namespace, server, wait_until};
 
 const CREATE2: i32 = 15;
 const GET_CHILDREN: i32 = 8;
@@ -61,6 +64,66 @@ fn a_try_of_a_lock_that_is_taken_is_one_read_and_no_write() {
     assert_eq!(zxid(), last_write, "a try wrote");
     held.release().unwrap();
     assert!(tried.acquire_timeout(Duration::ZERO).unwrap());
+}
+
+/// Everybody may do everything with what is called like a contender, but read it.
+struct Unreadable;
+
+impl AclProvider for Unreadable {
+    fn default_acl(&self) -> Vec<Acl> {
+        Acl::open_unsafe()
+    }
+
+    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+        let unreadable = |acl| Acl { perms: perms::ALL & !perms::READ, ..acl };
+        path.contains("lock-").then(|| Acl::open_unsafe().into_iter().map(unreadable).collect())
+    }
+}
+
+/// A holder who may not read its own znode, behind a proxy.
+fn blind(proxy: &FaultProxy) -> (CuratorFramework, InterProcessMutex) {
+    let builder = builder_for(&proxy.connect_string(), &namespace()).lock_recheck_interval(None);
+    let client = connect(builder.acl_provider(Unreadable));
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    (client, mutex)
+}
+
+/// How often a znode is asked for within 3 s.
+fn questions(proxy: &FaultProxy, path: &str) -> usize {
+    // Not to wait for something: nothing more is to be sent in that time.
+    thread::sleep(Duration::from_secs(3));
+    let asked = proxy.log().into_iter().filter(|record| record.path.as_ref().is_some_and(|of| of.ends_with(path)));
+    let asked = asked.count();
+    println!("{asked} questions in 3 s");
+    asked
+}
+
+#[test]
+fn a_holder_who_may_not_read_its_znode_asks_twice_and_learns_of_its_end_all_the_same() {
+    let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
+    let (client, mutex) = blind(&proxy);
+    let (path, hold) = (mutex.lock_path().unwrap(), mutex.hold().unwrap());
+    assert_eq!(questions(&proxy, &path), 2);
+    assert!(hold.is_valid());
+    // The watch is there, over a reconnect, too.
+    proxy.cut();
+    wait_until("it is held again", || proxy.connections() == 2 && hold.is_valid());
+    common::another(&client).delete().for_path(&path).unwrap();
+    wait_until("it is told", || hold.state() == HoldState::Lost(LostReason::NodeDeleted));
+}
+
+/// As servers from 3.8.4 on do, which do not say either whether it is there (ZOOKEEPER-2590).
+#[test]
+fn a_holder_who_may_not_even_ask_for_its_znode_asks_no_more_often() {
+    let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
+    let of_contender = RequestMatch::op(op::EXISTS).path(|path| path.contains("lock-"));
+    let refused = proxy.inject(of_contender.times(u64::MAX), Fault::Refuse(-102));
+    let (_client, mutex) = blind(&proxy);
+    assert_eq!(questions(&proxy, &mutex.lock_path().unwrap()), 2);
+    assert_eq!(refused.hits(), 1);
+    assert!(mutex.hold().unwrap().is_valid());
+    mutex.release().unwrap();
 }
 
 #[test]

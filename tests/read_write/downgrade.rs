@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use curator_locks::{CuratorFramework, Error, FencingToken, HoldState, InterProcessReadWriteLock, LostReason, Stat};
+use curator_locks::{
+    CreateMode, CuratorFramework, Error, FencingToken, HoldState, InterProcessMutex, InterProcessReadWriteLock,
+    LostReason, StandardLockInternalsDriver, Stat,
+};
 
 use crate::locks_support::{
     LONG, children, client, client_with_timeout, eventually, eventually_queued, expire, scope, watchers,
@@ -108,6 +111,80 @@ fn a_queued_writer_waits_for_the_reader_1000_times() {
         }
     });
     assert_eq!(children(&one, PATH), Vec::<String>::new());
+}
+
+#[test]
+fn a_mutex_behind_a_writer_that_downgrades_waits_for_the_reader() {
+    let (one, two) = (client("mutex"), client("mutex"));
+    let mine = lock(&one);
+    for mutex in mutexes(&two) {
+        mine.write_lock().acquire().unwrap();
+        let writer = mine.write_lock().lock_path().unwrap();
+        let downgrade = || {
+            assert!(mine.read_lock().acquire_timeout(LONG).unwrap(), "in front of the mutex");
+            mine.write_lock().release().unwrap();
+            mine.read_lock().lock_path().unwrap()
+        };
+        waits_for_the_heir(&one, &two, &mutex, &writer, downgrade, |_| mine.read_lock().release().unwrap());
+    }
+    assert_eq!(children(&one, PATH), Vec::<String>::new());
+}
+
+/// As locks of other clients are called, which may do whatever they like with their own numbers.
+#[test]
+fn a_mutex_behind_a_foreign_znode_waits_for_another_one_with_the_same_number() {
+    let (one, two) = (client("foreign"), client("foreign"));
+    for mutex in mutexes(&two) {
+        let create = |name: &str, mode| {
+            let path = format!("{PATH}/{name}");
+            one.create().creating_parents_if_needed().with_mode(mode).for_path(&path).unwrap()
+        };
+        let delete = |path: &str| one.delete().for_path(path).unwrap();
+        let first = create("kazoo__lock__", CreateMode::EphemeralSequential);
+        let become_reader = || {
+            let reader = create(&name(&first).replace("__lock__", "__rlock__"), CreateMode::Ephemeral);
+            delete(&first);
+            reader
+        };
+        waits_for_the_heir(&one, &two, &mutex, &first, become_reader, delete);
+    }
+    assert_eq!(children(&one, PATH), Vec::<String>::new());
+}
+
+/// One of the kind that everybody knows, and one that nobody does.
+fn mutexes(client: &CuratorFramework) -> [InterProcessMutex; 2] {
+    let driver = StandardLockInternalsDriver::with_lock_name("whatever-");
+    let custom = InterProcessMutex::with_driver(client, PATH, driver).unwrap();
+    [InterProcessMutex::new(client, PATH).unwrap(), custom]
+}
+
+/// A mutex of the client `two` waits for the znode `first`, which another znode replaces then: that one it waits for, too.
+fn waits_for_the_heir(
+    one: &CuratorFramework,
+    two: &CuratorFramework,
+    mutex: &InterProcessMutex,
+    first: &str,
+    replace: impl FnOnce() -> String,
+    free: impl FnOnce(&str),
+) {
+    let (granted, is_granted) = mpsc::channel();
+    scope(|scope| {
+        scope.spawn(|| {
+            let granted = granted;
+            mutex.acquire().unwrap();
+            granted.send(()).unwrap();
+            mutex.release().unwrap();
+        });
+        eventually("the mutex waits", || watchers(one, first).contains(&two.session_id()));
+        let heir = replace();
+        eventually("the mutex waits for the heir", || {
+            assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "a mutex beside {heir}");
+            watchers(one, &heir).contains(&two.session_id())
+        });
+        assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "a mutex beside {heir}");
+        free(&heir);
+        is_granted.recv_timeout(LONG).unwrap();
+    });
 }
 
 #[test]

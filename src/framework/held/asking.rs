@@ -3,7 +3,7 @@
 use std::{
     mem,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{HeldNode, WATCH_AFTER};
@@ -62,20 +62,25 @@ impl HeldNode {
     }
 
     fn request_watch(self: &Arc<Self>, connection: u64) {
-        {
+        let path = self.znode.path.as_str().to_owned();
+        let request = {
             let mut inner = self.inner.lock();
             if inner.released || !matches!(inner.watch, WatchState::Absent) {
                 return;
             }
             inner.watch = WatchState::Requested;
-        }
+            if inner.may_not_read {
+                Request::Exists { path, watch: true }
+            } else {
+                Request::GetData { path, watch: true }
+            }
+        };
         let weak = Arc::downgrade(self);
         let watcher: Watcher = Arc::new(move |event: &WatchEvent| {
             if let Some(node) = weak.upgrade() {
                 node.watched(event);
             }
         });
-        let request = Request::GetData { path: self.znode.path.as_str().to_owned(), watch: true };
         let node = Arc::downgrade(self);
         let on_reply = Box::new(move |reply| {
             if let Some(node) = node.upgrade() {
@@ -118,15 +123,28 @@ impl HeldNode {
                 self.seen_over.store(connection, Ordering::Release);
             }
             Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(self.session.connection()),
-            // Unknown: a later look asks again. A watch that was asked for is not there.
-            Err(_) => {
-                self.asked_over.store(0, Ordering::Release);
-                self.inner.lock().failed = Some((connection, Instant::now() + WATCH_AFTER));
-                self.unwatched();
-                // So that there is a later look. The inbox lives as long as the client.
-                let _ = self.events.send(Event::Look);
-            }
+            Err(error) => self.unanswered(connection, &error),
         }
+    }
+
+    /// Unknown: a later look asks again. A watch that was asked for is not there.
+    fn unanswered(&self, connection: u64, error: &SessionError) {
+        self.asked_over.store(0, Ordering::Release);
+        {
+            let mut inner = self.inner.lock();
+            let pause = match error {
+                // Whether it is there, servers before 3.8.4 tell also those who may not read it (ZOOKEEPER-2590).
+                SessionError::Server(ErrorCode::NoAuth) if !mem::replace(&mut inner.may_not_read, true) => {
+                    Duration::ZERO
+                }
+                SessionError::Server(ErrorCode::NoAuth) => self.session.timeout(),
+                _ => WATCH_AFTER,
+            };
+            inner.failed = Some((connection, Instant::now() + pause));
+        }
+        self.unwatched();
+        // So that there is a later look. The inbox lives as long as the client.
+        let _ = self.events.send(Event::Look);
     }
 
     pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
@@ -140,6 +158,7 @@ impl HeldNode {
             WatchEvent::Node { event: EventType::NodeDeleted, connection } => self.deleted(*connection),
             // Used up by a change of the data, which may be a request: set it again.
             WatchEvent::Node { .. } => {
+                self.inner.lock().may_not_read = false;
                 self.unwatched();
                 // The inbox lives as long as the client.
                 let _ = self.events.send(Event::Look);

@@ -86,6 +86,7 @@ impl HeldNodes {
                 deletion: None,
                 watch: watch.map_or(WatchState::Absent, WatchState::Present),
                 failed: None,
+                may_not_read: false,
                 told: HoldState::Held,
                 interrupts: Vec::new(),
                 audience: Audience::default(),

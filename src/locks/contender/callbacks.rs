@@ -259,13 +259,9 @@ impl Candidate {
 
     /// Sends the requests; the last answer hands all of them in.
     fn ask(self: &Arc<Self>, round: u64, ask: Ask) {
-        let Some(requests) = self.with_acls(ask.requests) else {
-            let error = Error::InvalidArgument {
-                name: "acl_provider",
-                value: "a panic".into(),
-                rule: "an access control list for each path".into(),
-            };
-            return self.later(round, Duration::ZERO, || Input::Answers(vec![Err(failed(error))]));
+        let requests = match self.with_acls(ask.requests) {
+            Ok(requests) => requests,
+            Err(failed) => return self.later(round, Duration::ZERO, || Input::Answers(vec![Err(failed)])),
         };
         let ask = Ask { requests, is_farewell: false };
         let (session, debris) = {
@@ -296,11 +292,15 @@ impl Candidate {
         debris.clear_away(&self.lock, &self.spec);
     }
 
-    /// The provider is the caller's, and asked on the client's own thread. `None`: it panicked.
-    fn with_acls(&self, requests: Vec<(Request, Option<WatchId>)>) -> Option<Vec<(Request, Option<WatchId>)>> {
+    /// The provider is the caller's, and asked on the client's own thread.
+    fn with_acls<T>(&self, requests: Vec<(Request, T)>) -> std::result::Result<Vec<(Request, T)>, Failed<Error>> {
         let client = self.lock.client();
         let add = |(request, watch)| (with_acl(client, request), watch);
-        caught("the ACL provider", || requests.into_iter().map(add).collect())
+        caught("the ACL provider", || requests.into_iter().map(add).collect()).ok_or_else(|| {
+            let (name, value) = ("acl_provider", "a panic".into());
+            let rule = "an access control list for each path".into();
+            failed(Error::InvalidArgument { name, value, rule })
+        })
     }
 
     fn watcher(&self, round: u64, id: WatchId) -> Watcher {
@@ -337,15 +337,16 @@ impl Candidate {
         chain.push(directory.clone());
         let create = |path: ServerPath| {
             let (mode, data, acl) = (CreateMode::Persistent, Vec::new(), Vec::new());
-            (Request::Create { path: path.into_string(), data, acl, mode, with_stat: false }, None)
+            (Request::Create { path: path.into_string(), data, acl, mode, with_stat: false }, ())
         };
         let session = self.state.lock().attempt(round).and_then(|attempt| attempt.effects.session.clone());
-        let (Some(session), Some(requests)) = (session, self.with_acls(chain.into_iter().map(create).collect())) else {
-            let error = self.call().connection_loss();
-            return self.later(round, Duration::ZERO, || Input::Failed(failed(error)));
+        let Some(session) = session else { return };
+        let requests = match self.with_acls(chain.into_iter().map(create).collect()) {
+            Ok(requests) => requests,
+            Err(failed) => return self.later(round, Duration::ZERO, || Input::DirectoryMade(Err(failed))),
         };
         let last = requests.len().saturating_sub(1);
-        let submission = |(index, (request, _)): (usize, (Request, Option<WatchId>))| {
+        let submission = |(index, (request, ())): (usize, (Request, ()))| {
             let this = self.clone();
             let on_reply = Box::new(move |reply: Reply| {
                 if index == last {

@@ -482,6 +482,8 @@ impl<E: Clone> Step<'_, E> {
         match (plan, listed) {
             (Plan::ByNumber, _) => self.by_number(connection),
             (_, Some(Ok(Response::Children { names, .. }))) => self.decide(&names, connection),
+            // Not asked for once more: each list above the frame limit ends the connection.
+            (_, Some(Err(failed))) if failed.reaction == Reaction::Final => self.failed(failed),
             _ => self.list(),
         }
     }
