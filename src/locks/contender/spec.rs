@@ -270,7 +270,6 @@ pub enum End<E> {
 }
 
 impl View {
-
     pub(super) fn is_over(&self, connection: u64) -> bool {
         connection != 0 && self.connection == connection
     }

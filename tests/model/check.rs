@@ -1,0 +1,100 @@
+//! What has to be true, whatever happens.
+
+use super::{
+    client::Owner,
+    rules::{Class, Rules},
+    server::number_of,
+    shell::{Hold, letter_of},
+    world::World,
+};
+
+impl World {
+    /// Whether nobody who excludes it stands in front of the znode.
+    pub fn is_rightful(&self, rules: &Rules, directory: usize, name: &str) -> bool {
+        let is_reader = |name: &str| name.contains("__READ__");
+        let limit =
+            rules.locks.iter().filter(|lock| number_of(&lock.spec.directory) == directory).map(|lock| lock.limit());
+        let own = sequence_of(name);
+        let znodes = self.server.tree.directory(directory).map_or(&[][..], |directory| &directory.znodes[..]);
+        let in_front = znodes
+            .iter()
+            .filter(|znode| sequence_of(&znode.name) < own && !(is_reader(name) && is_reader(&znode.name)));
+        in_front.count() < limit.max().unwrap_or(1)
+    }
+
+    /// In every state. `returning`: the thread whose acquire returns right now, which counts as certain.
+    pub fn check(&self, rules: &Rules, returning: Option<(usize, usize)>) -> Result<(), String> {
+        let mut holders: Vec<(usize, &Hold)> = Vec::new();
+        for (t, thread) in self.threads.iter().enumerate() {
+            for hold in thread.holds.iter().filter(|hold| hold.is_returned && !self.is_forgiven(hold)) {
+                if returning == Some((t, hold.lock)) || self.is_certain(t, hold) {
+                    holders.push((t, hold));
+                }
+            }
+        }
+        for (k, one) in holders.iter().enumerate() {
+            if let Some(two) = holders.iter().skip(k + 1).find(|two| excludes(rules, *one, **two)) {
+                return Err(format!("two holders: {} and {}", shown(*one), shown(*two)));
+            }
+        }
+        let leases = holders.iter().filter_map(|(_, hold)| match rules.locks[hold.lock].class {
+            Class::Lease(limit) => Some((limit, hold.nodes.len())),
+            Class::Alone | Class::Shared => None,
+        });
+        let (limit, count) = leases.fold((usize::MAX, 0), |(_, all), (limit, count)| (limit, all + count));
+        if count > limit { Err(format!("{count} hold {limit} leases")) } else { Ok(()) }
+    }
+
+    fn is_forgiven(&self, hold: &Hold) -> bool {
+        hold.nodes.iter().any(|node| self.forgiven.contains(&node.czxid))
+    }
+
+    /// An acquire returns with the lock.
+    pub fn returned(&mut self, rules: &Rules, t: usize, lock: usize) -> Result<(), String> {
+        self.check(rules, Some((t, lock)))?;
+        let Some(hold) = self.threads[t].holds.iter().find(|hold| hold.lock == lock) else { return Ok(()) };
+        let directory = number_of(&rules.locks[lock].spec.directory);
+        let (any, alone) = self.tokens[directory];
+        let is_old = match rules.locks[lock].class {
+            Class::Alone => hold.token <= any,
+            Class::Shared => hold.token < alone,
+            Class::Lease(_) => false,
+        };
+        if is_old && !self.is_forgiven(hold) {
+            return Err(format!("the token {} of {} is no greater than one before", hold.token, letter_of(t)));
+        }
+        let alone = if hold.is_alone(rules) { hold.token.max(alone) } else { alone };
+        self.tokens[directory] = (hold.token.max(any), alone);
+        Ok(())
+    }
+
+    /// Whether all have ended well, and left nothing. Asked when all is at rest.
+    pub fn check_rest(&self, rules: &Rules) -> Result<(), String> {
+        if let Some(t) = (0..self.threads.len()).find(|t| !self.is_done(rules, *t)) {
+            let owed = self.threads[t].owed;
+            return Err(format!("{} waits for what nothing will bring: {owed:?}", letter_of(t)));
+        }
+        if let Some((_, znode)) = self.server.tree.znodes().next() {
+            return Err(format!("{} is left behind", znode.name));
+        }
+        let is_left = |owner: Owner| !matches!(owner, Owner::Guard(..));
+        match self.clients.iter().flat_map(|client| &client.watches).find(|watch| is_left(watch.owner)) {
+            Some(watch) => Err(format!("a watch is left behind: {watch:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn excludes(rules: &Rules, (one, hold): (usize, &Hold), (other, held): (usize, &Hold)) -> bool {
+    let directory = |hold: &Hold| number_of(&rules.locks[hold.lock].spec.directory);
+    one != other && directory(hold) == directory(held) && (hold.is_alone(rules) || held.is_alone(rules))
+}
+
+fn shown((t, hold): (usize, &Hold)) -> String {
+    let names: Vec<&str> = hold.nodes.iter().map(|node| node.name.as_str()).collect();
+    format!("{} with {}", letter_of(t), names.join(", "))
+}
+
+fn sequence_of(name: &str) -> Option<u32> {
+    name.get(name.len().checked_sub(10)?..)?.parse().ok()
+}
