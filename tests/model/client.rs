@@ -7,7 +7,7 @@ use curator_locks::{
     proto::{EventType, Request},
 };
 
-use super::server::{Answer, Change, Tree};
+use super::server::{Answer, Change, Tree, changes_nothing};
 
 /// Where an answer goes: the thread, and the place among the answers that it waits for.
 pub type Slot = (usize, usize);
@@ -229,7 +229,8 @@ impl Client {
         self.inbound.clear();
         let lost: Vec<Sent> = std::mem::take(&mut self.requests).into();
         let session = self.session;
-        self.ghosts.extend(lost.iter().map(|sent| (session, sent.request.clone())));
+        let writes = lost.iter().filter(|sent| !changes_nothing(&sent.request) && !is_sync(&sent.request));
+        self.ghosts.extend(writes.map(|sent| (session, sent.request.clone())));
         // What was asked for is not there; what was there is set again later.
         self.watches.retain(|watch| watch.is_armed);
         lost
@@ -301,4 +302,8 @@ impl Client {
         };
         directory.znodes.iter().filter(is_left).map(|znode| znode.name.clone()).collect()
     }
+}
+
+fn is_sync(request: &Request) -> bool {
+    matches!(request, Request::Sync { .. })
 }

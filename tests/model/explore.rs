@@ -70,7 +70,10 @@ fn expand(
     steps: &mut usize,
 ) -> Result<(), (String, Option<Action>)> {
     let own = world.fingerprint();
-    let actions = world.actions(rules);
+    let actions = match world.step_at_once(rules) {
+        Some(step) => vec![step],
+        None => world.actions(rules),
+    };
     if actions.is_empty() {
         world.check_rest(rules).map_err(|what| (what, None))?;
     }

@@ -8,7 +8,7 @@ use super::{
     client::{Client, Lag, Message, Owner, Sent},
     rules::{Fault, Rules},
     server::{Change, Server, changes_nothing},
-    shell::{Thread, connection_lost, letter_of, refused},
+    shell::{Owed, Thread, connection_lost, letter_of, refused},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -150,6 +150,25 @@ impl World {
         if client.lag.as_ref().is_some_and(|lag| !lag.pending.is_empty()) && (lives || !client.is_connected()) {
             actions.push(Action::CatchUp(c));
         }
+    }
+
+    /// A step that may as well be taken at once, once no more faults are to come: it depends on nothing that others do,
+    /// and what it does others see only when a server carries it out. (A release and a registration are not of the kind.)
+    pub fn step_at_once(&self, rules: &Rules) -> Option<Action> {
+        let can = |t: &usize| {
+            let thread = &self.threads[*t];
+            let client = &self.clients[thread.client];
+            let is_only_one = rules.threads.iter().filter(|(c, _)| *c == thread.client).count() == 1;
+            let is_certain = client.is_connected() && client.is_valid && self.server.lives(client.session);
+            let is_quiet = client.jobs.is_empty()
+                && thread.holds.iter().all(|hold| hold.is_lost || hold.seen_over == client.connection);
+            let is_of_kind = matches!(
+                thread.owed,
+                Owed::Answers | Owed::Directory | Owed::Connection(_) | Owed::Moment | Owed::Release
+            );
+            self.faults == 0 && is_only_one && is_certain && is_quiet && is_of_kind && self.is_ready(rules, *t)
+        };
+        (0..self.threads.len()).find(can).map(|t| Action::Step(u8::try_from(t).unwrap_or(0)))
     }
 
     /// Whether the client has anything left to do.
@@ -392,6 +411,14 @@ impl World {
         }
     }
 
+    fn tell_guards(&mut self, c: usize) {
+        let watches = self.clients[c].watches.iter().map(|watch| watch.owner);
+        let guards: Vec<Owner> = watches.filter(|owner| matches!(owner, Owner::Guard(..))).collect();
+        for owner in guards {
+            self.tell(owner, WatchEvent::Disconnected);
+        }
+    }
+
     fn tell_all(&mut self, c: usize, event: &WatchEvent) {
         let owners: Vec<Owner> =
             self.clients[c].watches.iter().filter(|watch| watch.is_armed).map(|watch| watch.owner).collect();
@@ -415,7 +442,8 @@ impl World {
     fn cut(&mut self, c: usize) {
         let lost = self.clients[c].cut();
         self.fail_all(lost, true);
-        self.tell_all(c, &WatchEvent::Disconnected);
+        // To a contender that says nothing.
+        self.tell_guards(c);
     }
 
     fn reconnect(&mut self, c: usize, order: usize, notes: &mut Notes) {
@@ -470,16 +498,38 @@ struct Fingerprint(u64);
 
 impl Hasher for Fingerprint {
     fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            let mut word = [0; 8];
-            word.copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
+        let mut rest = bytes;
+        while let Some((word, after)) = rest.split_first_chunk::<8>() {
+            self.write_u64(u64::from_le_bytes(*word));
+            rest = after;
         }
         let mut word = [0; 8];
-        let rest = chunks.remainder();
         word[..rest.len()].copy_from_slice(rest);
-        self.write_u64(u64::from_le_bytes(word) ^ (rest.len() as u64) << 56);
+        self.write_u64(u64::from_le_bytes(word) ^ ((rest.len() as u64) << 56));
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.write_u64(number.into());
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    fn write_i32(&mut self, number: i32) {
+        self.write_u64(u64::from(number.cast_unsigned()));
+    }
+
+    fn write_i64(&mut self, number: i64) {
+        self.write_u64(number.cast_unsigned());
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_u64(number.cast_unsigned() as u64);
     }
 
     fn write_u64(&mut self, word: u64) {
