@@ -1,23 +1,95 @@
 //! What is explored.
 
-use super::rules::{ALL_FAULTS, Lock, Op, Rules};
+use curator_locks::hooks::contender::Condition;
 
-/// Each thread in a client of its own.
-fn alike(threads: usize, locks: Vec<Lock>, program: &[Op]) -> Rules {
-    Rules {
-        locks,
-        threads: (0..threads).map(|client| (client, program.to_vec())).collect(),
-        kinds: ALL_FAULTS.to_vec(),
-        faults: 0,
-        omitted: None,
-        is_symmetric: true,
-        has_delays: false,
-        retries: 3,
-    }
-}
+use super::rules::{ALL_FAULTS, Fault, Lock, Op, Rules};
 
 const ONCE: [Op; 2] = [Op::Acquire(0), Op::Release(0)];
+const TWICE: [Op; 4] = [Op::Acquire(0), Op::Release(0), Op::Acquire(0), Op::Release(0)];
+
+/// Of a writer that goes on as a reader; both locks come first.
+const DOWNGRADE: [Op; 4] = [Op::Acquire(0), Op::Acquire(1), Op::Release(0), Op::Release(1)];
+
+/// Of one that takes a lease at once, or queues for it.
+const LEASE: [Op; 7] = [
+    Op::Try(0, 3),
+    Op::Release(0),
+    Op::End,
+    Op::Acquire(1),
+    Op::Acquire(2),
+    Op::Release(1),
+    Op::Release(2),
+];
+
+fn rules(locks: Vec<Lock>, threads: Vec<(usize, Vec<Op>)>) -> Rules {
+    let kinds = ALL_FAULTS.to_vec();
+    Rules { locks, threads, kinds, faults: 0, omitted: None, is_symmetric: false, has_delays: false, retries: 3 }
+}
+
+/// So many threads do the same, each in a client of its own.
+fn alike(threads: usize, locks: Vec<Lock>, program: &[Op]) -> Rules {
+    let threads = (0..threads).map(|client| (client, program.to_vec())).collect();
+    Rules { is_symmetric: true, ..rules(locks, threads) }
+}
 
 pub fn mutex(threads: usize) -> Rules {
     alike(threads, vec![Lock::mutex()], &ONCE)
+}
+
+/// The first two threads share a client.
+pub fn mutex_in_one_process(threads: usize) -> Rules {
+    rules(vec![Lock::mutex()], (0..threads).map(|t| (t.saturating_sub(1), ONCE.to_vec())).collect())
+}
+
+/// One thread's lock knows when a create needs no list.
+pub fn unlisted(threads: usize) -> Rules {
+    let rounds = [TWICE, TWICE].concat();
+    let mut rules = rules(vec![Lock::mutex().unlisted()], vec![(0, rounds)]);
+    rules.threads.extend((1..threads).map(|client| (client, ONCE.to_vec())));
+    rules
+}
+
+/// A writer that downgrades, and so many others of each kind.
+pub fn read_write(writers: usize, readers: usize) -> Rules {
+    let locks = vec![Lock::write(), Lock::downgrade(0), Lock::read()];
+    let mut programs = vec![DOWNGRADE.to_vec()];
+    programs.extend((0..writers).map(|_| ONCE.to_vec()));
+    programs.extend((0..readers).map(|_| vec![Op::Acquire(2), Op::Release(2)]));
+    rules(locks, programs.into_iter().enumerate().collect())
+}
+
+/// Mutexes in the directory of a read/write lock.
+pub fn beside_read_write(mutexes: usize, readers: usize) -> Rules {
+    let locks = vec![Lock::write(), Lock::downgrade(0), Lock::read(), Lock::mutex()];
+    let mut programs = vec![DOWNGRADE.to_vec()];
+    programs.extend((0..mutexes).map(|_| vec![Op::Acquire(3), Op::Release(3)]));
+    programs.extend((0..readers).map(|_| vec![Op::Acquire(2), Op::Release(2)]));
+    rules(locks, programs.into_iter().enumerate().collect())
+}
+
+pub fn semaphore(threads: usize, limit: usize) -> Rules {
+    let locks = vec![Lock::lease_at_once(limit), Lock::place(), Lock::lease(limit, Some(1))];
+    alike(threads, locks, &LEASE)
+}
+
+pub fn unfair(threads: usize) -> Rules {
+    alike(threads, vec![Lock::unfair()], &ONCE)
+}
+
+pub fn classical(threads: usize) -> Rules {
+    alike(threads, vec![Lock::classical()], &ONCE)
+}
+
+/// What shows that a condition is needed.
+pub fn without(condition: Condition) -> Rules {
+    let (mut rules, kinds, faults) = match condition {
+        Condition::Connection => (mutex(3), vec![Fault::Cut, Fault::Delete], 2),
+        Condition::OwnWatch => (mutex(3), vec![Fault::Delete], 1),
+        Condition::Kind => (beside_read_write(1, 0), Vec::new(), 0),
+        Condition::LastLook | Condition::ValidUntil => (mutex(2), vec![Fault::Pause], 1),
+        Condition::AgeOfAnswer => (mutex(2), vec![Fault::Pause], 2),
+    };
+    rules.has_delays = condition == Condition::Connection;
+    rules.omitted = Some(condition);
+    Rules { kinds, faults, ..rules }
 }

@@ -730,7 +730,8 @@ impl<E: Clone> Step<'_, E> {
     /// (CURATOR-107).
     fn send_watches(&mut self, predecessor: Option<Predecessor>, ahead: Option<String>) -> Do<E> {
         self.me.predecessor = None;
-        let own = self.me.own.is_none().then(|| self.next_watch());
+        let watches_own = self.me.own.is_none() && !self.env.omits(Condition::OwnWatch);
+        let own = watches_own.then(|| self.next_watch());
         let mut requests = Vec::with_capacity(2);
         if let Some(Predecessor { name, watch, .. }) = &predecessor {
             requests.push((self.watch_of(name), Some(WatchId::Predecessor(*watch))));
