@@ -63,7 +63,7 @@ fn each_condition_of_a_grant_is_needed() {
         Condition::OwnWatch,
         Condition::Connection,
     ] {
-        let explored = explore(&scenarios::without(condition), 1_000_000);
+        let explored = explore(&scenarios::without(condition), 5_000_000);
         match explored.counterexample {
             Some(found) => println!("{condition:?}: {} states, {found}", explored.states),
             None => println!("{condition:?}: NOT NEEDED {explored:?}"),

@@ -48,6 +48,8 @@ pub struct Sent {
 pub enum Message {
     Reply(Option<Slot>, Option<Owner>, Answer),
     Event(String, EventType),
+    /// An event from before the reconnect.
+    Missed(String, EventType),
 }
 
 /// A follower that does not follow.
@@ -223,17 +225,21 @@ impl Client {
         owners
     }
 
-    /// The connection is gone. Hands out what was on the wire: without an answer now, and perhaps still carried out.
-    pub fn cut(&mut self) -> Vec<Sent> {
+    /// The connection is gone. Hands out whose answers will not come: some are lost, and what was not served yet may still
+    /// be.
+    pub fn cut(&mut self) -> Vec<(Option<Slot>, Option<Owner>)> {
         self.connection = 0;
-        self.inbound.clear();
-        let lost: Vec<Sent> = std::mem::take(&mut self.requests).into();
         let session = self.session;
-        let writes = lost.iter().filter(|sent| !changes_nothing(&sent.request) && !is_sync(&sent.request));
+        let unserved = std::mem::take(&mut self.requests);
+        let writes = unserved.iter().filter(|sent| !changes_nothing(&sent.request) && !is_sync(&sent.request));
         self.ghosts.extend(writes.map(|sent| (session, sent.request.clone())));
         // What was asked for is not there; what was there is set again later.
         self.watches.retain(|watch| watch.is_armed);
-        lost
+        let unread = std::mem::take(&mut self.inbound).into_iter().filter_map(|message| match message {
+            Message::Reply(slot, watch, _) => Some((slot, watch)),
+            Message::Event(..) | Message::Missed(..) => None,
+        });
+        unread.chain(unserved.into_iter().map(|sent| (sent.slot, sent.watch))).collect()
     }
 
     /// How many missed events will come after a reconnect.
@@ -269,18 +275,18 @@ impl Client {
                 true if is_on_children => EventType::NodeChildrenChanged,
                 true => EventType::NodeDataChanged,
             };
-            self.inbound.push_back(Message::Event(path, event));
+            self.inbound.push_back(Message::Missed(path, event));
         }
     }
 
     /// The session has ended. Hands out what was never sent.
-    pub fn end(&mut self) -> Vec<Sent> {
+    pub fn end(&mut self) -> Vec<(Option<Slot>, Option<Owner>)> {
         self.is_ended = true;
         self.connection = 0;
         self.lag = None;
         self.inbound.clear();
         self.jobs.clear();
-        std::mem::take(&mut self.requests).into()
+        std::mem::take(&mut self.requests).into_iter().map(|sent| (sent.slot, sent.watch)).collect()
     }
 
     pub fn renew(&mut self) {

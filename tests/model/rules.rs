@@ -81,6 +81,8 @@ pub struct Rules {
     pub threads: Vec<(usize, Vec<Op>)>,
     pub kinds: Vec<Fault>,
     pub faults: u8,
+    /// The client or the znode's place that all faults hit, if it is only one.
+    pub target: Option<u8>,
     /// The condition that is taken out.
     pub omitted: Option<Condition>,
     /// Threads and clients are all alike, so they may as well begin in their order.

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use curator_locks::{proto::EventType, session::WatchEvent};
 
 use super::{
-    client::{Client, Lag, Message, Owner, Sent},
+    client::{Client, Lag, Message, Owner, Sent, Slot},
     rules::{Fault, Rules},
     server::{Change, Server, changes_nothing},
     shell::{Owed, Thread, connection_lost, letter_of, refused},
@@ -221,6 +221,11 @@ impl World {
                 }
             }
         }
+        let is_meant = |action: &Action| match (*action, rules.target) {
+            (Action::Fault(Fault::Delete, _, at) | Action::Fault(_, at, _), Some(target)) => at == target,
+            _ => true,
+        };
+        actions.retain(is_meant);
         actions
     }
 
@@ -249,7 +254,7 @@ impl World {
         }
         if !rules.has_delays {
             for c in 0..self.clients.len() {
-                while self.clients[c].connection != 0 && !self.clients[c].inbound.is_empty() {
+                while self.clients[c].inbound.front().is_some_and(|next| !matches!(next, Message::Missed(..))) {
                     self.deliver(c, notes);
                 }
             }
@@ -383,7 +388,7 @@ impl World {
                     self.threads[t].answer(place, answer.map_err(refused));
                 }
             }
-            Message::Event(path, event) => {
+            Message::Event(path, event) | Message::Missed(path, event) => {
                 notes.add(|| format!("client {c}: is told {event:?} {path}"));
                 let connection = client.connection;
                 for owner in client.fire(&path, event) {
@@ -428,12 +433,12 @@ impl World {
     }
 
     /// The requests come to nothing, as far as their senders know.
-    fn fail_all(&mut self, requests: Vec<Sent>, maybe_done: bool) {
-        for sent in requests {
-            if let Some((t, place)) = sent.slot {
+    fn fail_all(&mut self, requests: Vec<(Option<Slot>, Option<Owner>)>, maybe_done: bool) {
+        for (slot, watch) in requests {
+            if let Some((t, place)) = slot {
                 self.threads[t].answer(place, Err(connection_lost(maybe_done)));
             }
-            if let Some(Owner::Guard(t, number)) = sent.watch {
+            if let Some(Owner::Guard(t, number)) = watch {
                 self.threads[t].unlisted.fired(number);
             }
         }

@@ -844,6 +844,7 @@ impl<E: Clone> Step<'_, E> {
             (_, WatchEvent::Disconnected) | (WatchId::Own(_) | WatchId::Ahead(_), WatchEvent::Reconnected { .. }) => {
                 self.sleep()
             }
+            (_, WatchEvent::Reconnected { .. }) if self.env.omits(Condition::Connection) => self.sleep(),
             // Events after a reconnect come in the order of paths, not of time.
             (_, WatchEvent::Reconnected { .. }) => self.list(),
             (WatchId::Predecessor(_), WatchEvent::Node { event, connection }) => {
