@@ -53,6 +53,10 @@ impl World {
     pub fn returned(&mut self, rules: &Rules, t: usize, lock: usize) -> Result<(), String> {
         self.check(rules, Some((t, lock)))?;
         let Some(hold) = self.threads[t].holds.iter().find(|hold| hold.lock == lock) else { return Ok(()) };
+        // The machine may let it, when it could not make sure for a whole session timeout.
+        if !hold.is_lost && !self.is_certain(t, hold) && self.clients[self.threads[t].client].clock == hold.since {
+            return Err(format!("{} returns with a lock that is in doubt", letter_of(t)));
+        }
         let directory = number_of(&rules.locks[lock].spec.directory);
         let (any, alone) = self.tokens[directory];
         let is_old = match rules.locks[lock].class {

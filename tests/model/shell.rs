@@ -58,6 +58,8 @@ pub struct Hold {
     pub is_lost: bool,
     /// The caller has it.
     pub is_returned: bool,
+    /// The time when it was put into the registry.
+    pub since: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -477,8 +479,9 @@ impl World {
             }
         }
         let (session, seen_over) = (client.session, contender.seen_over());
-        let (token, is_lost, is_returned) = (writer.unwrap_or(czxid), false, false);
-        thread.holds.push(Hold { lock: number, nodes, session, token, seen_over, is_lost, is_returned });
+        let (token, since) = (writer.unwrap_or(czxid), client.clock);
+        let (is_lost, is_returned) = (false, false);
+        thread.holds.push(Hold { lock: number, nodes, session, token, seen_over, is_lost, is_returned, since });
     }
 
     /// Whether an event of the own znode's end waits in the mailbox.
