@@ -8,6 +8,7 @@ mod model {
     pub mod rules;
     pub mod scenarios;
     pub mod server;
+    pub mod shared;
     pub mod shell;
     pub mod world;
 }
@@ -33,22 +34,29 @@ fn explored(name: &str, rules: &Rules, most_states: usize) {
 
 #[test]
 fn survey() {
-    for faults in 0..=1 {
-        for (name, rules) in [
-            ("mutex 2", scenarios::mutex(2)),
-            ("mutex 2 in one process", scenarios::mutex_in_one_process(2)),
-            ("unlisted 1", scenarios::unlisted(1)),
-            ("unlisted 2", scenarios::unlisted(2)),
-            ("downgrade", scenarios::read_write(0, 0)),
-            ("downgrade, writer", scenarios::read_write(1, 0)),
-            ("downgrade, reader", scenarios::read_write(0, 1)),
-            ("downgrade, mutex", scenarios::beside_read_write(1, 0)),
-            ("semaphore, 1 of 2", scenarios::semaphore(2, 1)),
-            ("unfair 2", scenarios::unfair(2)),
-            ("classical 2", scenarios::classical(2)),
-        ] {
-            explored(&format!("{name}, {faults} faults"), &rules.with_faults(faults), 300_000);
-        }
+    let most: usize = std::env::var("MODEL_STATES").map_or(300_000, |n| n.parse().unwrap());
+    for (faults, name, rules) in [
+        (2, "mutex 2", scenarios::mutex(2)),
+        (1, "mutex 3", scenarios::mutex(3)),
+        (2, "mutex 2 in one process", scenarios::mutex_in_one_process(2)),
+        (1, "mutex 3 in two processes", scenarios::mutex_in_one_process(3)),
+        (2, "unlisted 1", scenarios::unlisted(1)),
+        (1, "unlisted 2", scenarios::unlisted(2)),
+        (2, "downgrade", scenarios::read_write(0, 0)),
+        (2, "downgrade, writer", scenarios::read_write(1, 0)),
+        (2, "downgrade, reader", scenarios::read_write(0, 1)),
+        (1, "downgrade, writer, reader", scenarios::read_write(1, 1)),
+        (2, "downgrade, mutex", scenarios::beside_read_write(1, 0)),
+        (1, "downgrade, mutex, reader", scenarios::beside_read_write(1, 1)),
+        (1, "semaphore, 1 of 2", scenarios::semaphore(2, 1)),
+        (2, "semaphore, 1 of 2", scenarios::semaphore(2, 1)),
+        (1, "semaphore, 2 of 3", scenarios::semaphore(3, 2)),
+        (2, "unfair 2", scenarios::unfair(2)),
+        (1, "unfair 3", scenarios::unfair(3)),
+        (2, "classical 2", scenarios::classical(2)),
+        (1, "classical 3", scenarios::classical(3)),
+    ] {
+        explored(&format!("{name}, {faults} faults"), &rules.with_faults(faults), most);
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     rules::Rules,
+    shared::fingerprint,
     world::{Action, Notes, World},
 };
 
@@ -42,7 +43,7 @@ type Parents = HashMap<u64, (u64, Option<Action>)>;
 /// Goes on until all is explored or so many states are known, and then to the end of that length.
 pub fn explore(rules: &Rules, most_states: usize) -> Explored {
     let first = World::new(rules);
-    let mut parents = Parents::from([(first.fingerprint(), (0, None))]);
+    let mut parents = Parents::from([(fingerprint(&first), (0, None))]);
     let mut explored = Explored { states: 1, steps: 0, depth: 0, is_complete: false, counterexample: None };
     let mut level = vec![first];
     while !level.is_empty() && parents.len() < most_states {
@@ -69,7 +70,7 @@ fn expand(
     next: &mut Vec<World>,
     steps: &mut usize,
 ) -> Result<(), (String, Option<Action>)> {
-    let own = world.fingerprint();
+    let own = fingerprint(world);
     let actions = match world.step_at_once(rules) {
         Some(step) => vec![step],
         None => world.actions(rules),
@@ -81,7 +82,7 @@ fn expand(
         let mut then = world.clone();
         then.apply(rules, action, &mut Notes::default()).map_err(|what| (what, Some(action)))?;
         *steps += 1;
-        if let Entry::Vacant(entry) = parents.entry(then.fingerprint()) {
+        if let Entry::Vacant(entry) = parents.entry(fingerprint(&then)) {
             entry.insert((own, Some(action)));
             next.push(then);
         }
@@ -91,7 +92,7 @@ fn expand(
 
 fn trace(rules: &Rules, what: String, world: &World, parents: &Parents, last: Option<Action>) -> Counterexample {
     let mut actions = Vec::from_iter(last);
-    let mut at = world.fingerprint();
+    let mut at = fingerprint(world);
     while let Some((before, Some(action))) = parents.get(&at) {
         actions.push(*action);
         at = *before;

@@ -248,7 +248,7 @@ impl World {
     }
 
     pub fn step(&mut self, rules: &Rules, t: usize, notes: &mut Notes) -> Result<(), String> {
-        let thread = &mut self.threads[t];
+        let thread = &mut *self.threads[t];
         let input = match thread.owed {
             Owed::Nothing => return self.begin(rules, t, notes),
             Owed::Release => {
@@ -274,7 +274,7 @@ impl World {
     fn begin(&mut self, rules: &Rules, t: usize, notes: &mut Notes) -> Result<(), String> {
         match self.next_op(rules, t) {
             Op::Acquire(_) | Op::Try(..) => {
-                let thread = &mut self.threads[t];
+                let thread = &mut *self.threads[t];
                 thread.contender = Some(Contender::new());
                 thread.session = self.clients[thread.client].session;
                 self.hand_in(rules, t, Input::Begin, notes)
@@ -345,7 +345,7 @@ impl World {
 
     fn one_step(&mut self, rules: &Rules, t: usize, lock: &Lock, spec: &Spec, input: Input<Error>) -> Do<Error> {
         let view = self.view(t);
-        let thread = &mut self.threads[t];
+        let thread = &mut *self.threads[t];
         let client = &self.clients[thread.client];
         let surroundings = Surroundings {
             rules,
@@ -366,8 +366,8 @@ impl World {
 
     /// What has to follow every step.
     fn tidy(&mut self, t: usize, number: usize, lock: &Lock) {
-        let thread = &mut self.threads[t];
-        let client = &mut self.clients[thread.client];
+        let thread = &mut *self.threads[t];
+        let client = &mut *self.clients[thread.client];
         let Some(contender) = &mut thread.contender else { return };
         let discarded = contender.take_discarded();
         clean_up(client, thread.session, lock, discarded);
@@ -417,8 +417,8 @@ impl World {
     }
 
     fn submit(&mut self, t: usize, requests: Vec<(Request, Option<WatchId>)>) {
-        let thread = &mut self.threads[t];
-        let client = &mut self.clients[thread.client];
+        let thread = &mut *self.threads[t];
+        let client = &mut *self.clients[thread.client];
         thread.answers = vec![None; requests.len()];
         for (place, (request, watch)) in requests.into_iter().enumerate() {
             if client.is_ended {
@@ -437,7 +437,7 @@ impl World {
     }
 
     fn take_answers(&mut self, t: usize) -> Vec<Result<Response, Failure>> {
-        let thread = &mut self.threads[t];
+        let thread = &mut *self.threads[t];
         let answers: Vec<_> = std::mem::take(&mut thread.answers).into_iter().flatten().collect();
         if let (Some((number, over)), Some(Ok(_))) = (thread.guard.take(), answers.last())
             && let Some(useless) = thread.unlisted.guarded(number, over, number)
@@ -449,8 +449,8 @@ impl World {
 
     /// The time is up while answers are missing. What was not sent never will be.
     pub fn stop_waiting(&mut self, t: usize) {
-        let thread = &mut self.threads[t];
-        let client = &mut self.clients[thread.client];
+        let thread = &mut *self.threads[t];
+        let client = &mut *self.clients[thread.client];
         let is_sent = client.connection != 0;
         for answer in thread.answers.iter_mut().filter(|answer| answer.is_none()) {
             *answer = Some(Err(out_of_time(is_sent)));
@@ -465,8 +465,8 @@ impl World {
 
     fn register(&mut self, t: usize, number: usize, lock: &Lock) {
         let writer = lock.downgrades.and_then(|writer| self.threads[t].hold_of(writer)).map(|writer| writer.token);
-        let thread = &mut self.threads[t];
-        let client = &mut self.clients[thread.client];
+        let thread = &mut *self.threads[t];
+        let client = &mut *self.clients[thread.client];
         let Some(contender) = &thread.contender else { return };
         let nodes = contender.nodes().to_vec();
         let czxid = nodes.last().map_or(0, |node| node.czxid);
@@ -494,8 +494,8 @@ impl World {
 
     fn ended(&mut self, rules: &Rules, t: usize, number: usize, lock: &Lock, end: &End<Error>) -> Result<(), String> {
         let op = self.next_op(rules, t);
-        let thread = &mut self.threads[t];
-        let client = &mut self.clients[thread.client];
+        let thread = &mut *self.threads[t];
+        let client = &mut *self.clients[thread.client];
         let Some(contender) = thread.contender.take() else { return Ok(()) };
         clean_up(client, thread.session, lock, contender.leftovers());
         client.unwatch(|owner| !matches!(owner, Owner::Contender(of, _) if of == t));
@@ -531,8 +531,8 @@ impl World {
         notes.add(|| format!("{}: gives back {:?}", letter_of(t), hold.nodes));
         let lock = &rules.locks[hold.lock];
         let (is_over, is_certain) = (self.is_over(t, &hold), self.is_certain(t, &hold));
-        let thread = &mut self.threads[t];
-        let client = &mut self.clients[thread.client];
+        let thread = &mut *self.threads[t];
+        let client = &mut *self.clients[thread.client];
         unwatch_hold(client, t, &hold);
         if is_over {
             return;
@@ -555,10 +555,10 @@ impl World {
     /// The deletes of a release are answered.
     fn released(&mut self, rules: &Rules, t: usize) {
         let answers = self.take_answers(t);
-        let thread = &mut self.threads[t];
+        let thread = &mut *self.threads[t];
         thread.owed = Owed::Nothing;
         let Some(hold) = thread.holds.pop() else { return };
-        let client = &mut self.clients[thread.client];
+        let client = &mut *self.clients[thread.client];
         for (node, answer) in hold.nodes.into_iter().zip(answers) {
             match answer {
                 Ok(_) => thread.unlisted.left(&node.name),

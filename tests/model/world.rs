@@ -1,21 +1,20 @@
 //! All there is at one moment, and what can happen next.
 
-use std::hash::{Hash, Hasher};
-
 use curator_locks::{proto::EventType, session::WatchEvent};
 
 use super::{
     client::{Client, Lag, Message, Owner, Sent, Slot},
     rules::{Fault, Rules},
     server::{Change, Server, changes_nothing},
+    shared::Shared,
     shell::{Owed, Thread, connection_lost, letter_of, refused},
 };
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Hash)]
 pub struct World {
-    pub server: Server,
-    pub clients: Vec<Client>,
-    pub threads: Vec<Thread>,
+    pub server: Shared<Server>,
+    pub clients: Vec<Shared<Client>>,
+    pub threads: Vec<Shared<Thread>>,
     pub faults: u8,
     /// The znodes that an administrator deleted while they were first: their owners may well believe that they hold.
     pub forgiven: Vec<i64>,
@@ -70,19 +69,17 @@ impl World {
             server.tree.apply(&Change::Made(number));
         }
         World {
-            clients: server.sessions.iter().map(|session| Client::new(*session)).collect(),
-            threads: rules.threads.iter().map(|(client, _)| Thread::new(*client, session(*client))).collect(),
-            server,
+            clients: server.sessions.iter().map(|session| Shared::new(Client::new(*session))).collect(),
+            threads: rules
+                .threads
+                .iter()
+                .map(|(client, _)| Shared::new(Thread::new(*client, session(*client))))
+                .collect(),
+            server: Shared::new(server),
             faults: rules.faults,
             forgiven: Vec::new(),
             tokens: [(0, 0); 2],
         }
-    }
-
-    pub fn fingerprint(&self) -> u64 {
-        let mut hasher = Fingerprint(0xcbf2_9ce4_8422_2325);
-        self.hash(&mut hasher);
-        hasher.finish()
     }
 
     /// All that can happen but faults. Where nothing can, all is at rest.
@@ -495,55 +492,5 @@ impl World {
             self.server.delete(job.directory, &name, &mut changes);
         }
         self.spread(&changes);
-    }
-}
-
-/// A quick hash of 64 bits.
-struct Fingerprint(u64);
-
-impl Hasher for Fingerprint {
-    fn write(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        while let Some((word, after)) = rest.split_first_chunk::<8>() {
-            self.write_u64(u64::from_le_bytes(*word));
-            rest = after;
-        }
-        let mut word = [0; 8];
-        word[..rest.len()].copy_from_slice(rest);
-        self.write_u64(u64::from_le_bytes(word) ^ ((rest.len() as u64) << 56));
-    }
-
-    fn write_u8(&mut self, number: u8) {
-        self.write_u64(number.into());
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(number.into());
-    }
-
-    fn write_i32(&mut self, number: i32) {
-        self.write_u64(u64::from(number.cast_unsigned()));
-    }
-
-    fn write_i64(&mut self, number: i64) {
-        self.write_u64(number.cast_unsigned());
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
-    }
-
-    fn write_isize(&mut self, number: isize) {
-        self.write_u64(number.cast_unsigned() as u64);
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        let mixed = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-
-    fn finish(&self) -> u64 {
-        let mixed = self.0.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        mixed ^ (mixed >> 29)
     }
 }
