@@ -225,6 +225,18 @@ impl Client {
         owners
     }
 
+    /// The thread does not wait for answers any more.
+    pub fn forget_slots(&mut self, t: usize) {
+        let of_requests = self.requests.iter_mut().map(|sent| &mut sent.slot);
+        let of_replies = self.inbound.iter_mut().filter_map(|message| match message {
+            Message::Reply(slot, ..) => Some(slot),
+            Message::Event(..) | Message::Missed(..) => None,
+        });
+        for slot in of_requests.chain(of_replies) {
+            *slot = slot.filter(|(of, _)| *of != t);
+        }
+    }
+
     /// The connection is gone. Hands out whose answers will not come: some are lost, and what was not served yet may still
     /// be.
     pub fn cut(&mut self) -> Vec<(Option<Slot>, Option<Owner>)> {

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     fmt,
+    hash::{BuildHasherDefault, Hasher},
 };
 
 use super::{
@@ -37,13 +38,30 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// How each state was reached.
-type Parents = HashMap<u64, (u64, Option<Action>)>;
+/// How each state was reached, by its fingerprint.
+type Parents = HashMap<u64, (u64, Option<Action>), BuildHasherDefault<Itself>>;
+
+/// A fingerprint is its own hash.
+#[derive(Debug, Default)]
+struct Itself(u64);
+
+impl Hasher for Itself {
+    fn write(&mut self, _bytes: &[u8]) {}
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Goes on until all is explored or so many states are known, and then to the end of that length.
 pub fn explore(rules: &Rules, most_states: usize) -> Explored {
     let first = World::new(rules);
-    let mut parents = Parents::from([(fingerprint(&first), (0, None))]);
+    let mut parents = Parents::default();
+    parents.insert(fingerprint(&first), (0, None));
     let mut explored = Explored { states: 1, steps: 0, depth: 0, is_complete: false, counterexample: None };
     let mut level = vec![first];
     while !level.is_empty() && parents.len() < most_states {

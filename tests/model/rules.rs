@@ -61,9 +61,15 @@ pub enum Fault {
     Sweep,
     /// The caller's time is up.
     TimeUp,
+    /// The caller does not want the lock any more.
+    Cancel,
+    /// The contender is dropped where it stands, as by a panic.
+    Drop,
+    /// The call does not wait any longer for a connection.
+    GiveUp,
 }
 
-pub const ALL_FAULTS: [Fault; 8] = [
+pub const ALL_FAULTS: [Fault; 11] = [
     Fault::Cut,
     Fault::CutToLagging,
     Fault::Lag,
@@ -72,6 +78,9 @@ pub const ALL_FAULTS: [Fault; 8] = [
     Fault::Delete,
     Fault::Sweep,
     Fault::TimeUp,
+    Fault::Cancel,
+    Fault::Drop,
+    Fault::GiveUp,
 ];
 
 #[derive(Debug, Clone)]
@@ -90,6 +99,8 @@ pub struct Rules {
     /// What a server sends takes its time. Else it is there at once, which only a thread that is slow itself could tell from
     /// that.
     pub has_delays: bool,
+    /// The directories are there from the start.
+    pub has_directories: bool,
     /// How often the retry policy says yes.
     pub retries: u8,
 }

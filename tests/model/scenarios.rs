@@ -25,6 +25,7 @@ fn rules(locks: Vec<Lock>, threads: Vec<(usize, Vec<Op>)>) -> Rules {
         omitted: None,
         is_symmetric: false,
         has_delays: false,
+        has_directories: true,
         retries: 3,
     }
 }

@@ -78,7 +78,8 @@ pub struct Thread {
     pub holds: Vec<Hold>,
     retries: u8,
     uniques: u8,
-    pub is_time_up: bool,
+    /// The caller's time is up, or it has cancelled.
+    pub stop: Option<Reaction>,
     pub unlisted: Unlisted<u64>,
 }
 
@@ -152,7 +153,7 @@ impl Thread {
             holds: Vec::new(),
             retries: 0,
             uniques: 0,
-            is_time_up: false,
+            stop: None,
             unlisted: Unlisted::default(),
         }
     }
@@ -188,8 +189,11 @@ pub fn refused(code: ErrorCode) -> Failure {
     Failed { error: "refused", code: Some(code), maybe_done: false, reaction: Reaction::Final }
 }
 
-fn out_of_time(maybe_done: bool) -> Failure {
-    failure("out of time", maybe_done, Reaction::TimeUp)
+fn stopped(stop: Option<Reaction>) -> Input<Error> {
+    match stop {
+        Some(Reaction::Final) => Input::Failed(failure("cancelled", false, Reaction::Final)),
+        _ => Input::TimeUp,
+    }
 }
 
 fn now(clock: u8) -> Instant {
@@ -222,9 +226,9 @@ impl World {
         let thread = &self.threads[t];
         match thread.owed {
             Owed::Nothing => !self.is_done(rules, t),
-            Owed::Connection(_) => self.clients[thread.client].is_connected() || thread.is_time_up,
+            Owed::Connection(_) => self.clients[thread.client].is_connected() || thread.stop.is_some(),
             Owed::Answers | Owed::Directory | Owed::Release => thread.answers.iter().all(Option::is_some),
-            Owed::Event => !thread.mailbox.is_empty() || thread.is_time_up || self.is_barred(rules, t),
+            Owed::Event => !thread.mailbox.is_empty() || thread.stop.is_some() || self.is_barred(rules, t),
             Owed::Moment | Owed::Registration => true,
         }
     }
@@ -256,15 +260,15 @@ impl World {
                 return Ok(());
             }
             Owed::Connection(_) if self.clients[thread.client].is_connected() => Input::Connected,
-            Owed::Connection(_) => Input::TimeUp,
+            Owed::Connection(_) => stopped(thread.stop),
             Owed::Answers => Input::Answers(self.take_answers(t)),
             Owed::Directory => Input::DirectoryMade(directory_made(self.take_answers(t).pop())),
             Owed::Event => match thread.mailbox.pop_front() {
                 Some((watch, event)) => Input::Event(watch, event),
-                None if thread.is_time_up => Input::TimeUp,
+                None if thread.stop.is_some() => stopped(thread.stop),
                 None => Input::Barred,
             },
-            Owed::Moment if thread.is_time_up => Input::TimeUp,
+            Owed::Moment if thread.stop.is_some() => stopped(thread.stop),
             Owed::Moment => Input::Woken,
             Owed::Registration => Input::Held { is_deleted: self.was_deleted(t) },
         };
@@ -310,7 +314,7 @@ impl World {
         let now = now(client.clock);
         View {
             now,
-            is_time_up: self.threads[t].is_time_up,
+            is_time_up: self.threads[t].stop == Some(Reaction::TimeUp),
             session: client.session,
             connection: client.connection,
             valid_until: Some(if client.is_valid { now + T } else { now }).filter(|_| !client.is_ended),
@@ -452,15 +456,39 @@ impl World {
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
         let is_sent = client.connection != 0;
+        let reaction = thread.stop.unwrap_or(Reaction::TimeUp);
         for answer in thread.answers.iter_mut().filter(|answer| answer.is_none()) {
-            *answer = Some(Err(out_of_time(is_sent)));
+            *answer = Some(Err(failure("stopped", is_sent, reaction)));
         }
         if !is_sent {
             client.requests.retain(|sent| sent.slot.is_none_or(|(of, _)| of != t));
         }
-        for sent in &mut client.requests {
-            sent.slot = sent.slot.filter(|(of, _)| *of != t);
+        client.forget_slots(t);
+    }
+
+    /// A call that has waited long enough for a connection.
+    pub fn give_up(&mut self, rules: &Rules, t: usize, notes: &mut Notes) -> Result<(), String> {
+        self.hand_in(rules, t, Input::Failed(connection_lost(false)), notes)
+    }
+
+    /// The contender takes no further step.
+    pub fn dropped(&mut self, rules: &Rules, t: usize) {
+        let Some((number, lock)) = self.lock_of(rules, t) else { return };
+        self.threads[t].stop = Some(Reaction::Final);
+        self.stop_waiting(t);
+        let thread = &mut *self.threads[t];
+        let client = &mut *self.clients[thread.client];
+        let Some(contender) = thread.contender.take() else { return };
+        clean_up(client, thread.session, lock, contender.leftovers());
+        client.unwatch(|owner| !matches!(owner, Owner::Contender(of, _) if of == t));
+        if let Some(place) = thread.holds.iter().position(|hold| hold.lock == number && !hold.is_returned) {
+            let hold = thread.holds.remove(place);
+            unwatch_hold(client, t, &hold);
         }
+        thread.mailbox.clear();
+        thread.answers.clear();
+        thread.guard = None;
+        (thread.owed, thread.stop, thread.retries, thread.at) = (Owed::Nothing, None, 0, usize::MAX);
     }
 
     fn register(&mut self, t: usize, number: usize, lock: &Lock) {
@@ -500,7 +528,7 @@ impl World {
         clean_up(client, thread.session, lock, contender.leftovers());
         client.unwatch(|owner| !matches!(owner, Owner::Contender(of, _) if of == t));
         thread.mailbox.clear();
-        (thread.owed, thread.is_time_up, thread.retries) = (Owed::Nothing, false, 0);
+        (thread.owed, thread.stop, thread.retries) = (Owed::Nothing, None, 0);
         thread.at = match (end, op) {
             (End::Granted, _) => thread.at + 1,
             (_, Op::Try(_, or_else)) => or_else,

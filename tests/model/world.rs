@@ -1,11 +1,15 @@
 //! All there is at one moment, and what can happen next.
 
-use curator_locks::{proto::EventType, session::WatchEvent};
+use curator_locks::{
+    hooks::contender::{Patience, Reaction},
+    proto::{EventType, Request},
+    session::WatchEvent,
+};
 
 use super::{
     client::{Client, Lag, Message, Owner, Sent, Slot},
     rules::{Fault, Rules},
-    server::{Change, Server, changes_nothing},
+    server::{Change, Server, changes_nothing, split},
     shared::Shared,
     shell::{Owed, Thread, connection_lost, letter_of, refused},
 };
@@ -65,7 +69,7 @@ impl World {
         let session = |client: usize| i64::try_from(client * 10 + 10).unwrap_or(0);
         let mut server = Server::default();
         server.sessions = (0..rules.clients()).map(session).collect();
-        for number in 0..2 {
+        for number in (0..2).filter(|_| rules.has_directories) {
             server.tree.apply(&Change::Made(number));
         }
         World {
@@ -90,7 +94,7 @@ impl World {
             if is_next && self.is_ready(rules, t.into()) {
                 actions.push(Action::Step(t));
             }
-            if thread.is_time_up && thread.answers.iter().any(Option::is_none) {
+            if thread.stop.is_some() && thread.answers.iter().any(Option::is_none) {
                 actions.push(Action::StopWaiting(t));
             }
             for (place, hold) in (0..).zip(&thread.holds) {
@@ -203,11 +207,8 @@ impl World {
                     let directories = (0..2).filter(|number| self.server.can_sweep(usize::from(*number)));
                     actions.extend(directories.map(|number| Action::Fault(*kind, number, 0)));
                 }
-                Fault::TimeUp => {
-                    let can = |t: &u8| {
-                        let thread = &self.threads[usize::from(*t)];
-                        thread.contender.is_some() && !thread.is_time_up
-                    };
+                Fault::TimeUp | Fault::Cancel | Fault::Drop | Fault::GiveUp => {
+                    let can = |t: &u8| self.can_stop(*kind, usize::from(*t));
                     let threads = (0..u8::try_from(self.threads.len()).unwrap_or(0)).filter(can);
                     actions.extend(threads.map(|t| Action::Fault(*kind, t, 0)));
                 }
@@ -238,7 +239,20 @@ impl World {
             Fault::Lag => client.is_connected() && lives && client.lag.is_none(),
             Fault::Pause => client.is_valid || client.is_touched,
             Fault::Abandon => client.connection == 0 && !client.is_ended,
-            Fault::Delete | Fault::Sweep | Fault::TimeUp => false,
+            _ => false,
+        }
+    }
+
+    fn can_stop(&self, kind: Fault, t: usize) -> bool {
+        let thread = &self.threads[t];
+        let is_waiting = thread.contender.is_some() && thread.stop.is_none();
+        match kind {
+            Fault::GiveUp => {
+                is_waiting
+                    && thread.owed == Owed::Connection(Patience::Call)
+                    && !self.clients[thread.client].is_connected()
+            }
+            _ => is_waiting,
         }
     }
 
@@ -246,8 +260,8 @@ impl World {
         match action {
             Action::Step(t) => self.step(rules, t.into(), notes)?,
             Action::StopWaiting(t) => self.stop_waiting(t.into()),
-            Action::Fault(kind, one, two) => self.fail(rules, kind, one.into(), two.into(), notes),
-            _ => self.happen(action, notes),
+            Action::Fault(kind, one, two) => self.fail(rules, kind, one.into(), two.into(), notes)?,
+            _ => self.happen(action, notes)?,
         }
         if !rules.has_delays {
             for c in 0..self.clients.len() {
@@ -259,10 +273,10 @@ impl World {
         self.check(rules, None)
     }
 
-    fn happen(&mut self, action: Action, notes: &mut Notes) {
+    fn happen(&mut self, action: Action, notes: &mut Notes) -> Result<(), String> {
         match action {
-            Action::Serve(c) => self.serve(c.into(), notes),
-            Action::ServeGhost(c) => self.serve_ghost(c.into(), notes),
+            Action::Serve(c) => return self.serve(c.into(), notes),
+            Action::ServeGhost(c) => return self.serve_ghost(c.into(), notes),
             Action::Deliver(c) => self.deliver(c.into(), notes),
             Action::Reconnect(c, order) => self.reconnect(c.into(), order.into(), notes),
             Action::NewSession(c) => {
@@ -293,9 +307,10 @@ impl World {
             }
             Action::Step(_) | Action::StopWaiting(_) | Action::Fault(..) => {}
         }
+        Ok(())
     }
 
-    fn fail(&mut self, rules: &Rules, kind: Fault, one: usize, two: usize, notes: &mut Notes) {
+    fn fail(&mut self, rules: &Rules, kind: Fault, one: usize, two: usize, notes: &mut Notes) -> Result<(), String> {
         self.faults -= 1;
         notes.add(|| format!("{kind:?} {one} {two}"));
         match kind {
@@ -319,8 +334,12 @@ impl World {
                 self.server.sweep(one, &mut changes);
                 self.spread(&changes);
             }
-            Fault::TimeUp => self.threads[one].is_time_up = true,
+            Fault::TimeUp => self.threads[one].stop = Some(Reaction::TimeUp),
+            Fault::Cancel => self.threads[one].stop = Some(Reaction::Final),
+            Fault::Drop => self.dropped(rules, one),
+            Fault::GiveUp => return self.give_up(rules, one, notes),
         }
+        Ok(())
     }
 
     fn delete(&mut self, rules: &Rules, number: usize, place: usize, notes: &mut Notes) {
@@ -344,9 +363,11 @@ impl World {
     }
 
     /// The server carries out the next request of a connection.
-    fn serve(&mut self, c: usize, notes: &mut Notes) {
+    fn serve(&mut self, c: usize, notes: &mut Notes) -> Result<(), String> {
+        let session = self.clients[c].session;
+        let Some(Sent { request, slot, watch }) = self.clients[c].requests.pop_front() else { return Ok(()) };
+        self.check_delete(session, &request)?;
         let client = &mut self.clients[c];
-        let Some(Sent { request, slot, watch }) = client.requests.pop_front() else { return };
         let mut changes = Vec::new();
         let answer = if changes_nothing(&request) {
             client.sees(&self.server.tree).read(&request)
@@ -359,14 +380,32 @@ impl World {
         notes.add(|| format!("client {c}: served {request:?}"));
         self.spread(&changes);
         self.clients[c].inbound.push_back(Message::Reply(slot, watch, answer));
+        Ok(())
     }
 
-    fn serve_ghost(&mut self, c: usize, notes: &mut Notes) {
-        let Some((session, request)) = self.clients[c].ghosts.pop_front() else { return };
+    /// Nobody deletes the znode of somebody else, unless an administrator has deleted one of that name before.
+    fn check_delete(&mut self, session: i64, request: &Request) -> Result<(), String> {
+        let Request::Delete { path, .. } = request else { return Ok(()) };
+        let Some((number, Some(name))) = split(path) else { return Ok(()) };
+        let Some(znode) = self.server.tree.find(number, name).filter(|znode| znode.owner != session) else {
+            return Ok(());
+        };
+        if self.forgiven.is_empty() {
+            return Err(format!("session {session} deletes {name} of session {}", znode.owner));
+        }
+        let czxid = znode.czxid;
+        self.forgiven.push(czxid);
+        Ok(())
+    }
+
+    fn serve_ghost(&mut self, c: usize, notes: &mut Notes) -> Result<(), String> {
+        let Some((session, request)) = self.clients[c].ghosts.pop_front() else { return Ok(()) };
+        self.check_delete(session, &request)?;
         notes.add(|| format!("client {c}: served after its connection has ended: {request:?}"));
         let mut changes = Vec::new();
         let _lost = self.server.serve(session, &request, &mut changes);
         self.spread(&changes);
+        Ok(())
     }
 
     /// The next message reaches the process.
