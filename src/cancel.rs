@@ -42,6 +42,8 @@ struct Shared {
 enum Sleeper {
     Parked(Thread),
     Bell(Arc<Bell>),
+    /// Whoever sleeps with another token.
+    Token(CancelToken),
 }
 
 /// As long as it lives, the cancellation wakes the thread that made it.
@@ -75,6 +77,7 @@ impl CancelToken {
             match sleeper {
                 Sleeper::Parked(thread) => thread.unpark(),
                 Sleeper::Bell(bell) => bell.ring(),
+                Sleeper::Token(token) => token.cancel(),
             }
         }
     }
@@ -95,6 +98,15 @@ impl CancelToken {
     /// arming the bell.
     pub(crate) fn ring(&self, bell: &Arc<Bell>) -> Woken<'_> {
         self.wake(Sleeper::Bell(bell.clone()))
+    }
+
+    /// Lets the cancellation cancel another token, too, which has been if it was before this call.
+    pub(crate) fn pass_on(&self, other: &CancelToken) -> Woken<'_> {
+        let woken = self.wake(Sleeper::Token(other.clone()));
+        if self.is_cancelled() {
+            other.cancel();
+        }
+        woken
     }
 
     fn wake(&self, sleeper: Sleeper) -> Woken<'_> {

@@ -1,4 +1,4 @@
-//! Errors, structured by who is to blame, and the one map from an error to the reaction it calls for.
+//! Errors, structured by who is to blame, and the one table of what they call for.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -186,10 +186,38 @@ fn list(errors: &[Error]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
+/// What a server's error code says about the request that it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The session is gone; whether the request was carried out before is unknown.
+    SessionGone,
+    /// Whether it was carried out is unknown.
+    Unknown,
+    /// It was not carried out, because the server has too much to do. Later it may be.
+    NotNow,
+    /// It was refused, and this says why.
+    Final,
+}
+
+impl ErrorCode {
+    /// The one table of what passes: retries, waits and clean-up all ask it.
+    pub(crate) fn meaning(self) -> Meaning {
+        match self {
+            ErrorCode::SessionExpired => Meaning::SessionGone,
+            ErrorCode::ConnectionLoss
+            | ErrorCode::OperationTimeout
+            | ErrorCode::RequestTimeout
+            | ErrorCode::SessionMoved => Meaning::Unknown,
+            ErrorCode::ThrottledOp => Meaning::NotNow,
+            _ => Meaning::Final,
+        }
+    }
+}
+
 /// What an error calls for. The one place that decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
-    /// The outcome is unknown: a retry policy may be asked. Carries whether the session survives it.
+    /// It passes: a retry policy may be asked. Carries whether the session survives it.
     Retry {
         /// The session that sent the request is gone.
         session_gone: bool,
@@ -204,12 +232,10 @@ impl Error {
         match self {
             Error::ConnectionLoss { .. } => Reaction::Retry { session_gone: false },
             Error::SessionExpired { .. } => Reaction::Retry { session_gone: true },
-            Error::Server { code, .. } => match code {
-                ErrorCode::ConnectionLoss | ErrorCode::OperationTimeout | ErrorCode::SessionMoved => {
-                    Reaction::Retry { session_gone: false }
-                }
-                ErrorCode::SessionExpired => Reaction::Retry { session_gone: true },
-                _ => Reaction::GiveUp,
+            Error::Server { code, .. } => match code.meaning() {
+                Meaning::Unknown | Meaning::NotNow => Reaction::Retry { session_gone: false },
+                Meaning::SessionGone => Reaction::Retry { session_gone: true },
+                Meaning::Final => Reaction::GiveUp,
             },
             Error::InvalidPath { .. }
             | Error::InvalidArgument { .. }
@@ -230,10 +256,20 @@ impl Error {
         }
     }
 
-    /// Whether trying again may help: the connection or the session was lost, nothing was refused.
+    /// Whether trying again may help: the connection or the session was lost, or the server had too much to do. Nothing
+    /// was refused for good.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self.reaction(), Reaction::Retry { .. })
+    }
+
+    /// Whether the server may have carried the request out all the same.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        match self {
+            Error::Server { code, .. } => matches!(code.meaning(), Meaning::Unknown | Meaning::SessionGone),
+            Error::ClientClosed => true,
+            other => other.is_retryable(),
+        }
     }
 
     /// Whether the server answered that the znode does not exist.
@@ -255,5 +291,31 @@ impl Error {
             Error::Server { code, .. } => Some(*code),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_retried_and_only_what_may_have_been_carried_out_is_in_doubt() {
+        let rows = [
+            (ErrorCode::ConnectionLoss, true, true),
+            (ErrorCode::OperationTimeout, true, true),
+            (ErrorCode::RequestTimeout, true, true),
+            (ErrorCode::SessionMoved, true, true),
+            (ErrorCode::SessionExpired, true, true),
+            (ErrorCode::ThrottledOp, true, false),
+            (ErrorCode::NoAuth, false, false),
+            (ErrorCode::NoNode, false, false),
+            (ErrorCode::Unimplemented, false, false),
+            (ErrorCode::Other(-4711), false, false),
+        ];
+        for (code, passes, is_in_doubt) in rows {
+            let error = Error::Server { code, operation: "delete", path: "/a".into() };
+            assert_eq!((error.is_retryable(), error.is_in_doubt()), (passes, is_in_doubt), "{code:?}");
+        }
+        assert!(Error::ClientClosed.is_in_doubt() && !Error::ClientClosed.is_retryable());
     }
 }

@@ -109,7 +109,7 @@
 //!   at one rate and a session timeout of two ticks of the server or more; so it is a bound, and no proof.
 //! - [`Hold::state`], also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change):
 //!   [`Held`](HoldState::Held), [`InDoubt`](HoldState::InDoubt) once `valid_until` has passed, which can become `Held`
-//!   again, or [`Lost`](HoldState::Lost) with the reason. A lock held for more than 100 ms is watched, so that its
+//!   again, [`Lost`](HoldState::Lost) with the reason, or [`Released`](HoldState::Released). A lock held for more than 100 ms is watched, so that its
 //!   holder hears of an administrator who deletes it.
 //!
 //! ## When the connection goes
@@ -229,7 +229,7 @@ pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
     CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider, ExponentialBackoffRetry,
     FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetrySleeper,
-    RetryUntilElapsed, SessionFailedRetryPolicy,
+    RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges,
 };
 pub use locks::{
     AcquireOptions, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,

@@ -6,7 +6,8 @@ mod locks_support;
 use std::{sync::mpsc, time::Duration};
 
 use curator_locks::{
-    CuratorFramework, Error, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, ReadLockDriver, Result,
+    AcquireOptions, CancelToken, CuratorFramework, Decision, Error, InterProcessLock, InterProcessMutex,
+    InterProcessReadWriteLock, LockInternalsDriver, ReadLockDriver, Result, StandardLockInternalsDriver,
 };
 use locks_support::{
     LONG, SHORT, children, client, client_with_timeout, eventually, eventually_queued, expire, scope, watchers,
@@ -129,51 +130,93 @@ fn a_mutex_and_a_read_write_lock_on_one_path_are_seen_together() {
     lock.read_lock().release().unwrap();
 }
 
+/// The writer in between waits for the first reader and the second reader waits for the writer, but the writer may give up.
 #[test]
-fn a_second_read_lock_is_refused_only_behind_a_queued_writer() {
+fn a_second_read_lock_behind_a_queued_writer_waits_until_that_gives_up() {
     let (mine, theirs) = (client("readers"), client("readers"));
     let (one, two, other) = (read_write(&mine), read_write(&mine), read_write(&theirs));
     one.read_lock().acquire().unwrap();
     two.read_lock().acquire().unwrap();
     two.read_lock().release().unwrap();
+    let token = CancelToken::new();
     scope(|scope| {
-        let writer = scope.spawn(|| other.write_lock().acquire().and_then(|()| other.write_lock().release()));
+        let options = AcquireOptions::new().cancel_token(&token);
+        let writer = scope.spawn(move || other.write_lock().acquire_with(&options));
         let node = one.read_lock().lock_path().unwrap();
         eventually("the writer waits", || watchers(&mine, &node).contains(&theirs.session_id()));
-        // It would wait for the writer, and the writer waits for this thread.
-        assert_refused(
-            two.read_lock().acquire(),
-            "the read lock of /lock",
-            &format!("the read lock of /lock ({node})"),
-        );
-        one.read_lock().acquire().unwrap();
+        scope.spawn(|| {
+            // The second reader stands behind the writer.
+            eventually_queued(&theirs, PATH, 3);
+            token.cancel();
+        });
+        two.read_lock().acquire().unwrap();
+        assert!(matches!(writer.join().unwrap(), Err(Error::Cancelled { .. })));
+        two.read_lock().release().unwrap();
         one.read_lock().release().unwrap();
-        one.read_lock().release().unwrap();
-        writer.join().unwrap().unwrap();
     });
     assert_eq!(children(&mine, PATH), Vec::<String>::new());
 }
 
+/// Whom such a driver waits for, only the driver knows: here for whoever stands between the two that it grants together.
 #[test]
-fn what_a_driver_from_outside_grants_together_is_not_refused() {
+fn what_a_driver_from_outside_waits_for_may_be_somebody_else() {
     let (mine, theirs) = (client("custom"), client("custom"));
     let shared = |client| InterProcessMutex::with_driver(client, PATH, ReadLockDriver).unwrap();
     let (one, two, other) = (shared(&mine), shared(&mine), mutex(&theirs));
     one.acquire().unwrap();
     two.acquire().unwrap();
     two.release().unwrap();
+    let token = CancelToken::new();
     scope(|scope| {
-        let (granted, is_granted) = mpsc::channel();
-        scope.spawn(move || {
-            other.acquire().unwrap();
-            granted.send(()).unwrap();
-            other.release().unwrap();
-        });
+        let options = AcquireOptions::new().cancel_token(&token);
+        let writer = scope.spawn(move || other.acquire_with(&options));
         let node = one.lock_path().unwrap();
         eventually("another one waits", || watchers(&mine, &node).contains(&theirs.session_id()));
-        assert!(matches!(two.acquire(), Err(Error::WouldDeadlock { .. })), "now it would wait");
+        scope.spawn(|| {
+            eventually_queued(&theirs, PATH, 3);
+            token.cancel();
+        });
+        two.acquire().unwrap();
+        assert!(matches!(writer.join().unwrap(), Err(Error::Cancelled { .. })));
+        two.release().unwrap();
         one.release().unwrap();
-        is_granted.recv_timeout(LONG).unwrap();
+    });
+}
+
+/// Two classes that share a directory and do not stand in each other's way.
+#[test]
+fn a_driver_whose_classes_do_not_exclude_each_other_waits_for_its_own_class() {
+    struct Class(&'static str);
+    impl LockInternalsDriver for Class {
+        fn decide(&self, children: &[String], own: &str, max_leases: usize) -> Decision {
+            let class: Vec<String> = children.iter().filter(|name| name.contains(self.0)).cloned().collect();
+            StandardLockInternalsDriver::with_lock_name(self.0).decide(&class, own, max_leases)
+        }
+        fn lock_name(&self) -> &str {
+            self.0
+        }
+    }
+    let (mine, theirs) = (client("classes"), client("classes"));
+    let class = |client, name| InterProcessMutex::with_driver(client, PATH, Class(name)).unwrap();
+    let (red, blue, their_blue) = (class(&mine, "red-"), class(&mine, "blue-"), class(&theirs, "blue-"));
+    scope(|scope| {
+        let (go, told) = mpsc::channel::<()>();
+        let (say, granted) = mpsc::channel();
+        let their_client = &theirs;
+        let other = scope.spawn(move || {
+            their_blue.acquire().unwrap();
+            say.send(()).unwrap();
+            let _ = told.recv();
+            eventually_queued(their_client, PATH, 3);
+            their_blue.release()
+        });
+        granted.recv_timeout(LONG).unwrap();
+        red.acquire().unwrap();
+        drop(go);
+        blue.acquire().unwrap();
+        other.join().unwrap().unwrap();
+        blue.release().unwrap();
+        red.release().unwrap();
     });
 }
 

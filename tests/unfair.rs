@@ -189,6 +189,7 @@ fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
         });
         eventually("the lock's node is watched", || zk::server().watch_count().unwrap() >= 1);
         admin.delete().for_path(NODE).unwrap();
+        assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::InDoubt);
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
         assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })));
         drop(done);

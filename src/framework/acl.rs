@@ -4,7 +4,15 @@ use crate::proto::Acl;
 
 /// Names the access control lists of the znodes that a client makes. Java: `ACLProvider`.
 ///
-/// Asked on the calling thread each time that a znode is made, so it should answer from memory.
+/// Asked each time that a znode is made, and under no lock. On which thread:
+///
+/// | whose znode | thread |
+/// |---|---|
+/// | of a call that blocks (`acquire`, `lock`, `create`), and missing parents on the way | the calling thread; a panic goes on to the caller |
+/// | of a [`WriteLock`](crate::WriteLock) | the thread that calls `lock`; the client's own thread when the lock queues again by itself, where a panic is logged |
+///
+/// Several threads may ask at a time. Answer from memory: while the client's own thread waits, no holder is told of
+/// anything.
 ///
 /// ```
 /// use curator_locks::{Acl, AclProvider};

@@ -22,11 +22,11 @@ use crate::{
 /// could not be opened.
 const LOOK_FOR_SERVERS: Duration = Duration::from_secs(1);
 
-/// How long a job waits that a server could not do for now; a new connection works it off at once.
-const CLEAN_UP_AGAIN: Duration = Duration::from_secs(1);
-
 /// When the held znodes are looked at again if a look came to nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What does not block.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 /// What the thread is told.
 pub(crate) enum Event {
@@ -36,10 +36,12 @@ pub(crate) enum Event {
     Look,
     /// There is something to clean up.
     CleanUp,
-    /// The reply to a job.
-    CleanedUp(Vec<u64>, Reply),
+    /// The replies to the requests of some jobs.
+    CleanedUp(Vec<u64>, Vec<Reply>),
     /// Something to run that does not block.
-    Run(Box<dyn FnOnce() + Send>),
+    Run(Task),
+    /// Something of that kind to run then.
+    RunAt(Instant, Task),
     /// The client is closed.
     Stop,
 }
@@ -56,9 +58,9 @@ pub(crate) struct Background {
     has_session: bool,
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
-    next_clean_up: Option<Instant>,
     /// When the followers look again although nothing happened.
     next_recheck: Option<Instant>,
+    later: Vec<(Instant, Task)>,
 }
 
 impl Background {
@@ -74,8 +76,8 @@ impl Background {
             has_session: false,
             next_servers: None,
             next_look: None,
-            next_clean_up: None,
             next_recheck: None,
+            later: Vec::new(),
         };
         background.open_session()?;
         std::thread::Builder::new()
@@ -95,7 +97,7 @@ impl Background {
             // told of anything.
             match event {
                 Some(Event::Stop) => {
-                    let look = || self.core.held.look(&self.core.dispatcher, Instant::now());
+                    let look = || self.core.held.look(Instant::now());
                     let _ = caught("a last look at what is held", look);
                     return self.core.dispatcher.stop();
                 }
@@ -113,15 +115,15 @@ impl Background {
             Event::Look => self.next_look = Some(Instant::now()),
             Event::CleanUp => self.clean_up(),
             Event::Run(task) => task(),
-            Event::CleanedUp(ids, reply) => self.cleaned_up(&ids, &reply),
+            Event::RunAt(at, task) => self.later.push((at, task)),
+            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, &replies, Instant::now()),
         }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.states.next_deadline(), self.next_servers, self.next_look, self.next_clean_up, self.next_recheck]
-            .into_iter()
-            .flatten()
-            .min()
+        let next_clean_up = self.core.cleanup.next_try();
+        let timers = [self.states.next_deadline(), self.next_servers, self.next_look, next_clean_up, self.next_recheck];
+        timers.into_iter().flatten().chain(self.later.iter().map(|(at, _)| *at)).min()
     }
 
     fn session_event(&mut self, event: SessionEvent) {
@@ -136,6 +138,7 @@ impl Background {
                 let states = self.states.connected(read_only, now);
                 self.raise(states);
                 self.core.wake_waiting();
+                self.core.cleanup.wake_all();
                 self.clean_up();
                 self.core.followers.wake();
             }
@@ -172,14 +175,17 @@ impl Background {
             self.next_servers = Some(now + LOOK_FOR_SERVERS);
             self.look_for_servers();
         }
-        if self.next_clean_up.is_some_and(|at| now >= at) {
-            self.next_clean_up = None;
+        if self.core.cleanup.wake(now) {
             self.clean_up();
         }
         self.recheck(now);
+        let due: Vec<_> = self.later.extract_if(.., |(at, _)| now >= *at).collect();
+        for (_, task) in due {
+            let _ = caught("a task of the client's thread", task);
+        }
         if self.next_look.is_some_and(|at| now >= at) {
             self.next_look = Some(now + LOOK_AGAIN);
-            self.next_look = self.core.held.look(&self.core.dispatcher, now);
+            self.next_look = self.core.held.look(now);
         }
     }
 
@@ -201,7 +207,7 @@ impl Background {
         }
         let retired = self.core.retire_session();
         self.has_session = false;
-        self.next_look = self.core.held.look(&self.core.dispatcher, Instant::now());
+        self.next_look = self.core.held.look(Instant::now());
         self.raise(states);
         if let Some(session) = retired {
             session.abandon();
@@ -264,12 +270,6 @@ impl Background {
     fn clean_up(&self) {
         if let Some(session) = self.core.current_session().filter(|session| session.connection() != 0) {
             self.core.cleanup.work(&session);
-        }
-    }
-
-    fn cleaned_up(&mut self, ids: &[u64], reply: &Reply) {
-        if self.core.cleanup.answered(ids, reply) {
-            self.next_clean_up.get_or_insert_with(|| Instant::now() + CLEAN_UP_AGAIN);
         }
     }
 

@@ -28,15 +28,6 @@ pub(crate) struct Call<'a> {
     session: OnceCell<Arc<dyn Session>>,
 }
 
-/// How it goes on after a request failed while a znode has to be waited for.
-#[derive(Debug)]
-pub(crate) enum Outlasted {
-    /// There is a connection again, in the same session.
-    Connected,
-    SessionEnded,
-    TimeIsUp,
-}
-
 /// Why a request has no reply.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -144,7 +135,7 @@ impl<'a> Call<'a> {
             Answer::Reply(Ok(response)) => Ok(response),
             Answer::Reply(Err(error)) => {
                 let error = self.error(error);
-                Err(Failure { maybe_done: error.is_retryable() || matches!(error, Error::ClientClosed), error })
+                Err(Failure { maybe_done: error.is_in_doubt(), error })
             }
             Answer::Stopped { end: WaitEnd::Cancelled, sent } => {
                 Err(Failure { error: self.cancelled(), maybe_done: sent })
@@ -152,40 +143,6 @@ impl<'a> Call<'a> {
             Answer::Stopped { end: WaitEnd::Deadline, sent } => {
                 Err(Failure { error: self.connection_loss(), maybe_done: sent })
             }
-        }
-    }
-
-    /// A request of a waiter failed. While the session may live, its znodes keep their places, so it waits for the next
-    /// connection, until `waits_until`. `None`: no longer than the call itself, whose end is the error then.
-    pub(crate) fn outlast(
-        &self,
-        session: &Arc<dyn Session>,
-        waits_until: Option<Stop<'_>>,
-        error: Error,
-    ) -> Result<Outlasted> {
-        if matches!(error, Error::Cancelled { .. }) {
-            return Err(error);
-        }
-        if session.is_ended() {
-            return Ok(Outlasted::SessionEnded);
-        }
-        if !error.is_retryable() {
-            return Err(error);
-        }
-        let stop = waits_until.unwrap_or(self.stop);
-        // A server may be connected and silent: without this look the loop would ask it again and again.
-        let end = match stop.is_over() {
-            Some(end) => end,
-            None => match self.core.connected_session(stop)? {
-                Ok(current) if Arc::ptr_eq(&current, session) => return Ok(Outlasted::Connected),
-                Ok(_) => return Ok(Outlasted::SessionEnded),
-                Err(end) => end,
-            },
-        };
-        match end {
-            WaitEnd::Cancelled => Err(self.cancelled()),
-            WaitEnd::Deadline if waits_until.is_none() => Err(error),
-            WaitEnd::Deadline => Ok(Outlasted::TimeIsUp),
         }
     }
 

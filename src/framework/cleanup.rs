@@ -2,104 +2,63 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fmt,
+    fmt, mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::background::Event;
+use super::{
+    background::Event,
+    removal::{Mark, Progress, Removal, Search},
+};
 use crate::{
+    error::Meaning,
     paths::ServerPath,
-    proto::{Acl, CreateMode, ErrorCode, MultiOp, Request, Response, Stat},
+    proto::{ErrorCode, Response},
     session::{Reply, Session, SessionError, Submission},
 };
 
-/// What is to be cleaned up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Target {
-    /// This znode.
-    Node(ServerPath),
-    /// The child with this prefix: a protected create whose outcome nobody knows.
-    Protected { parent: ServerPath, prefix: String },
-    /// A container that was made for a child which never came. The server removes containers that had a child once.
-    NeverUsed(ServerPath),
-    /// This session's znode on a name that others use too: read first, and delete only what bears the mark.
-    Marked { path: ServerPath, mark: Mark, step: Step },
-}
-
-/// What tells one's own znode from another one of the same name, besides its owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// The transaction that created it.
-    Czxid(i64),
-    /// What its data begins with: a create whose reply was lost.
-    Data(Vec<u8>),
-}
-
-impl Mark {
-    fn is_on(&self, reply: &Response, session: &Arc<dyn Session>) -> Option<i32> {
-        let (stat, data): (&Stat, &[u8]) = match reply {
-            Response::Stat(stat) => (stat, &[]),
-            Response::Data { stat, data } => (stat, data),
-            _ => return None,
-        };
-        let is_marked = match self {
-            Mark::Czxid(czxid) => stat.czxid == *czxid,
-            Mark::Data(start) => data.starts_with(start),
-        };
-        (is_marked && stat.ephemeral_owner == session.id()).then_some(stat.version)
-    }
-}
-
-/// How far the deletion of a marked znode has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// Find out whose the znode is.
-    Read,
-    /// It was this session's, in this version.
-    ///
-    /// Another one's znode of version 0 could take its place before the delete arrives, but only if this one was gone by
-    /// then. It does not go by an earlier delete of this process: whatever was sent before the read has been carried out
-    /// before the read or never will be, as the server refuses what a former connection of the session left behind. Nor
-    /// by the session's end, which refuses the delete too. What remains is an administrator's delete within one round
-    /// trip, and ZooKeeper has no delete that checks for that.
-    Delete(i32),
-}
+/// How long a job rests that a server could not do for now: doubled each time, and begun anew with each connection.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// One thing to clean up.
 pub(crate) struct Job {
-    target: Target,
+    removal: Removal,
     /// The session that owns the znode: when it ends, so does the job. `None`: whatever session there is.
     session: Option<Arc<dyn Session>>,
     /// Dropped when the job is done.
     done: Option<Sender<()>>,
+    pause: Duration,
+    has_warned: bool,
 }
 
 impl Job {
-    fn new(target: Target, session: Option<&Arc<dyn Session>>) -> Job {
-        Job { target, session: session.cloned(), done: None }
+    pub(crate) fn new(removal: Removal, session: Option<&Arc<dyn Session>>) -> Job {
+        Job { removal, session: session.cloned(), done: None, pause: FIRST_PAUSE, has_warned: false }
     }
 
     pub(crate) fn delete(path: ServerPath, session: Option<&Arc<dyn Session>>) -> Job {
-        Job::new(Target::Node(path), session)
+        Job::new(Removal::node(path), session)
     }
 
     pub(crate) fn protected(parent: ServerPath, prefix: String, session: Option<&Arc<dyn Session>>) -> Job {
-        Job::new(Target::Protected { parent, prefix }, session)
+        Job::new(Removal::protected(parent, prefix, session.is_some()), session)
     }
 
     /// Deletes a znode on a name that others use too, if it is this session's and bears the mark.
     pub(crate) fn marked(path: ServerPath, mark: Mark, session: &Arc<dyn Session>) -> Job {
-        Job::new(Target::Marked { path, mark, step: Step::Read }, Some(session))
+        Job::new(Removal::marked(path, mark), Some(session))
     }
 
     pub(crate) fn never_used(path: ServerPath) -> Job {
-        Job::new(Target::NeverUsed(path), None)
+        Job::new(Removal::NeverUsed(path), None)
     }
 
     /// A channel that is disconnected when the job is done.
@@ -114,98 +73,53 @@ impl Job {
         self.session.as_ref().is_some_and(|owner| owner.is_ended())
     }
 
-    /// Where a search for the znode looks.
-    fn searches(&self) -> Option<&ServerPath> {
-        match &self.target {
-            Target::Protected { parent, .. } => Some(parent),
-            Target::Node(_) | Target::NeverUsed(_) | Target::Marked { .. } => None,
-        }
-    }
-
-    /// Whether the job can be done in this session. A marked znode is its session's own business.
+    /// Whether the job can be done in this session.
     fn is_for(&self, session: &Arc<dyn Session>) -> bool {
-        let is_marked = matches!(self.target, Target::Marked { .. });
-        !is_marked || self.session.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, session))
+        self.session.as_ref().is_none_or(|owner| Arc::ptr_eq(owner, session))
     }
 
-    /// A delete whose outcome is unknown is not repeated before another read.
-    fn begin_anew(&mut self) {
-        if let Target::Marked { step, .. } = &mut self.target {
-            *step = Step::Read;
+    /// The directory whose children a search lists next.
+    fn lists(&self) -> Option<&ServerPath> {
+        match &self.removal {
+            Removal::Protected { parent, search: Search::Children, .. } => Some(parent),
+            _ => None,
         }
     }
 
-    /// What a search has found, to be deleted. Every other job ends with its reply. `sorted`: the names in the reply, since
-    /// thousands of searches may share a list of thousands.
-    fn found(&self, reply: &Reply, sorted: &[&str]) -> Vec<Job> {
-        match (&self.target, reply) {
-            (Target::Protected { parent, prefix }, Ok(Response::Children { .. })) => {
-                let from = sorted.partition_point(|name| *name < prefix.as_str());
-                let found = sorted.iter().skip(from).take_while(|name| name.starts_with(prefix));
-                found.map(|name| Job::delete(parent.join(name), self.session.as_ref())).collect()
-            }
-            (_, Ok(_) | Err(SessionError::Server(ErrorCode::NoNode) | SessionError::Closed)) => Vec::new(),
-            (target, Err(error)) => {
-                log::warn!("gave up cleaning up {target:?}: {error:?}");
-                Vec::new()
-            }
+    /// Where the list of the children is known to be too large to ask for.
+    fn avoids_list(&mut self, crowded: &HashMap<ServerPath, usize>) {
+        if let Removal::Protected { parent, is_ephemeral: true, search, .. } = &mut self.removal
+            && let Some(&limit) = crowded.get(parent)
+        {
+            *search = Search::Ephemerals { limit };
         }
     }
 
-    /// Takes the reply to a marked znode's read or delete. `true`: there is more to do.
-    fn go_on(&mut self, reply: &Reply) -> bool {
-        let (Target::Marked { mark, step, .. }, Some(session)) = (&mut self.target, &self.session) else {
-            return false;
-        };
-        *step = match (*step, reply) {
-            (Step::Read, Ok(response)) => match mark.is_on(response, session) {
-                Some(version) => Step::Delete(version),
-                None => return false,
-            },
-            // Its data was changed in between.
-            (Step::Delete(_), Err(SessionError::Server(ErrorCode::BadVersion))) => Step::Read,
-            (Step::Read | Step::Delete(_), _) => return false,
-        };
-        true
+    fn take(&mut self, replies: &[Reply]) -> Progress {
+        let progress = self.removal.take(replies, self.session.as_ref().map_or(0, |session| session.id()));
+        match &progress {
+            Progress::GaveUp(reason) => log::error!("{reason}"),
+            Progress::Again if !self.has_warned => self.warn(replies),
+            _ => {}
+        }
+        progress
     }
 
-    fn requests(&self) -> Vec<Request> {
-        match &self.target {
-            Target::Node(path) => vec![Request::Delete { path: path.as_str().to_owned(), version: -1 }],
-            // Without the sync the search could ask a server that has not yet seen the create.
-            Target::Protected { parent, .. } => vec![
-                Request::Sync { path: parent.as_str().to_owned() },
-                Request::GetChildren { path: parent.as_str().to_owned(), watch: false, with_stat: false },
-            ],
-            // Without the sync a server that has not yet seen our own delete could answer.
-            Target::Marked { path, mark, step: Step::Read } => {
-                let path = path.as_str().to_owned();
-                let read = match mark {
-                    Mark::Czxid(_) => Request::Exists { path: path.clone(), watch: false },
-                    Mark::Data(_) => Request::GetData { path: path.clone(), watch: false },
-                };
-                vec![Request::Sync { path }, read]
-            }
-            Target::Marked { path, step: Step::Delete(version), .. } => {
-                vec![Request::Delete { path: path.as_str().to_owned(), version: *version }]
-            }
-            Target::NeverUsed(path) => {
-                let child = path.join("_unused").as_str().to_owned();
-                let create = MultiOp::Create {
-                    path: child.clone(),
-                    data: Vec::new(),
-                    acl: Acl::open_unsafe(),
-                    mode: CreateMode::Ephemeral,
-                };
-                vec![Request::Multi(vec![create, MultiOp::Delete { path: child, version: -1 }])]
-            }
+    fn warn(&mut self, replies: &[Reply]) {
+        let refusal = replies.iter().find_map(|reply| match reply {
+            Err(SessionError::Server(code)) if *code != ErrorCode::NoNode => Some(*code),
+            _ => None,
+        });
+        if let Some(code) = refusal.filter(|code| matches!(code.meaning(), Meaning::NotNow | Meaning::Final)) {
+            self.has_warned = true;
+            log::warn!("cannot clean up {:?} yet, and tries until it is gone: {code}", self.removal);
         }
     }
 }
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("Job").field("removal", &self.removal).finish_non_exhaustive()
     }
 }
 
@@ -223,9 +137,13 @@ pub(crate) struct Cleanup {
 #[derive(Default)]
 struct Jobs {
     waiting: BTreeMap<u64, Job>,
+    /// Each until its pause is over.
+    resting: BTreeMap<(Instant, u64), Job>,
     under_way: HashMap<u64, Job>,
-    /// The directories that are being searched.
-    searched: HashSet<ServerPath>,
+    /// The directories that are being listed.
+    listed: HashSet<ServerPath>,
+    /// The directories whose list is above the frame limit, as long as there is another way to search.
+    crowded: HashMap<ServerPath, usize>,
 }
 
 impl Cleanup {
@@ -234,7 +152,7 @@ impl Cleanup {
     }
 
     pub(crate) fn add(&self, job: Job) {
-        log::debug!("to be cleaned up: {:?}", job.target);
+        log::debug!("to be cleaned up: {:?}", job.removal);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.jobs.lock().waiting.insert(id, job);
         self.tell();
@@ -249,32 +167,55 @@ impl Cleanup {
 
     /// Whether creates in this directory are in doubt, because a server is slow to answer.
     pub(crate) fn is_searching(&self, directory: &ServerPath) -> bool {
-        self.jobs.lock().searched.contains(directory)
+        self.jobs.lock().listed.contains(directory)
     }
 
     /// Forgets every job: the client is closed, and with its sessions goes what they own.
     pub(crate) fn clear(&self) {
-        let jobs = std::mem::take(&mut *self.jobs.lock());
+        let jobs = mem::take(&mut *self.jobs.lock());
         drop(jobs);
     }
 
-    /// Submits every job that is not under way.
+    /// When the next pause is over.
+    pub(crate) fn next_try(&self) -> Option<Instant> {
+        self.jobs.lock().resting.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Has those tried again whose pause is over. `false`: there are none.
+    pub(crate) fn wake(&self, now: Instant) -> bool {
+        let jobs = &mut *self.jobs.lock();
+        let later = jobs.resting.split_off(&(now, u64::MAX));
+        let rested = mem::replace(&mut jobs.resting, later);
+        let is_any = !rested.is_empty();
+        jobs.waiting.extend(rested.into_iter().map(|((_, id), job)| (id, job)));
+        is_any
+    }
+
+    /// There is a new connection: all are tried at once.
+    pub(crate) fn wake_all(&self) {
+        let jobs = &mut *self.jobs.lock();
+        for ((_, id), mut job) in mem::take(&mut jobs.resting) {
+            job.pause = FIRST_PAUSE;
+            jobs.waiting.insert(id, job);
+        }
+    }
+
+    /// Submits every job that waits.
     pub(crate) fn work(&self, session: &Arc<dyn Session>) {
         self.is_told.store(false, Ordering::Release);
         let (mut batch, mut over) = (Vec::new(), Vec::new());
         {
             let mut jobs = self.jobs.lock();
             for ids in jobs.begin(session, &mut over) {
-                let requests = ids.first().and_then(|id| jobs.under_way.get(id)).map(Job::requests).unwrap_or_default();
-                let mut ids = Some(ids);
-                let last = requests.len().saturating_sub(1);
+                let first = ids.first().and_then(|id| jobs.under_way.get(id));
+                let requests = first.map(|job| job.removal.requests()).unwrap_or_default();
+                let replies = Arc::new(Mutex::new(Replies { ids, replies: vec![None; requests.len()] }));
                 for (index, request) in requests.into_iter().enumerate() {
-                    // What comes before the last request has no reply of interest.
-                    let (events, ids) = (self.events.clone(), if index == last { ids.take() } else { None });
+                    let (events, replies) = (self.events.clone(), replies.clone());
                     let on_reply = Box::new(move |reply| {
-                        if let Some(ids) = ids {
+                        if let Some((ids, replies)) = replies.lock().add(index, reply) {
                             // The inbox lives as long as the client.
-                            let _ = events.send(Event::CleanedUp(ids, reply));
+                            let _ = events.send(Event::CleanedUp(ids, replies));
                         }
                     });
                     batch.push(Submission { request, watcher: None, on_reply });
@@ -287,47 +228,77 @@ impl Cleanup {
         }
     }
 
-    /// Takes the reply to the last request of some jobs. `true`: the outcome is unknown, and they have to be tried
-    /// again.
-    pub(crate) fn answered(&self, ids: &[u64], reply: &Reply) -> bool {
-        let mut sorted: Vec<&str> = match reply {
-            Ok(Response::Children { names, .. }) => names.iter().map(String::as_str).collect(),
-            _ => Vec::new(),
-        };
-        sorted.sort_unstable();
-        let (mut found, mut ended, mut again, mut more) = (Vec::new(), Vec::new(), false, false);
+    /// Takes the replies to the requests of some jobs.
+    pub(crate) fn answered(&self, ids: &[u64], replies: &[Reply], now: Instant) {
+        let shared = (ids.len() > 1).then(|| SharedList::new(replies)).flatten();
+        let (mut ended, mut is_more) = (Vec::new(), false);
         {
-            let mut jobs = self.jobs.lock();
+            let jobs = &mut *self.jobs.lock();
             for id in ids {
                 let Some(mut job) = jobs.under_way.remove(id) else { continue };
-                if let Some(directory) = job.searches() {
+                if let Some(directory) = job.lists() {
                     // Others may have come in the meantime, and wait for this.
-                    more |= jobs.searched.remove(directory);
+                    is_more |= jobs.listed.remove(directory);
                 }
-                if job.go_on(reply) {
-                    jobs.waiting.insert(*id, job);
-                    more = true;
-                } else if is_unknown(reply) && !job.is_over() {
-                    job.begin_anew();
-                    jobs.waiting.insert(*id, job);
-                    again = true;
-                } else {
-                    found.extend(job.found(reply, &sorted));
-                    ended.push(job);
+                let own = shared.as_ref().map(|shared| shared.part_of(&job.removal));
+                let progress = job.take(own.as_deref().unwrap_or(replies));
+                jobs.note_crowded(&job.removal, &progress);
+                match progress {
+                    Progress::More => {
+                        jobs.waiting.insert(*id, job);
+                        is_more = true;
+                    }
+                    Progress::Again if !job.is_over() => jobs.rest(*id, job, now),
+                    Progress::Done | Progress::Again | Progress::GaveUp(_) => ended.push(job),
                 }
             }
-            for job in found {
-                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-                jobs.waiting.insert(id, job);
-                more = true;
-            }
-            more &= !jobs.waiting.is_empty();
+            is_more &= !jobs.waiting.is_empty();
         }
         drop(ended);
-        if more && !again {
+        if is_more {
             self.tell();
         }
-        again
+    }
+}
+
+/// The replies to one job's requests, or to those that several jobs share, until all have come.
+struct Replies {
+    ids: Vec<u64>,
+    replies: Vec<Option<Reply>>,
+}
+
+impl Replies {
+    fn add(&mut self, index: usize, reply: Reply) -> Option<(Vec<u64>, Vec<Reply>)> {
+        if let Some(place) = self.replies.get_mut(index) {
+            *place = Some(reply);
+        }
+        let all: Option<Vec<Reply>> =
+            self.replies.iter().all(Option::is_some).then(|| self.replies.drain(..).flatten().collect());
+        all.map(|replies| (mem::take(&mut self.ids), replies))
+    }
+}
+
+/// A list that several searches share; thousands of them may share a list of thousands.
+struct SharedList<'a> {
+    synced: &'a Reply,
+    sorted: Vec<&'a str>,
+}
+
+impl<'a> SharedList<'a> {
+    fn new(replies: &'a [Reply]) -> Option<SharedList<'a>> {
+        let [synced, Ok(Response::Children { names, .. })] = replies else { return None };
+        let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
+        sorted.sort_unstable();
+        Some(SharedList { synced, sorted })
+    }
+
+    /// The replies with those names only that a search looks for.
+    fn part_of(&self, removal: &Removal) -> Vec<Reply> {
+        let prefix = if let Removal::Protected { prefix, .. } = removal { prefix.as_str() } else { "" };
+        let from = self.sorted.partition_point(|name| *name < prefix);
+        let own = self.sorted.iter().skip(from).take_while(|name| name.starts_with(prefix));
+        let names = own.map(|name| (*name).to_owned()).collect();
+        vec![self.synced.clone(), Ok(Response::Children { names, stat: None })]
     }
 }
 
@@ -340,13 +311,14 @@ impl Jobs {
     fn begin(&mut self, session: &Arc<dyn Session>, over: &mut Vec<Job>) -> Vec<Vec<u64>> {
         let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
         let mut due = Vec::new();
-        for (id, job) in std::mem::take(&mut self.waiting) {
-            let directory = job.searches().cloned();
+        for (id, mut job) in mem::take(&mut self.waiting) {
+            job.avoids_list(&self.crowded);
+            let directory = job.lists().cloned();
             if job.is_over() {
                 over.push(job);
                 continue;
             }
-            if !job.is_for(session) || directory.as_ref().is_some_and(|path| self.searched.contains(path)) {
+            if !job.is_for(session) || directory.as_ref().is_some_and(|path| self.listed.contains(path)) {
                 self.waiting.insert(id, job);
                 continue;
             }
@@ -357,32 +329,27 @@ impl Jobs {
             self.under_way.insert(id, job);
         }
         for (directory, ids) in searches {
-            self.searched.insert(directory);
+            self.listed.insert(directory);
             due.push(ids);
         }
         due
     }
-}
 
-/// Whether a reply leaves open what has happened.
-fn is_unknown(reply: &Reply) -> bool {
-    match reply {
-        Err(SessionError::ConnectionLoss(_) | SessionError::Expired) => true,
-        Err(SessionError::Server(code)) => is_passing(*code),
-        _ => false,
+    fn note_crowded(&mut self, removal: &Removal, progress: &Progress) {
+        match (removal, progress) {
+            (Removal::Protected { parent, search: Search::Ephemerals { limit }, .. }, Progress::More) => {
+                self.crowded.insert(parent.clone(), *limit);
+            }
+            (Removal::Protected { parent, .. }, Progress::GaveUp(_)) => drop(self.crowded.remove(parent)),
+            _ => {}
+        }
     }
-}
 
-fn is_passing(code: ErrorCode) -> bool {
-    matches!(
-        code,
-        ErrorCode::ConnectionLoss
-            | ErrorCode::OperationTimeout
-            | ErrorCode::SessionMoved
-            | ErrorCode::SessionExpired
-            | ErrorCode::ThrottledOp
-            | ErrorCode::RequestTimeout
-    )
+    fn rest(&mut self, id: u64, mut job: Job, now: Instant) {
+        let pause = job.pause;
+        job.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        self.resting.insert((now + pause, id), job);
+    }
 }
 
 #[cfg(test)]

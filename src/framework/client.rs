@@ -60,7 +60,7 @@ pub(crate) struct Core {
     pub(crate) holds: Holds,
     pub(crate) cleanup: Cleanup,
     pub(crate) grants: RecentGrants,
-    pub(crate) dispatcher: Dispatcher,
+    pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) followers: Followers,
     events: Sender<Event>,
     inbox: Receiver<Event>,
@@ -110,14 +110,15 @@ impl Drop for LastHandle {
 impl CuratorFramework {
     pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
         let (events, inbox) = unbounded();
+        let dispatcher = Arc::new(Dispatcher::new());
         let core = Arc::new(Core {
-            held: HeldNodes::new(config.max_hold_time, events.clone()),
+            held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone()),
             config,
             closed: CancelToken::new(),
             holds: Holds::default(),
             cleanup: Cleanup::new(events.clone()),
             grants: RecentGrants::default(),
-            dispatcher: Dispatcher::new(),
+            dispatcher,
             followers: Followers::default(),
             events,
             inbox,
@@ -288,12 +289,23 @@ impl Core {
 
     /// Runs a task on the client's own thread, unless the client is closed. It must not block.
     pub(crate) fn run_in_background(&self, task: impl FnOnce() + Send + 'static) {
+        self.post_task(Event::Run(Box::new(task)));
+    }
+
+    /// The same after a while.
+    pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
+        match Instant::now().checked_add(delay).filter(|_| !delay.is_zero()) {
+            Some(at) => self.post_task(Event::RunAt(at, Box::new(task))),
+            None => self.run_in_background(task),
+        }
+    }
+
+    fn post_task(&self, task: Event) {
         // Posted under the lock under which the client's life ends, so in front of the thread's last event: nothing is left
         // in the inbox that would keep the client alive.
         let link = self.link.lock();
         if link.life == CuratorFrameworkState::Started {
-            self.post(Event::Run(Box::new(task)));
-            return;
+            return self.post(task);
         }
         drop(link);
         // It may own anything: not under the lock.
@@ -427,6 +439,7 @@ impl Core {
         // In front of the session's end, because the background thread may not have come round to it: containers that
         // were made for nothing stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {
+            self.cleanup.wake_all();
             self.cleanup.work(session);
         }
         self.cleanup.clear();

@@ -8,13 +8,21 @@ use crate::error::Result;
 
 /// Says which servers to connect to. Java: `EnsembleProvider`.
 ///
-/// A client asks again for every new session, so a changed answer moves it to other servers.
+/// A client asks when it is built, and about once a second while it has no connection, so a changed answer moves it to
+/// other servers. On which thread:
+///
+/// | | thread |
+/// |---|---|
+/// | [`connection_string`](EnsembleProvider::connection_string) | the one that calls `build()`; from the start on the client's own thread |
+/// | [`start`](EnsembleProvider::start) | the one that calls `start()` of the client |
+/// | [`close`](EnsembleProvider::close) | the one that closes the client, or drops its last handle: a listener's, too |
 pub trait EnsembleProvider: Send + Sync + 'static {
-    /// The connect string of now, as in [`ConnectString`](crate::ConnectString); must not block: it runs on the client's
-    /// own thread. A panic is logged, and the servers stay as they were.
+    /// The connect string of now, as in [`ConnectString`](crate::ConnectString). It must not block: while the client's own
+    /// thread waits, no holder is told of anything. A panic there is logged, and the servers stay as they were.
     fn connection_string(&self) -> String;
 
-    /// Called once when the client starts, before the first [`connection_string`](EnsembleProvider::connection_string).
+    /// Called once when the client starts; [`connection_string`](EnsembleProvider::connection_string) was asked once before,
+    /// when it was built.
     ///
     /// # Errors
     /// Whatever keeps the provider from working; the client's start then fails with it.
@@ -22,7 +30,7 @@ pub trait EnsembleProvider: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Called once when the client is closed.
+    /// Called once when the client is closed. A panic is logged.
     fn close(&self) {}
 }
 
@@ -51,7 +59,7 @@ impl FixedEnsembleProvider {
         FixedEnsembleProvider { connection_string: Arc::new(Mutex::new(connection_string.into())) }
     }
 
-    /// Replaces the connect string for all clones; it counts from the next session on.
+    /// Replaces the connect string for all clones. A client looks at it while it has no connection.
     pub fn set_connection_string(&self, connection_string: impl Into<String>) {
         let connection_string = connection_string.into();
         *self.connection_string.lock() = connection_string;

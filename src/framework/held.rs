@@ -1,41 +1,45 @@
 //! Znodes whose existence this process relies on, and how it learns that they are gone.
 
+mod asking;
+mod changes;
 mod registry;
 
 use std::{
-    fmt,
+    collections::BTreeMap,
+    fmt, mem,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
 
 use super::{background::Event, dispatch::Dispatcher, revocation::RevocableNode};
-use crate::paths::ServerPath;
-use crate::{
-    LostReason,
-    proto::{ErrorCode, EventType, Request, Response, Stat},
-    session::{Reply, Session, SessionError, Submission, Ticket, Watch, WatchEvent, Watcher},
-};
+use crate::{CancelToken, LostReason, paths::ServerPath, session::Session};
 
+use self::asking::{Deletion, WatchState};
+pub use changes::StateChanges;
 pub(crate) use registry::HeldNodes;
 
 /// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
 
 /// What a holder knows about its lock.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldState {
     /// The servers cannot have given the lock to anybody else.
     Held,
-    /// They may have, or may be about to: nothing was heard from them for too long. It can become `Held` again.
+    /// They may have, or may be about to: nothing was heard from them for too long, or the lock's znode is gone and
+    /// the servers have yet to say why. It can become `Held` again.
     InDoubt,
-    /// It is gone, for this reason. Final.
+    /// It is gone, for this reason. Final, also when it is released after that.
     Lost(LostReason),
+    /// Its holder has begun to give it back. Final.
+    Released,
 }
 
 /// A callback for [`HoldState`]; runs on the dispatch thread.
@@ -65,26 +69,69 @@ pub(crate) struct HeldNode {
     /// Its data are looked at for requests to give the lock back.
     revocable: Option<Arc<RevocableNode>>,
     events: Sender<Event>,
+    dispatcher: Arc<Dispatcher>,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     lost: Option<LostReason>,
     released: bool,
+    /// The znode is gone, and it is not known yet whether the session is, too.
+    deletion: Option<Deletion>,
     /// A watch, or a check after a reconnect, is on its way or in place.
     watch: WatchState,
     /// The connection over which a question came to nothing, and until when it is not asked again there.
     failed: Option<(u64, Instant)>,
     /// What was told last, for the log.
     told: HoldState,
-    /// Each with what it was told last; the state in which a hold begins counts as told.
-    channels: Vec<(HoldState, Sender<HoldState>)>,
-    listeners: Vec<(HoldState, HoldListener)>,
+    /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.
+    interrupts: Vec<Weak<CancelToken>>,
+    audience: Audience,
     /// How often it was said that the lock is held for long.
     warnings: u32,
 }
 
+/// Who is told of each change. Each with what it was told last; the state in which a hold begins counts as told.
+#[derive(Default)]
+struct Audience {
+    channels: BTreeMap<u64, (HoldState, Sender<HoldState>)>,
+    listeners: Vec<(HoldState, HoldListener)>,
+    /// Somebody has asked to be told at some time. Looks are planned from then on, so that who asks again and again
+    /// need not wake the client's thread each time.
+    was_asked: bool,
+    next_channel: u64,
+}
+
+impl Audience {
+    fn awaits(&self, state: HoldState) -> bool {
+        let mut told = self.channels.values().map(|(told, _)| told).chain(self.listeners.iter().map(|(told, _)| told));
+        told.any(|told| *told != state)
+    }
+
+    /// Hands the state over to all that have not been told. Not to be called but under the lock: the order of the calls is
+    /// the order in which all are told.
+    fn tell(&mut self, state: HoldState, dispatcher: &Dispatcher) {
+        for (told, channel) in self.channels.values_mut() {
+            if mem::replace(told, state) != state {
+                // Whoever has dropped the other end is about to sign off.
+                let _ = channel.send(state);
+            }
+        }
+        for (told, listener) in &mut self.listeners {
+            if mem::replace(told, state) != state {
+                let listener = listener.clone();
+                dispatcher.run(move || listener(state));
+            }
+        }
+    }
+}
+
 impl Inner {
+    /// Nothing changes any more.
+    fn is_final(&self) -> bool {
+        self.lost.is_some() || self.released
+    }
+
     fn may_ask_over(&self, connection: u64, now: Instant) -> bool {
         self.failed.is_none_or(|(over, until)| over != connection || now >= until)
     }
@@ -93,12 +140,6 @@ impl Inner {
     fn next_warning(&self, limit: Duration) -> Duration {
         limit.saturating_mul(1 << self.warnings.min(30))
     }
-}
-
-enum WatchState {
-    Absent,
-    Requested,
-    Present(#[allow(dead_code, reason = "dropping it gives the watch up")] Watch),
 }
 
 impl HeldNode {
@@ -127,24 +168,33 @@ impl HeldNode {
         self.znode.token
     }
 
+    /// Why it is not held any more, for who wants to release it or to enter again. While it is not known yet who deleted
+    /// the znode, that is the reason.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.lost_in(&self.inner.lock())
     }
 
     fn lost_in(&self, inner: &Inner) -> Option<LostReason> {
         match inner.lost {
+            None if inner.released => None,
             // The background thread has yet to say why.
-            None if self.session.is_ended() && !self.znode.outlives_session => Some(LostReason::SessionExpired),
+            None if self.has_session_ended() => Some(LostReason::SessionExpired),
+            None => inner.deletion.as_ref().map(|_| LostReason::NodeDeleted),
             lost => lost,
         }
     }
 
-    /// Up to here the lock is held, if nobody deletes the znode; in the past once the lock is lost.
+    fn has_session_ended(&self) -> bool {
+        self.session.is_ended() && !self.znode.outlives_session
+    }
+
+    /// Up to here the lock is held, if nobody deletes the znode; in the past once the lock is lost or released.
     pub(crate) fn valid_until(&self) -> Instant {
-        match self.lost() {
-            Some(_) => self.since,
-            None => self.session.valid_until().unwrap_or(self.since),
+        let inner = self.inner.lock();
+        if inner.released || self.lost_in(&inner).is_some() {
+            return self.since;
         }
+        self.session.valid_until().unwrap_or(self.since)
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {
@@ -152,15 +202,20 @@ impl HeldNode {
     }
 
     fn state_in(&self, inner: &Inner, now: Instant) -> HoldState {
-        if let Some(reason) = self.lost_in(inner) {
-            return HoldState::Lost(reason);
+        match inner.lost {
+            Some(reason) => HoldState::Lost(reason),
+            None if inner.released => HoldState::Released,
+            None if self.has_session_ended() => HoldState::Lost(LostReason::SessionExpired),
+            None if self.is_there(inner, now) => HoldState::Held,
+            None => HoldState::InDoubt,
         }
+    }
+
+    /// Whether the znode is there for certain, unless its loss is known.
+    fn is_there(&self, inner: &Inner, now: Instant) -> bool {
         let connection = self.session.connection();
         let unseen = connection != 0 && connection != self.seen_over.load(Ordering::Acquire);
-        if unseen || self.session.valid_until().is_none_or(|at| now >= at) {
-            return HoldState::InDoubt;
-        }
-        HoldState::Held
+        inner.deletion.is_none() && !unseen && self.session.valid_until().is_some_and(|at| now < at)
     }
 
     /// When the background thread has to look at it; `None`: not before something happens. A state that nobody listens to
@@ -171,17 +226,16 @@ impl HeldNode {
             return None;
         }
         let state = self.state_in(&inner, now);
-        let told = || inner.channels.iter().map(|(told, _)| *told).chain(inner.listeners.iter().map(|(told, _)| *told));
-        if told().any(|told| told != state) {
+        if inner.audience.awaits(state) {
             // It has changed since they were told.
             return Some(now);
         }
-        let has_listeners = told().next().is_some();
         let (of_doubt, of_question) = match state {
-            HoldState::Lost(_) => return None,
+            HoldState::Lost(_) | HoldState::Released => return None,
             HoldState::Held => {
                 let is_watched = matches!(inner.watch, WatchState::Present(_));
-                (self.session.valid_until().filter(|_| has_listeners), (!is_watched).then(|| now + WATCH_AFTER))
+                let of_doubt = self.session.valid_until().filter(|_| inner.audience.was_asked);
+                (of_doubt, (!is_watched).then(|| now + WATCH_AFTER))
             }
             // Nothing tells when the doubt ends.
             HoldState::InDoubt => (None, Some(now + WATCH_AFTER)),
@@ -193,9 +247,15 @@ impl HeldNode {
         [of_doubt, of_question, of_warning].into_iter().flatten().min()
     }
 
-    /// Whether the znode is there for certain, unless somebody deletes it right now.
+    /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
     pub(crate) fn is_certain(&self) -> bool {
-        self.state(Instant::now()) == HoldState::Held
+        let inner = self.inner.lock();
+        inner.lost.is_none() && !self.has_session_ended() && self.is_there(&inner, Instant::now())
+    }
+
+    /// The znode was seen over this connection, after the hold began.
+    pub(crate) fn seen_again(&self, connection: u64) {
+        self.seen_over.store(connection, Ordering::Release);
     }
 
     /// Listeners hear of it now. The first reason stays.
@@ -210,20 +270,48 @@ impl HeldNode {
     /// `false`: it was released before.
     fn mark_lost(&self, reason: LostReason) -> bool {
         let mut inner = self.inner.lock();
-        if !inner.released {
-            inner.lost.get_or_insert(reason);
+        if inner.released {
+            return false;
         }
-        !inner.released
+        inner.lost.get_or_insert(reason);
+        let interrupts = std::mem::take(&mut inner.interrupts);
+        drop(inner);
+        for token in interrupts.iter().filter_map(Weak::upgrade) {
+            token.cancel();
+        }
+        true
     }
 
-    /// From here on the znode's end is the holder's own doing.
+    /// Cancels the token when the znode is lost, unless the token has gone by then.
+    pub(crate) fn interrupt_on_loss(&self, token: &Arc<CancelToken>) {
+        let mut inner = self.inner.lock();
+        inner.interrupts.retain(|other| other.strong_count() > 0);
+        inner.interrupts.push(Arc::downgrade(token));
+        let is_lost = self.lost_in(&inner).is_some();
+        drop(inner);
+        if is_lost {
+            token.cancel();
+        }
+    }
+
+    /// From here on the znode's end is the holder's own doing. Whoever listens is told for the last time, on the calling
+    /// thread and the dispatch thread: the client's own thread must not be woken by each release.
     pub(crate) fn released(&self) {
-        self.inner.lock().released = true;
+        let mut inner = self.inner.lock();
+        if inner.released {
+            return;
+        }
+        inner.lost = self.lost_in(&inner);
+        inner.released = true;
+        let audience = self.tell_in(&mut inner, Instant::now());
+        drop(inner);
+        // The callers' listeners, and what they own: not under the lock.
+        drop(audience);
     }
 
     /// Tells of the state if it is not that in which a hold begins, and of every change. What happened between the grant
     /// and this call would be missed otherwise.
-    pub(crate) fn channel(&self) -> Receiver<HoldState> {
+    pub(crate) fn channel(self: &Arc<Self>) -> StateChanges {
         let (sender, receiver) = unbounded();
         let mut inner = self.inner.lock();
         let state = self.state_in(&inner, Instant::now());
@@ -231,41 +319,60 @@ impl HeldNode {
             // The receiver is right here.
             let _ = sender.send(state);
         }
-        inner.channels.push((state, sender));
+        if inner.is_final() {
+            return StateChanges::ended(receiver);
+        }
+        let id = inner.audience.next_channel;
+        inner.audience.next_channel += 1;
+        inner.audience.channels.insert(id, (state, sender));
+        self.is_asked(&mut inner);
         drop(inner);
-        // The inbox lives as long as the client.
-        let _ = self.events.send(Event::Look);
-        receiver
+        StateChanges::of(receiver, self, id)
     }
 
     /// As [`channel`](Self::channel), on the dispatch thread.
     pub(crate) fn listen(&self, listener: HoldListener) {
-        self.inner.lock().listeners.push((HoldState::Held, listener));
-        // The inbox lives as long as the client.
-        let _ = self.events.send(Event::Look);
+        let mut inner = self.inner.lock();
+        inner.audience.listeners.push((HoldState::Held, listener));
+        if !inner.is_final() {
+            return self.is_asked(&mut inner);
+        }
+        let audience = self.tell_in(&mut inner, Instant::now());
+        drop(inner);
+        // The caller's listener, and what it owns: not under the lock.
+        drop(audience);
     }
 
-    fn tell(&self, dispatcher: &Dispatcher, now: Instant) {
+    /// Somebody wants to be told, for which looks have to be planned.
+    fn is_asked(&self, inner: &mut Inner) {
+        if !mem::replace(&mut inner.audience.was_asked, true) {
+            // The inbox lives as long as the client.
+            let _ = self.events.send(Event::Look);
+        }
+    }
+
+    fn tell(&self, now: Instant) {
         let mut inner = self.inner.lock();
         if inner.released {
             return;
         }
-        let state = self.state_in(&inner, now);
-        inner
-            .channels
-            .retain_mut(|(told, channel)| std::mem::replace(told, state) == state || channel.send(state).is_ok());
-        let is_news = |(told, listener): &mut (HoldState, HoldListener)| {
-            (std::mem::replace(told, state) != state).then(|| listener.clone())
-        };
-        let listeners: Vec<HoldListener> = inner.listeners.iter_mut().filter_map(is_news).collect();
-        let is_change = std::mem::replace(&mut inner.told, state) != state;
+        let audience = self.tell_in(&mut inner, now);
         drop(inner);
-        if is_change {
+        // The callers' listeners, and what they own: not under the lock.
+        drop(audience);
+    }
+
+    /// Tells of the state. Hands out who need not be told anything any more.
+    fn tell_in(&self, inner: &mut Inner, now: Instant) -> Audience {
+        let state = self.state_in(inner, now);
+        if let HoldState::Lost(reason) = state {
+            inner.lost.get_or_insert(reason);
+        }
+        if mem::replace(&mut inner.told, state) != state {
             log::debug!("{}: {state:?}", self.znode.path);
         }
-        for listener in listeners {
-            dispatcher.run(move || listener(state));
-        }
+        inner.audience.tell(state, &self.dispatcher);
+        if inner.is_final() { mem::take(&mut inner.audience) } else { Audience::default() }
     }
 
     /// At the limit, and each time the hold has lasted twice as long as at the last warning.
@@ -278,124 +385,6 @@ impl HeldNode {
         inner.warnings += 1;
         drop(inner);
         log::warn!("{}: held for {held_for:?}, longer than the maximum hold time of {limit:?}", self.path());
-    }
-
-    /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it.
-    fn check(self: &Arc<Self>, now: Instant) {
-        let connection = self.session.connection();
-        if connection == 0 || self.lost().is_some() {
-            return;
-        }
-        let unseen = connection != self.seen_over.load(Ordering::Acquire);
-        let is_due = self.revocable.is_some() || now >= self.since + WATCH_AFTER;
-        let (is_watched, may_ask) = {
-            let inner = self.inner.lock();
-            (!matches!(inner.watch, WatchState::Absent), inner.may_ask_over(connection, now))
-        };
-        if !may_ask {
-            return;
-        }
-        if is_due && !is_watched {
-            self.request_watch(connection);
-        } else if unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection {
-            // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
-            self.request_stat(connection);
-        }
-    }
-
-    fn request_watch(self: &Arc<Self>, connection: u64) {
-        {
-            let mut inner = self.inner.lock();
-            if inner.released || !matches!(inner.watch, WatchState::Absent) {
-                return;
-            }
-            inner.watch = WatchState::Requested;
-        }
-        let weak = Arc::downgrade(self);
-        let watcher: Watcher = Arc::new(move |event: &WatchEvent| {
-            if let Some(node) = weak.upgrade() {
-                node.watched(event);
-            }
-        });
-        let request = Request::GetData { path: self.znode.path.as_str().to_owned(), watch: true };
-        let node = Arc::downgrade(self);
-        let on_reply = Box::new(move |reply| {
-            if let Some(node) = node.upgrade() {
-                node.seen(connection, reply);
-            }
-        });
-        let tickets = self.session.submit(vec![Submission { request, watcher: Some(watcher), on_reply }]);
-        let watch = Watch::new(self.session.clone(), tickets.first().copied().unwrap_or(Ticket(0)));
-        let mut inner = self.inner.lock();
-        // The reply or the event may have been faster; then the watch is used up.
-        if matches!(inner.watch, WatchState::Requested) {
-            inner.watch = WatchState::Present(watch);
-        } else {
-            drop(inner);
-            drop(watch);
-        }
-    }
-
-    fn request_stat(self: &Arc<Self>, connection: u64) {
-        let request = Request::Exists { path: self.znode.path.as_str().to_owned(), watch: false };
-        let node = Arc::downgrade(self);
-        let on_reply = Box::new(move |reply| {
-            if let Some(node) = node.upgrade() {
-                node.seen(connection, reply);
-            }
-        });
-        self.session.submit(vec![Submission { request, watcher: None, on_reply }]);
-    }
-
-    /// A reply tells whether the znode is there, and still the same.
-    fn seen(&self, connection: u64, reply: Reply) {
-        if let (Ok(Response::Data { data, stat }), Some(revocable)) = (&reply, &self.revocable)
-            && self.is_ours(stat)
-            && !self.inner.lock().released
-        {
-            revocable.read(data, stat);
-        }
-        match reply {
-            Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
-                self.seen_over.store(connection, Ordering::Release);
-            }
-            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.lose(LostReason::NodeDeleted),
-            // Unknown: a later look asks again. A watch that was asked for is not there.
-            Err(_) => {
-                self.asked_over.store(0, Ordering::Release);
-                self.inner.lock().failed = Some((connection, Instant::now() + WATCH_AFTER));
-                self.unwatched();
-                // So that there is a later look. The inbox lives as long as the client.
-                let _ = self.events.send(Event::Look);
-            }
-        }
-    }
-
-    pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
-        // A driver may use znodes that no session owns.
-        stat.czxid == self.znode.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
-    }
-
-    /// The watch reports. Runs on the thread that reads for the session.
-    pub(crate) fn watched(&self, event: &WatchEvent) {
-        match event {
-            WatchEvent::Node { event: EventType::NodeDeleted, .. } => {
-                self.lose(LostReason::NodeDeleted);
-            }
-            // Used up by a change of the data, which may be a request: set it again.
-            WatchEvent::Node { .. } => {
-                self.unwatched();
-                // The inbox lives as long as the client.
-                let _ = self.events.send(Event::Look);
-            }
-            WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
-        }
-    }
-
-    fn unwatched(&self) {
-        let watch = std::mem::replace(&mut self.inner.lock().watch, WatchState::Absent);
-        // Outside of the lock, because it may have to tell the server.
-        drop(watch);
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod acl;
 mod background;
-mod batch;
 mod builder;
 mod call;
 mod cleanup;
@@ -17,28 +16,31 @@ mod holds;
 pub mod operations;
 mod panics;
 mod protected;
+mod removal;
 mod retry;
 mod revocation;
-mod vacancy;
 
 pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
 pub use builder::{Builder, CuratorFrameworkFactory};
 pub use client::{CuratorFramework, CuratorFrameworkState, ListenerId};
 pub use connection_state::ConnectionState;
 pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
-pub use held::HoldState;
+pub use held::{HoldState, StateChanges};
 pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
-pub(crate) use batch::Batch;
-pub(crate) use call::{Call, Failure, Outlasted};
-pub(crate) use cleanup::{Job, Mark};
+pub(crate) use call::{Call, Failure};
+pub(crate) use cleanup::Job;
+#[cfg(test)]
+pub(crate) use dispatch::Dispatcher;
 pub(crate) use followers::Follower;
+#[cfg(test)]
+pub(crate) use held::HeldNodes;
 pub(crate) use held::{HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use panics::caught;
-pub(crate) use protected::{Claim, Created, Creation, Listing, protection};
+pub(crate) use protected::protection;
+pub(crate) use removal::Mark;
 pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};
-pub(crate) use vacancy::Vacancy;

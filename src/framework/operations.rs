@@ -3,12 +3,7 @@
 //! All of them block until the server has answered. While the connection is gone they wait for it and try again as the
 //! retry policy says; what a lost connection leaves in doubt ends as [`Error::ConnectionLoss`].
 
-use super::{
-    CuratorFramework,
-    call::Call,
-    cleanup::Job,
-    protected::{Created, Creation, protection},
-};
+use super::{CuratorFramework, call::Call, cleanup::Job, protected::Creation};
 use crate::{
     ErrorCode, Result,
     paths::ServerPath,
@@ -141,20 +136,17 @@ impl CreateBuilder<'_> {
     fn creation<'b>(&'b self, target: &'b ServerPath, data: &'b [u8]) -> Creation<'b> {
         Creation {
             client: self.client,
-            unique: protection,
             parent: target.parent().unwrap_or_else(|| ServerPath::from_server("/")),
             name: target.name(),
             data,
             mode: self.mode,
             acl: self.acl.as_deref(),
             make_parents: self.parents,
-            list: false,
-            vacancy: None,
         }
     }
 
     fn protected(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
-        let Created { claim, .. } = self.creation(target, data).run(call)?;
+        let claim = self.creation(target, data).run(call)?;
         let path = claim.path().map(|path| path.as_str().to_owned()).unwrap_or_default();
         claim.keep();
         Ok(path)

@@ -8,22 +8,19 @@ use super::{
     call::{Call, Failure},
     cleanup::Job,
     client::Core,
-    vacancy::{Plan, Vacancy},
 };
 use crate::{
     Error, ErrorCode, Result,
     paths::ServerPath,
-    proto::{Acl, CreateMode, Request, Response, Stat},
-    session::{Session, submit},
+    proto::{Acl, CreateMode, Request, Response},
+    session::{Session, submit, submit_one},
 };
 
 /// What to create.
 pub(crate) struct Creation<'a> {
     pub(crate) client: &'a CuratorFramework,
     pub(crate) parent: ServerPath,
-    /// Makes what the name begins with, unique for each attempt, from the session's id.
-    pub(crate) unique: fn(i64) -> String,
-    /// The name without protection and sequence number, for instance `lock-`.
+    /// The name without protection and sequence number.
     pub(crate) name: &'a str,
     pub(crate) data: &'a [u8],
     pub(crate) mode: CreateMode,
@@ -31,34 +28,12 @@ pub(crate) struct Creation<'a> {
     pub(crate) acl: Option<&'a [Acl]>,
     /// Make missing parents.
     pub(crate) make_parents: bool,
-    /// Send for the parent's children in the same write.
-    pub(crate) list: bool,
-    /// Knows at times what the list would say.
-    pub(crate) vacancy: Option<&'a Vacancy>,
 }
 
 /// Curator's protection, in front of a lock's name.
 pub(crate) fn protection(_session_id: i64) -> String {
     let mut hyphenated = uuid::Uuid::encode_buffer();
     ["_c_", uuid::Uuid::new_v4().hyphenated().encode_lower(&mut hyphenated), "-"].concat()
-}
-
-/// A znode that this process has created and is responsible for.
-#[derive(Debug)]
-pub(crate) struct Created {
-    pub(crate) stat: Stat,
-    /// Deletes the znode unless it is kept.
-    pub(crate) claim: Claim,
-    /// The children of the parent, the new one among them.
-    pub(crate) listing: Option<Listing>,
-}
-
-/// A list of children.
-#[derive(Debug)]
-pub(crate) struct Listing {
-    pub(crate) children: Vec<String>,
-    /// The connection that was asked.
-    pub(crate) connection: u64,
 }
 
 /// The one owner of a znode's clean-up, from the moment its create is sent. Unless it is kept, the znode is deleted in
@@ -82,40 +57,19 @@ enum Claimed {
 
 impl Claim {
     /// For a create that is about to be sent.
-    pub(super) fn doubtful(creation: &Creation<'_>, session: &Arc<dyn Session>, prefix: &str) -> Claim {
-        let mut claim = Claim::new(creation.client, session, &creation.parent, prefix);
-        claim.is_ephemeral = creation.mode.is_ephemeral();
-        claim
-    }
-
-    /// For an ephemeral znode whose create is about to be sent, with a name that nothing else begins with.
-    pub(crate) fn new(
-        client: &CuratorFramework,
-        session: &Arc<dyn Session>,
-        parent: &ServerPath,
-        prefix: &str,
-    ) -> Claim {
-        let what = Claimed::Doubtful { parent: parent.clone(), prefix: prefix.to_owned() };
-        Claim { core: client.core.clone(), session: session.clone(), what, is_ephemeral: true }
-    }
-
-    /// For a znode that exists.
-    pub(crate) fn node(
-        client: &CuratorFramework,
-        session: &Arc<dyn Session>,
-        path: ServerPath,
-        is_ephemeral: bool,
-    ) -> Claim {
-        Claim { core: client.core.clone(), session: session.clone(), is_ephemeral, what: Claimed::Node(path) }
+    fn doubtful(creation: &Creation<'_>, session: &Arc<dyn Session>, prefix: &str) -> Claim {
+        let what = Claimed::Doubtful { parent: creation.parent.clone(), prefix: prefix.to_owned() };
+        Claim {
+            core: creation.client.core.clone(),
+            session: session.clone(),
+            what,
+            is_ephemeral: creation.mode.is_ephemeral(),
+        }
     }
 
     /// It exists, here.
     pub(crate) fn created(&mut self, path: &str) {
         self.what = Claimed::Node(ServerPath::from_server(path));
-    }
-
-    pub(crate) fn session(&self) -> &Arc<dyn Session> {
-        &self.session
     }
 
     pub(crate) fn path(&self) -> Option<&ServerPath> {
@@ -162,7 +116,7 @@ struct Progress {
 
 impl Creation<'_> {
     /// Creates the znode, retrying as the policy says.
-    pub(crate) fn run(&self, call: &Call<'_>) -> Result<Created> {
+    pub(crate) fn run(&self, call: &Call<'_>) -> Result<Claim> {
         let mut progress = Progress::default();
         self.retry(call, |session| self.attempt(call, session, &mut progress))
     }
@@ -213,7 +167,7 @@ impl Creation<'_> {
         }
     }
 
-    fn attempt(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
+    fn attempt(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Claim> {
         match &progress.doubt {
             Some(doubt) if Arc::ptr_eq(&doubt.session, session) || !self.mode.is_ephemeral() => {
                 let found = self.search(call, session, &progress.prefix)?;
@@ -228,69 +182,32 @@ impl Creation<'_> {
             Some(_) => progress.doubt = None,
             None => {}
         }
-        progress.prefix = (self.unique)(session.id());
+        progress.prefix = protection(session.id());
         self.create(call, session, progress)
     }
 
-    fn create(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Created> {
+    fn create(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Claim> {
         let create = self.request(&progress.prefix);
-        let parent = || self.parent.as_str().to_owned();
-        let plan = self.vacancy.map_or(Plan::List, |vacancy| vacancy.plan(session));
-        // A server that is slow to answer creates must not be asked for lists that come too late, too: they grow with each
-        // znode that is left in doubt meanwhile. Whoever has its znode in time asks for the list then.
-        let is_slow = self.client.core.cleanup.is_searching(&self.parent);
-        let list = (self.list && !is_slow && !matches!(plan, Plan::Nothing(_)))
-            .then(|| (Request::GetChildren { path: parent(), watch: false, with_stat: false }, None));
-        // Not getData: the directory may have more data than a frame can take, which would end the connection. What
-        // `exists` leaves on a directory that is gone goes with the watch.
-        let watch = match &plan {
-            Plan::ListAndWatch(guarding) if list.is_some() => {
-                Some((Request::Exists { path: parent(), watch: true }, Some(guarding.watcher())))
-            }
-            _ => None,
-        };
-        let connection = session.connection();
         let mut claim = Claim::doubtful(self, session, &progress.prefix);
-        let mut sent = submit(session, std::iter::once((create, None)).chain(list).chain(watch));
-        call.await_last(&mut sent);
-        let mut replies = sent.into_iter();
-        let reply = replies.next().map(|(pending, _)| call.reply_or_failure(pending));
-        let stat = match reply {
-            Some(Ok(Response::Created { path, stat: Some(stat) })) => {
+        match call.reply_or_failure(submit_one(session, create)) {
+            Ok(Response::Created { path, .. }) => {
                 claim.created(&path);
-                stat
+                Ok(claim)
             }
-            Some(Ok(other)) => return Err(call.unexpected(&other)),
-            Some(Err(Failure { error, maybe_done: true })) => {
+            Ok(other) => Err(call.unexpected(&other)),
+            Err(Failure { error, maybe_done: true }) => {
                 progress.doubt = Some(claim);
-                return Err(error);
+                Err(error)
             }
-            Some(Err(Failure { error, maybe_done: false })) => {
+            Err(Failure { error, maybe_done: false }) => {
                 claim.keep();
-                return Err(error);
+                Err(error)
             }
-            None => return Err(call.connection_loss()),
-        };
-        if let Plan::Nothing(expectation) = &plan {
-            let listing = claim.path().and_then(|path| expectation.listing(session, path));
-            return Ok(Created { stat, claim, listing });
         }
-        let listing = replies.next().and_then(|(pending, _)| match call.reply(pending) {
-            Ok(Response::Children { names, .. }) => Some(Listing { children: names, connection }),
-            // Whoever needs the list asks again.
-            _ => None,
-        });
-        if let (Plan::ListAndWatch(guarding), Some(vacancy), Some((pending, Some(watch)))) =
-            (plan, self.vacancy, replies.next())
-            && call.reply(pending).is_ok()
-        {
-            vacancy.guarded(guarding, watch);
-        }
-        Ok(Created { stat, claim, listing })
     }
 
     /// The request for a znode with this protection prefix.
-    pub(super) fn request(&self, prefix: &str) -> Request {
+    fn request(&self, prefix: &str) -> Request {
         let path = self.parent.join(&[prefix, self.name].concat());
         let acl = match self.acl {
             Some(acl) => acl.to_vec(),
@@ -302,9 +219,8 @@ impl Creation<'_> {
 
     /// Looks for what an earlier attempt in the same session may have made. The sync makes sure that the server asked
     /// has seen it, also if it is another one than the server that was sent the create.
-    fn search(&self, call: &Call<'_>, session: &Arc<dyn Session>, prefix: &str) -> Result<Option<Created>> {
+    fn search(&self, call: &Call<'_>, session: &Arc<dyn Session>, prefix: &str) -> Result<Option<Claim>> {
         let parent = self.parent.as_str().to_owned();
-        let connection = session.connection();
         let sync = Request::Sync { path: parent.clone() };
         let list = Request::GetChildren { path: parent, watch: false, with_stat: false };
         let mut replies = submit(session, vec![(sync, None), (list, None)]).into_iter().map(|(pending, _)| pending);
@@ -321,8 +237,9 @@ impl Creation<'_> {
         let exists = Request::Exists { path: path.as_str().to_owned(), watch: false };
         match call.ask(session, exists) {
             Ok(Response::Stat(stat)) if !self.mode.is_ephemeral() || stat.ephemeral_owner == session.id() => {
-                let claim = Claim::node(self.client, session, path, self.mode.is_ephemeral());
-                Ok(Some(Created { stat, claim, listing: Some(Listing { children, connection }) }))
+                let mut claim = Claim::doubtful(self, session, prefix);
+                claim.created(path.as_str());
+                Ok(Some(claim))
             }
             Ok(_) => Ok(None),
             Err(error) if error.is_no_node() => Ok(None),

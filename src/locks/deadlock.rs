@@ -11,24 +11,17 @@ use crate::{
 /// Whether a thread that holds one lock of a directory can get another one there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outlook {
-    /// Another thread may release what this one holds.
-    Unknown,
-    /// It depends on who else queues. If it has to wait, it waits for itself.
-    NowOrNever,
+    /// At once, or when others give way: whoever stands in between, or a thread that releases what this one holds.
+    WhenOthersAllow,
+    /// Only this thread can release what it would wait for.
     Never,
 }
 
 impl LockInternals {
-    /// [`attempt_lock`](LockInternals::attempt_lock) for a lock that belongs to a thread: fails with
-    /// [`Error::WouldDeadlock`] where the calling thread would wait for ever for what it holds through another object,
+    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would wait for ever for what it holds through another object,
     /// or through the other half of a read/write lock.
     ///
     /// A call with a deadline ends by itself, so it is left alone.
-    pub(crate) fn attempt_lock_by_thread(&self, data: &[u8], patience: Patience<'_>) -> Result<Option<Arc<HeldNode>>> {
-        self.by_thread(patience, |patience| self.attempt_lock(data, patience))
-    }
-
-    /// The same for any way of getting the lock.
     pub(crate) fn by_thread<'p>(
         &self,
         patience: Patience<'p>,
@@ -40,12 +33,13 @@ impl LockInternals {
         match self.obstacle() {
             None => attempt(patience),
             Some((Outlook::Never, hold)) => Err(self.would_deadlock(&hold)),
-            Some((Outlook::NowOrNever, hold)) => match attempt(Patience { only_try: true, ..patience })? {
-                None => Err(self.would_deadlock(&hold)),
-                held => Ok(held),
-            },
-            Some((Outlook::Unknown, hold)) => {
-                log::warn!("{}: waits until another thread releases it", self.would_deadlock(&hold));
+            Some((Outlook::WhenOthersAllow, hold)) => {
+                // A try first: two readers side by side are worth no warning.
+                match attempt(Patience { only_try: true, ..patience }) {
+                    Ok(None) => self.warn(&hold),
+                    Err(error) if error.is_retryable() => {}
+                    result => return result,
+                }
                 attempt(patience)
             }
         }
@@ -54,8 +48,13 @@ impl LockInternals {
     /// For a lock that any thread may release: a thread that waits for itself is worth a warning, and may be helped.
     pub(crate) fn warn_of_itself(&self) {
         if let Some((_, hold)) = self.obstacle() {
-            log::warn!("{}: waits until another thread releases it", self.would_deadlock(&hold));
+            self.warn(&hold);
         }
+    }
+
+    fn warn(&self, hold: &ThreadHold) {
+        let (wanted, held) = (self.kind(), self.name_of(hold));
+        log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
     }
 
     /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
@@ -69,8 +68,12 @@ impl LockInternals {
     fn would_deadlock(&self, hold: &ThreadHold) -> Error {
         Error::WouldDeadlock {
             waiting_for: format!("{} of {}", self.kind(), self.base_path()),
-            held: format!("{} of {} ({})", hold.kind, self.base_path(), self.client_path(&hold.node)),
+            held: self.name_of(hold),
         }
+    }
+
+    fn name_of(&self, hold: &ThreadHold) -> String {
+        format!("{} of {} ({})", hold.kind, self.base_path(), self.client_path(&hold.node))
     }
 
     /// The calling thread holds this znode now.
@@ -87,10 +90,10 @@ impl LockInternals {
 fn outlook(wanted: HoldKind, held: HoldKind) -> Outlook {
     use HoldKind::{AnyThread, Custom, Mutex, Read, Unfair, Write};
     match (wanted, held) {
-        (AnyThread, _) | (_, AnyThread) => Outlook::Unknown,
-        // Beside one's own read lock there is room for another one, unless a writer queues in between: it waits for the
-        // first and the second waits for it.
-        (Read, Read) | (Custom, _) | (_, Custom) => Outlook::NowOrNever,
+        // Any thread may release the one, and whom the other waits for only its driver knows.
+        (AnyThread | Custom, _) | (_, AnyThread | Custom) => Outlook::WhenOthersAllow,
+        // There is room for both, unless a writer queues in between. It waits for the first, but it may give up.
+        (Read, Read) => Outlook::WhenOthersAllow,
         (Mutex | Write, Mutex | Read | Write) | (Read, Mutex | Write) | (Unfair, _) | (_, Unfair) => Outlook::Never,
     }
 }

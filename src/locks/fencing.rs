@@ -9,10 +9,16 @@ use super::FencingToken;
 
 /// Refuses holders whose lock has passed on: the part of fencing that belongs to the storage.
 ///
-/// It remembers the newest token it was shown, and refuses older ones. Whatever the lock protects has one checker, and
-/// asks it in the same critical section as it writes; with the newest token kept beside the data it survives a restart
-/// ([`resume`](FencingChecker::resume)). Where the storage can compare by itself, a column and a condition do the same:
-/// `UPDATE ... WHERE newest <= $token`.
+/// It remembers the newest token of an exclusive lock that it was shown, and refuses older ones. Whatever the lock protects
+/// has one checker, and asks it in the same critical section as it reads or writes; with the newest token kept beside the
+/// data it survives a restart ([`resume`](FencingChecker::resume)). Where the storage can compare by itself, a column and a
+/// condition do the same: `UPDATE ... WHERE newest <= $token`.
+///
+/// | who shows its token | ask | why |
+/// |---|---|---|
+/// | a mutex, a write lock, a semaphore mutex, the one lease of a semaphore | [`check`](FencingChecker::check) | whoever comes later comes after it |
+/// | a read lock | [`check_shared`](FencingChecker::check_shared) | it is valid beside younger readers, and over when a younger writer has written |
+/// | a lease of several | neither | an old lease may be valid beside any number of younger ones, so no token tells that it is over; what it protects needs a lock of its own |
 ///
 /// ```
 /// use curator_locks::{FencingChecker, FencingToken};
@@ -23,6 +29,12 @@ use super::FencingToken;
 /// assert!(checker.check(late).is_ok()); // the lock has passed on
 /// assert!(checker.check(late).is_ok()); // as often as its holder likes
 /// assert_eq!(checker.check(early).unwrap_err().newest, late);
+///
+/// let [reader, younger_reader, writer] = [15, 16, 20].map(FencingToken::from_value);
+/// assert!(checker.check_shared(younger_reader).is_ok());
+/// assert!(checker.check_shared(reader).is_ok()); // readers hold together
+/// assert!(checker.check(writer).is_ok()); // has waited for both
+/// assert!(checker.check_shared(reader).is_err());
 /// ```
 #[derive(Debug, Default)]
 pub struct FencingChecker {
@@ -53,10 +65,10 @@ impl FencingChecker {
         FencingChecker { newest: AtomicI64::new(newest.value()) }
     }
 
-    /// Takes the token down. Does not block.
+    /// Takes the token of an exclusive lock down. Does not block.
     ///
     /// # Errors
-    /// [`StaleToken`] if a newer one was shown before.
+    /// [`StaleToken`] if a newer one was shown before: here, not to [`check_shared`](FencingChecker::check_shared).
     pub fn check(&self, token: FencingToken) -> Result<(), StaleToken> {
         let newest = self.newest.fetch_max(token.value(), Ordering::SeqCst);
         if newest > token.value() {
@@ -65,7 +77,20 @@ impl FencingChecker {
         Ok(())
     }
 
-    /// The newest token seen so far.
+    /// Compares the token of a read lock with the newest one of a writer, and takes nothing down: so the storage has nothing
+    /// to write for a read, and a writer that has lost its lock to readers is kept out by the next writer only. A reader
+    /// that was a writer before (a downgrade) shows the writer's token, and passes. Does not block.
+    ///
+    /// # Errors
+    /// [`StaleToken`] if a younger writer has shown its token before.
+    pub fn check_shared(&self, token: FencingToken) -> Result<(), StaleToken> {
+        match self.newest() {
+            Some(newest) if newest > token => Err(StaleToken { token, newest }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The newest token of an exclusive lock so far.
     #[must_use]
     pub fn newest(&self) -> Option<FencingToken> {
         Some(self.newest.load(Ordering::SeqCst)).filter(|newest| *newest != 0).map(FencingToken::new)
@@ -96,6 +121,23 @@ mod tests {
         assert!(error.to_string().contains("10") && error.to_string().contains("11"));
         assert_eq!(checker.newest(), Some(FencingToken::from_value(11)));
         assert_eq!(FencingChecker::new().newest(), None);
+    }
+
+    #[test]
+    fn readers_pass_beside_younger_readers_and_not_after_a_younger_writer() {
+        let checker = FencingChecker::new();
+        let [writer, reader, younger_reader, next_writer] = [5, 6, 7, 9].map(FencingToken::from_value);
+        checker.check_shared(reader).unwrap();
+        checker.check(writer).unwrap();
+        // Downgraded.
+        checker.check_shared(writer).unwrap();
+        checker.check_shared(younger_reader).unwrap();
+        checker.check_shared(reader).unwrap();
+        assert_eq!(checker.newest(), Some(writer), "readers take nothing down");
+        checker.check(next_writer).unwrap();
+        for reader in [writer, reader, younger_reader] {
+            assert_eq!(checker.check_shared(reader), Err(StaleToken { token: reader, newest: next_writer }));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A held lock as a value.
 
-use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc};
+use std::{fmt, marker::PhantomData, ops::Deref, slice, sync::Arc};
 
 use super::{Hold, internals::LockInternals, owners::Owners};
 use crate::{Result, framework::HeldNode};
@@ -38,8 +38,9 @@ use crate::{Result, framework::HeldNode};
 ///
 /// client.delete().for_path(held.path())?; // what an administrator should not do
 ///
-/// let change = changes.recv_timeout(Duration::from_secs(10))?;
-/// assert_eq!(change, HoldState::Lost(LostReason::NodeDeleted));
+/// // In doubt until the servers have said that the session lives.
+/// assert_eq!(changes.recv_timeout(Duration::from_secs(10))?, HoldState::InDoubt);
+/// assert_eq!(changes.recv_timeout(Duration::from_secs(10))?, HoldState::Lost(LostReason::NodeDeleted));
 /// assert!(held.release().is_err());
 /// # Ok(())
 /// # }
@@ -67,7 +68,7 @@ impl<'a> LockGuard<'a> {
     /// if the server did not confirm: the background goes on until the znode is gone.
     pub fn release(mut self) -> Result<()> {
         self.is_open = false;
-        self.owners.release(self.lock, Some(self.hold.node()))
+        self.owners.release(self.lock, slice::from_ref(&self.hold))
     }
 }
 
@@ -81,11 +82,8 @@ impl Deref for LockGuard<'_> {
 
 impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
-        if !self.is_open {
-            return;
-        }
-        if let Some(held) = self.owners.leave(self.lock, self.hold.node()) {
-            self.lock.release_in_background(&held);
+        if self.is_open {
+            self.owners.abandon(self.lock, slice::from_ref(&self.hold));
         }
     }
 }

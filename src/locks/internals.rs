@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,27 +10,25 @@ use parking_lot::Mutex;
 
 use super::{
     AcquireOptions, Hold, WaitStrategy,
-    driver::{
-        LockInternalsDriver, LockInternalsSorter, is_exhausted, number_text, sequence_for, sorted_children,
-        sorted_contenders,
+    contender::{
+        blocking::{Outcome, Wish},
+        spec::{Companion, Leftover, Naming, Spec},
+        unlisted::Unlisted,
     },
-    wait::{Queued, Turn},
+    driver::{LockInternalsDriver, LockInternalsSorter, number_text, sorted_children, sorted_contenders},
+    owners::Owners,
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Claim, Creation, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, Vacancy, protection},
+    framework::{Call, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, protection},
     paths::ServerPath,
     proto::{CreateMode, Request, Response},
-    session::{Pending, Reply, Session, SessionError, Stop, Submission, WaitEnd, submit, submit_one},
+    session::{Pending, Reply, Session, SessionError, Stop, Submission, WaitEnd, Watch, submit, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
 /// all leaves nothing in doubt.
 const GRACE: Duration = Duration::from_millis(20);
-
-/// How long a contender that gives up waits until its znode is known to be gone; beyond it the background goes on. A
-/// call whose time is up ends within 50 ms, also where the network has died without a word.
-const LEAVE_GRACE: Duration = Duration::from_millis(25);
 
 /// How one attempt to get a lock waits.
 #[derive(Debug, Clone, Copy)]
@@ -45,18 +40,16 @@ pub(crate) struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    /// From the moment of this call on.
+    /// From the moment of this call on, unless it is part of one that has begun before.
     pub(super) fn of(options: &'a AcquireOptions) -> Patience<'a> {
-        // None: no timeout, or one that is longer than this clock runs.
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let stop = Stop { deadline, cancel: options.cancel.as_ref() };
-        Patience { stop, only_try: options.timeout == Some(Duration::ZERO) }
+        let stop = Stop { deadline: options.deadline(), cancel: options.cancellation() };
+        Patience { stop, only_try: options.is_mere_try() }
     }
 
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
     pub(crate) fn io(&self, connection_timeout: Duration) -> Stop<'a> {
         let deadline = if self.only_try {
-            Instant::now().checked_add(connection_timeout)
+            self.stop.deadline.unwrap_or_else(Instant::now).checked_add(connection_timeout)
         } else {
             // A deadline at the end of the clock's range is as good as one a moment later.
             self.stop.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))
@@ -82,15 +75,16 @@ pub struct LockInternals {
     driver: Arc<dyn LockInternalsDriver>,
     base_path: String,
     directory: ServerPath,
-    max_leases: AtomicUsize,
-    /// The znodes' names are used again and again, by everybody: a delete that may have been carried out must not be
-    /// repeated before another look at whose the znode is.
-    reuses_names: bool,
+    naming: Naming,
+    /// Makes a prefix, or the mark of a fixed name, from the session's id.
+    unique: fn(i64) -> String,
     /// Whom the next hold tells about requests to give it back.
     revocation: Mutex<Option<Arc<Revocation>>>,
     kind: HoldKind,
     strategy: Mutex<WaitStrategy>,
-    vacancy: Vacancy,
+    /// What is known of the directory without asking, where one lock object is likely to come back to it.
+    unlisted: Arc<Mutex<Unlisted<Watch>>>,
+    goes_by_numbers: bool,
 }
 
 fn deletion_of(held: &HeldNode) -> Request {
@@ -108,28 +102,24 @@ impl LockInternals {
         client: &CuratorFramework,
         base_path: &str,
         driver: Arc<dyn LockInternalsDriver>,
-        max_leases: usize,
     ) -> Result<LockInternals> {
         let directory = client.prefix.to_server(base_path)?;
         if base_path == "/" {
             let rule = "a lock needs a directory of its own, for instance /locks/name".into();
             return Err(Error::InvalidPath { path: base_path.into(), rule });
         }
-        let max_leases = AtomicUsize::new(max_leases);
-        let (client, base_path) = (client.clone(), base_path.into());
-        let (kind, strategy) = (HoldKind::Custom, Mutex::default());
-        let (reuses_names, revocation) = (false, Mutex::new(None));
         Ok(LockInternals {
-            client,
-            driver,
-            base_path,
+            client: client.clone(),
+            base_path: base_path.into(),
             directory,
-            max_leases,
-            kind,
-            strategy,
-            reuses_names,
-            revocation,
-            vacancy: Vacancy::default(),
+            naming: Naming::Unique(driver.lock_name().to_owned()),
+            driver,
+            unique: protection,
+            revocation: Mutex::default(),
+            kind: HoldKind::Custom,
+            strategy: Mutex::default(),
+            unlisted: Arc::default(),
+            goes_by_numbers: true,
         })
     }
 
@@ -153,9 +143,20 @@ impl LockInternals {
         &self.directory
     }
 
-    /// For a lock whose znodes bear names that others use too.
-    pub(crate) fn set_reuses_names(&mut self) {
-        self.reuses_names = true;
+    /// For a lock that is one znode of this name, which others use too: a delete that may have been carried out must not
+    /// be repeated before another look at whose the znode is.
+    pub(crate) fn set_fixed_name(&mut self, name: &str, unique: fn(i64) -> String) {
+        self.naming = Naming::Fixed(name.to_owned());
+        self.unique = unique;
+    }
+
+    /// For a lock whose znodes bear another prefix.
+    pub(crate) fn set_unique(&mut self, unique: fn(i64) -> String) {
+        self.unique = unique;
+    }
+
+    fn reuses_names(&self) -> bool {
+        matches!(self.naming, Naming::Fixed(_))
     }
 
     /// The holds that are acquired from now on tell about requests to give them back, up to the next release.
@@ -185,10 +186,10 @@ impl LockInternals {
         base_path: &str,
         name: &str,
         driver: Arc<dyn LockInternalsDriver>,
-        max_leases: usize,
     ) -> Result<LockInternals> {
-        let mut lock = LockInternals::new(client, base_path, driver, max_leases)?;
+        let mut lock = LockInternals::new(client, base_path, driver)?;
         lock.directory = lock.directory.join(name);
+        lock.goes_by_numbers = false;
         Ok(lock)
     }
 
@@ -202,10 +203,6 @@ impl LockInternals {
 
     pub(crate) fn driver(&self) -> &dyn LockInternalsDriver {
         &*self.driver
-    }
-
-    pub(crate) fn max_leases(&self) -> usize {
-        self.max_leases.load(Ordering::Relaxed)
     }
 
     /// The path of a held znode as the caller sees it.
@@ -257,57 +254,37 @@ impl LockInternals {
         Ok(sorted_children(&children, lock_name, sorter).into_iter().map(str::to_owned).collect())
     }
 
-    /// Queues and waits for the turn. `None`: the time was up first, and nothing is left in the queue.
-    pub(crate) fn attempt_lock(&self, data: &[u8], patience: Patience<'_>) -> Result<Option<Arc<HeldNode>>> {
-        let io = patience.io(self.client.core.config.connection_timeout);
-        if patience.only_try && self.is_taken(io)? {
-            return Ok(None);
-        }
-        let mut retries = 0;
-        loop {
-            let begin = Instant::now();
-            let turn = match self.queue_and_wait(data, patience, io) {
-                Err(error) if self.ran_out_of_time(&error, patience, begin) => Turn::TimeIsUp,
-                result => result?,
-            };
-            match turn {
-                Turn::Granted(held) => return Ok(Some(held)),
-                Turn::TimeIsUp => return Ok(None),
-                // The lock is free to be asked for again, in the session that follows.
-                Turn::SessionEnded => self.client.core.check_open()?,
-                Turn::NodeGone | Turn::WriterGone => {
-                    if patience.is_over() {
-                        return Ok(None);
-                    }
-                    let call = self.client.call("acquire", &self.base_path, io);
-                    call.allow_again(&mut retries, self.node_gone())?;
-                }
-            }
+    /// Queues and waits for the turn, as `owners` if the lock belongs to a thread. `None`: the time was up first, and
+    /// nothing is left in the queue.
+    pub(crate) fn attempt_lock(
+        &self,
+        data: &[u8],
+        patience: Patience<'_>,
+        owners: Option<&Owners>,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        let spec = self.spec(data, patience);
+        let (limit, place, writer) = (None, None, None);
+        match (Wish { lock: self, spec, patience, limit, place, writer, owners }).acquire()? {
+            Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
+            Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
         }
     }
 
-    /// Whether an acquire that began then failed only because its time was up: before a reply came, or while the server
-    /// removed the directory, empty for a moment, as fast as it was made.
-    pub(crate) fn ran_out_of_time(&self, error: &Error, patience: Patience<'_>, begin: Instant) -> bool {
-        let is_so = patience.is_over() && (error.is_no_node() || error.is_retryable() && !self.is_silent(begin));
-        if is_so {
-            log::debug!("{}: the time was up first: {error}", self.base_path);
+    /// What this kind of lock is, for one acquire.
+    pub(super) fn spec(&self, data: &[u8], patience: Patience<'_>) -> Spec {
+        Spec {
+            directory: self.directory.as_str().to_owned(),
+            driver: self.driver.clone(),
+            naming: self.naming.clone(),
+            count: 1,
+            mode: if self.reuses_names() { CreateMode::Ephemeral } else { self.driver.create_mode() },
+            data: data.to_vec(),
+            waits: (!patience.only_try).then(|| self.strategy()),
+            looks_first: patience.only_try,
+            gate: None,
+            companion: None,
+            has_place: false,
         }
-        is_so
-    }
-
-    /// Whether a request that was sent then and is unanswered means more than that the time was short: there is no
-    /// connection, or the servers are silent for longer than a prompt heartbeat takes.
-    fn is_silent(&self, sent: Instant) -> bool {
-        !self.client.is_connected() || sent.elapsed() > self.client.session_timeout() / 6
-    }
-
-    fn queue_and_wait(&self, data: &[u8], patience: Patience<'_>, io: Stop<'_>) -> Result<Turn> {
-        let call = self.client.call("acquire", &self.base_path, io);
-        let created = Creation { vacancy: Some(&self.vacancy), ..self.creation(data) }.run(&call)?;
-        let queued = Queued::new(self, &call, patience, created, None)?;
-        self.check_number(queued.name())?;
-        queued.wait()
     }
 
     /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
@@ -317,130 +294,56 @@ impl LockInternals {
         &self,
         data: &[u8],
         patience: Patience<'_>,
+        owners: &Owners,
         writer: &HeldNode,
     ) -> Result<Option<Arc<HeldNode>>> {
-        let io = patience.io(self.client.core.config.connection_timeout);
-        let name = format!("{}{}", self.driver.lock_name(), number_text(writer.path().name()));
-        let mut retries = 0;
-        loop {
-            if let Some(reason) = writer.lost() {
-                return Err(self.lost(reason));
-            }
-            let call = self.client.call("acquire", &self.base_path, io);
-            let creation =
-                Creation { name: &name, mode: CreateMode::Ephemeral, make_parents: false, ..self.creation(data) };
-            let turn = match creation.run(&call) {
-                Ok(created) => Queued::new(self, &call, patience, created, Some(writer))?.wait()?,
-                // A directory cannot go while the writer's znode stands in it.
-                Err(error) if error.is_no_node() => Turn::WriterGone,
-                Err(error) => return Err(error),
-            };
-            match turn {
-                Turn::Granted(held) => return Ok(Some(held)),
-                Turn::TimeIsUp => return Ok(None),
-                Turn::SessionEnded => {
-                    self.client.core.check_open()?;
-                    return Err(self.lost(writer.lost().unwrap_or(LostReason::SessionExpired)));
+        if let Some(reason) = writer.lost() {
+            return Err(self.lost(reason));
+        }
+        let companion = Companion { name: writer.path().name().to_owned(), session: writer.session().id() };
+        let name = format!("{}{}", self.driver.lock_name(), number_text(&companion.name));
+        let spec = Spec {
+            naming: Naming::Unique(name),
+            mode: CreateMode::Ephemeral,
+            companion: Some(companion),
+            looks_first: false,
+            ..self.spec(data, patience)
+        };
+        let (limit, place, writer_and_owners) = (None, None, (Some(writer), Some(owners)));
+        let (writer_of, owners) = writer_and_owners;
+        match (Wish { lock: self, spec, patience, limit, place, writer: writer_of, owners }).acquire()? {
+            Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
+            Outcome::TimeUp | Outcome::Barred => Ok(None),
+            Outcome::WriterGone => {
+                self.client.core.check_open()?;
+                if !writer.session().is_ended() {
+                    writer.lose(LostReason::NodeDeleted);
                 }
-                Turn::WriterGone => writer.lose(LostReason::NodeDeleted),
-                Turn::NodeGone => call.allow_again(&mut retries, self.node_gone())?,
+                Err(self.lost(writer.lost().unwrap_or(LostReason::SessionExpired)))
             }
         }
     }
 
-    fn node_gone(&self) -> Error {
+    pub(super) fn node_gone(&self) -> Error {
         Error::Server { code: ErrorCode::NoNode, operation: "acquire", path: self.base_path.clone() }
     }
 
-    pub(super) fn creation<'a>(&'a self, data: &'a [u8]) -> Creation<'a> {
-        Creation {
-            client: &self.client,
-            unique: protection,
-            parent: self.directory.clone(),
-            name: self.driver.lock_name(),
-            data,
-            mode: self.driver.create_mode(),
-            acl: None,
-            make_parents: true,
-            list: true,
-            vacancy: None,
-        }
+    /// A prefix, or the mark of a fixed name, for one attempt in this session.
+    pub(super) fn unique(&self, session_id: i64) -> String {
+        (self.unique)(session_id)
     }
 
-    /// Whether a contender that came now would have to wait: one read, no write.
-    fn is_taken(&self, io: Stop<'_>) -> Result<bool> {
-        let call = self.client.call("acquire", &self.base_path, io);
-        match call.retry(|session| call.ask(session, self.list_request(false))) {
-            Ok(Response::Children { mut names, .. }) => {
-                let newcomer = format!("{}{:010}", self.driver.lock_name(), i32::MAX);
-                names.push(newcomer.clone());
-                Ok(self.driver.decide(&names, &newcomer, self.max_leases()) != super::Decision::Granted)
-            }
-            Ok(other) => Err(call.unexpected(&other)),
-            Err(error) if error.is_no_node() => Ok(false),
-            Err(error) => Err(error),
-        }
+    pub(super) fn unlisted(&self) -> &Arc<Mutex<Unlisted<Watch>>> {
+        &self.unlisted
     }
 
-    /// What is known of the directory without asking.
-    pub(super) fn vacancy(&self) -> &Vacancy {
-        &self.vacancy
-    }
-
-    pub(crate) fn list_request(&self, watch: bool) -> Request {
-        Request::GetChildren { path: self.directory.as_str().to_owned(), watch, with_stat: false }
+    /// Whether a create may be sent without a list, where the number says all.
+    pub(super) fn goes_by_numbers(&self) -> bool {
+        self.goes_by_numbers
     }
 
     pub(crate) fn child(&self, name: &str) -> ServerPath {
         self.directory.join(name)
-    }
-
-    pub(super) fn check_number(&self, name: &str) -> Result<()> {
-        match sequence_for(name, self.driver.lock_name()) {
-            Some(number) if is_exhausted(number) => {
-                Err(Error::SequenceExhausted { path: self.base_path.clone(), number })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes a znode out of the queue that did not get the lock: at once if the server answers in time, else in the
-    /// background.
-    pub(crate) fn withdraw(&self, claim: Claim) {
-        self.withdraw_all(vec![claim]);
-    }
-
-    /// [`withdraw`](Self::withdraw) for several, back to back.
-    pub(super) fn withdraw_all(&self, claims: Vec<Claim>) {
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + LEAVE_GRACE));
-        let mut pending = Vec::with_capacity(claims.len());
-        for claim in claims {
-            // Dropping the claim hands the znode to the background.
-            let Some(path) = claim.path().filter(|_| claim.session().connection() != 0) else { continue };
-            let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
-            pending.push((submit_one(claim.session(), request), claim));
-        }
-        for (pending, claim) in pending {
-            match call.reply(pending) {
-                Ok(_) => claim.keep(),
-                Err(error) if error.is_no_node() => claim.keep(),
-                Err(error) => log::debug!("{}: to be deleted in the background: {error}", self.base_path),
-            }
-        }
-    }
-
-    /// Asks whether a lock whose certainty has run out is still held: the znode exists, belongs to its session, and the
-    /// answer is no older than half of the session timeout.
-    pub(crate) fn confirms(&self, held: &HeldNode) -> bool {
-        let asked = Instant::now();
-        let half = held.session().timeout() / 2;
-        let stop = asked.checked_add(half).map_or_else(Stop::default, Stop::at);
-        let call = self.client.call("acquire", &self.base_path, stop);
-        let request = Request::Exists { path: held.path().as_str().to_owned(), watch: false };
-        match call.ask(held.session(), request) {
-            Ok(Response::Stat(stat)) => held.is_ours(&stat) && held.lost().is_none() && asked.elapsed() < half,
-            _ => false,
-        }
     }
 
     /// Gives a lock back. An error that [is retryable](Error::is_retryable) leaves the znode to the background; the job
@@ -486,16 +389,18 @@ impl LockInternals {
     fn remove(&self, call: &Call<'_>, held: &HeldNode, mut first: Option<Result<()>>) -> (Result<()>, Option<Job>) {
         let mut retries = 0;
         let mut sent_before = false;
-        let left = if first.is_none() { self.vacancy.leaves(held.path()) } else { None };
+        if first.is_none() {
+            self.unlisted.lock().leaves(held.path().name());
+        }
         loop {
             let deleted = match first.take() {
                 Some(deleted) => deleted,
-                None if self.reuses_names && (sent_before || !held.is_certain()) => self.delete_if_ours(call, held),
+                None if self.reuses_names() && (sent_before || !held.is_certain()) => self.delete_if_ours(call, held),
                 None => self.delete(call, held),
             };
             let error = match deleted {
                 Ok(()) => {
-                    left.inspect(|left| left.store(true, Ordering::Release));
+                    self.unlisted.lock().left(held.path().name());
                     return (Ok(()), None);
                 }
                 Err(error) => error,
@@ -509,7 +414,7 @@ impl LockInternals {
                 return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
             }
             if !error.is_retryable() {
-                return (Err(error), None);
+                return (Err(error), Some(self.deletion(held)));
             }
             sent_before = true;
             if let Err(error) = call.allow_retry(&mut retries, error) {
@@ -559,7 +464,7 @@ impl LockInternals {
 
     /// What is left to the background when a delete's outcome is unknown.
     fn deletion(&self, held: &HeldNode) -> Job {
-        if self.reuses_names {
+        if self.reuses_names() {
             Job::marked(held.path().clone(), Mark::Czxid(held.czxid()), held.session())
         } else {
             Job::delete(held.path().clone(), (!held.outlives_session()).then_some(held.session()))
@@ -572,14 +477,13 @@ impl LockInternals {
             return;
         }
         let (core, job) = (self.client.core.clone(), self.deletion(held));
-        if held.outlives_session() || self.reuses_names && !held.is_certain() {
+        if held.outlives_session() || self.reuses_names() && !held.is_certain() {
             return core.clean_up(job);
         }
-        let left = self.vacancy.leaves(held.path());
+        self.unlisted.lock().leaves(held.path().name());
+        let (unlisted, name) = (self.unlisted.clone(), held.path().name().to_owned());
         let on_reply = Box::new(move |reply: Reply| match reply {
-            Ok(_) => {
-                left.inspect(|left| left.store(true, Ordering::Release));
-            }
+            Ok(_) => unlisted.lock().left(&name),
             Err(SessionError::Expired | SessionError::Closed) => {}
             Err(SessionError::Server(ErrorCode::NoNode)) => {}
             Err(_) => core.clean_up(job),
@@ -588,9 +492,33 @@ impl LockInternals {
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
+    /// What an acquire left behind goes in the background, until it is known to be gone or its session has ended.
+    pub(super) fn clean_up(&self, spec: &Spec, owner: &Arc<dyn Session>, leftover: Leftover) {
+        let is_ephemeral = spec.mode.is_ephemeral();
+        if is_ephemeral && owner.is_ended() {
+            return;
+        }
+        let session = is_ephemeral.then_some(owner);
+        let job = match (leftover, &spec.naming) {
+            (Leftover::Node(node), Naming::Unique(_)) if owner.connection() != 0 && is_ephemeral => {
+                // Sent now, so that it comes before whatever this thread sends next.
+                return self.delete_in_background(owner, self.child(&node.name));
+            }
+            (Leftover::Node(node), Naming::Unique(_)) => Job::delete(self.child(&node.name), session),
+            (Leftover::Node(node), Naming::Fixed(_)) => {
+                Job::marked(self.child(&node.name), Mark::Czxid(node.czxid), owner)
+            }
+            (Leftover::Doubt(prefix), Naming::Unique(_)) => Job::protected(self.directory.clone(), prefix, session),
+            (Leftover::Doubt(mark), Naming::Fixed(name)) => {
+                Job::marked(self.child(name), Mark::Data(mark.into_bytes()), owner)
+            }
+        };
+        self.client.core.clean_up(job);
+    }
+
     /// Sends for the end of a znode with a unique name, without waiting: what the server does not confirm is left to the
     /// background.
-    pub(super) fn delete_in_background(&self, session: &Arc<dyn Session>, path: ServerPath) {
+    fn delete_in_background(&self, session: &Arc<dyn Session>, path: ServerPath) {
         let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
         let (core, owner) = (self.client.core.clone(), session.clone());
         let on_reply = Box::new(move |reply: Reply| match reply {

@@ -6,7 +6,7 @@ use super::shared_count::{SharedCount, Subscription};
 
 /// The number of leases: fixed, or shared with others and changing.
 #[derive(Debug)]
-pub(super) enum Limit {
+pub(crate) enum Limit {
     Fixed(usize),
     Shared(SharedCount),
 }

@@ -18,33 +18,57 @@ pub trait InterProcessLock: Send + Sync {
     /// refuses ([`Error::Server`]). Nothing is left in the queue.
     fn acquire(&self) -> Result<()>;
 
-    /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue.
+    /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue. What the server has
+    /// not confirmed by then, the background finishes.
     ///
-    /// Zero means not to wait for others. The time bounds everything: connecting, retries, the wait and the clean-up.
+    /// The time bounds everything: connecting, retries and the wait. Zero means not to wait for others; the requests of
+    /// such a mere try are bounded by the client's connection timeout instead, all of them together.
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`].
+    /// As [`InterProcessLock::acquire`]. Without an answer in time it is [`Error::ConnectionLoss`] and not `false`, where
+    /// there is no connection or the servers are silent.
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool>;
 
-    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
+    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first, as for
+    /// [`acquire_timeout`](InterProcessLock::acquire_timeout).
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
+    /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
     /// cancel tokens: [`Error::InvalidArgument`] for one.
     fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
         if options.cancel.is_some() {
             let rule = "none: this lock cannot be cancelled".into();
             return Err(Error::InvalidArgument { name: "cancel_token", value: "a token".into(), rule });
         }
-        options.timeout.map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
+        options.time_left().map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
     }
 
-    /// Gives the lock back, once for each time it was acquired.
+    /// Gives the lock back, once for each time it was acquired. It ends a hold of the caller's own, also one that was lost,
+    /// before it ends another one.
     ///
     /// # Errors
     /// [`Error::NotOwner`]; [`Error::LockLost`] if it was lost meanwhile; [`Error::ConnectionLoss`] if the server did not
     /// confirm it in time: the background goes on until the znode is gone.
     fn release(&self) -> Result<()>;
+
+    /// Gives back these holds, which [`holds`](InterProcessLock::holds) told after their acquire, and no other: one that
+    /// was released or lost meanwhile has perhaps a successor. Those of other locks are passed over; none at all means
+    /// whatever [`release`](InterProcessLock::release) gives back, which is also the default.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::release`]; [`Error::NotOwner`] if none of them is held through this object.
+    fn release_holds(&self, holds: &[Hold]) -> Result<()> {
+        let _ = holds;
+        self.release()
+    }
+
+    /// The same for one who cannot wait, and has no use for an error. The locks of this crate leave it to the background;
+    /// the default releases and logs the error.
+    fn abandon_holds(&self, holds: &[Hold]) {
+        if let Err(error) = self.release_holds(holds) {
+            log::warn!("giving back {}: {error}", self.path().unwrap_or("a lock"));
+        }
+    }
 
     /// Whether any thread of this process holds the lock through this object.
     fn is_acquired_in_this_process(&self) -> bool;
@@ -75,7 +99,10 @@ pub trait InterProcessLock: Send + Sync {
 /// ```
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {
-    lock: Option<&'a dyn InterProcessLock>,
+    lock: &'a dyn InterProcessLock,
+    /// What the acquire has brought: it ends this and nothing else.
+    holds: Vec<Hold>,
+    is_open: bool,
     /// The lock may belong to the thread that acquired it.
     not_send: PhantomData<*const ()>,
 }
@@ -87,7 +114,7 @@ impl<'a> Locker<'a> {
     /// As [`InterProcessLock::acquire`].
     pub fn new(lock: &'a dyn InterProcessLock) -> Result<Locker<'a>> {
         lock.acquire()?;
-        Ok(Locker { lock: Some(lock), not_send: PhantomData })
+        Ok(Locker::of(lock))
     }
 
     /// Acquires the lock unless the time is up first.
@@ -96,31 +123,36 @@ impl<'a> Locker<'a> {
     /// [`Error::Timeout`] when the time is up, otherwise as [`InterProcessLock::acquire_timeout`].
     pub fn with_timeout(lock: &'a dyn InterProcessLock, timeout: Duration) -> Result<Locker<'a>> {
         if lock.acquire_timeout(timeout)? {
-            return Ok(Locker { lock: Some(lock), not_send: PhantomData });
+            return Ok(Locker::of(lock));
         }
         Err(Error::Timeout { what: "acquiring the lock".into(), after: timeout })
     }
 
-    /// What is known about each znode of the lock; see [`InterProcessLock::holds`].
-    #[must_use]
-    pub fn holds(&self) -> Vec<Hold> {
-        self.lock.map(InterProcessLock::holds).unwrap_or_default()
+    fn of(lock: &'a dyn InterProcessLock) -> Locker<'a> {
+        Locker { lock, holds: lock.holds(), is_open: true, not_send: PhantomData }
     }
 
-    /// Releases the lock and reports how that went. Dropping the locker releases it too, blocks for
-    /// that as long, and logs an error.
+    /// What is known about each znode that was acquired; see [`InterProcessLock::holds`].
+    #[must_use]
+    pub fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    /// Releases the lock and reports how that went. Dropping the locker releases it too, as
+    /// [`abandon_holds`](InterProcessLock::abandon_holds) does: a lock of this crate in the background.
     ///
     /// # Errors
-    /// As [`InterProcessLock::release`].
+    /// As [`InterProcessLock::release_holds`].
     pub fn close(mut self) -> Result<()> {
-        self.lock.take().map_or(Ok(()), InterProcessLock::release)
+        self.is_open = false;
+        self.lock.release_holds(&self.holds)
     }
 }
 
 impl Drop for Locker<'_> {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.lock.take().map(InterProcessLock::release) {
-            log::warn!("releasing a lock on drop: {error}");
+        if self.is_open {
+            self.lock.abandon_holds(&self.holds);
         }
     }
 }

@@ -3,8 +3,9 @@
 /// The methods of a lock, and [`InterProcessLock`](crate::InterProcessLock) from them.
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
-/// `give_back() -> Result<()>`, `is_acquired() -> bool`, `base_path() -> Option<&str>` and `known_holds() -> Vec<Hold>`.
-/// The attributes are those of `acquire`.
+/// `give_back(&[Hold]) -> Result<()>` and `abandon(&[Hold])` for these holds or, if none is named, what the caller holds,
+/// `is_acquired() -> bool`, `base_path() -> Option<&str>` and `known_holds() -> Vec<Hold>`. The attributes are those of
+/// `acquire`.
 macro_rules! lock_methods {
     ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
         impl $lock {
@@ -13,8 +14,10 @@ macro_rules! lock_methods {
                 self.acquire_with(&$crate::AcquireOptions::new()).map(drop)
             }
 
-            /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue. Zero means
-            /// not to wait for others: a lock that is taken costs a read and no write.
+            /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue.
+            ///
+            /// Zero means not to wait for others: a lock that is taken costs a read and no write. Its requests still need
+            /// their time, which the client's [connection timeout](crate::framework::Builder::connection_timeout) bounds.
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
@@ -30,7 +33,8 @@ macro_rules! lock_methods {
                 Ok(self.enter(options)?.map(|held| self.keep(held)).is_some())
             }
 
-            /// Gives the lock back, once for each time it was acquired. The last time is one round trip for each znode.
+            /// Gives the lock back, once for each time it was acquired. The last time is one round trip for each znode. Each
+            /// release of a lost lock says that it was lost.
             ///
             /// Without the server's confirmation it reports [`Error::ConnectionLoss`](crate::Error::ConnectionLoss) after
             /// at most the session timeout, and the background goes on; another call waits for that.
@@ -38,7 +42,7 @@ macro_rules! lock_methods {
             /// # Errors
             /// As [`InterProcessLock::release`](crate::InterProcessLock::release).
             pub fn release(&self) -> $crate::Result<()> {
-                self.give_back()
+                self.give_back(&[])
             }
 
             /// Acquires the lock, waiting as long as it takes, as a guard.
@@ -61,7 +65,8 @@ macro_rules! lock_methods {
                 self.lock_with(&$crate::AcquireOptions::new().timeout(timeout))
             }
 
-            /// Acquires the lock as a guard unless it would have to wait for others.
+            /// Acquires the lock as a guard unless it would have to wait for others. Blocks for its own requests, at most
+            /// the client's connection timeout.
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
@@ -99,7 +104,15 @@ macro_rules! lock_methods {
             }
 
             fn release(&self) -> $crate::Result<()> {
-                self.give_back()
+                self.give_back(&[])
+            }
+
+            fn release_holds(&self, holds: &[$crate::Hold]) -> $crate::Result<()> {
+                self.give_back(holds)
+            }
+
+            fn abandon_holds(&self, holds: &[$crate::Hold]) {
+                self.abandon(holds);
             }
 
             fn is_acquired_in_this_process(&self) -> bool {
@@ -155,9 +168,14 @@ macro_rules! thread_lock_methods {
                 LockGuard::new(internals, owners, held)
             }
 
-            fn give_back(&self) -> $crate::Result<()> {
+            fn give_back(&self, named: &[$crate::Hold]) -> $crate::Result<()> {
                 let (internals, owners) = self.parts();
-                owners.release(internals, None)
+                owners.release(internals, named)
+            }
+
+            fn abandon(&self, named: &[$crate::Hold]) {
+                let (internals, owners) = self.parts();
+                owners.abandon(internals, named);
             }
 
             fn is_acquired(&self) -> bool {

@@ -1,6 +1,5 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
-mod ahead;
 pub(crate) mod contender;
 mod deadlock;
 mod driver;
@@ -8,8 +7,8 @@ mod fencing;
 mod guard;
 mod hold;
 mod internals;
+mod last_look;
 mod lease;
-mod lease_wait;
 mod limit;
 mod lock;
 mod methods;
@@ -25,7 +24,6 @@ mod semaphore_mutex;
 mod shared_count;
 mod token;
 mod unfair;
-mod wait;
 mod wait_strategy;
 mod zk_write_lock;
 

@@ -1,9 +1,23 @@
 //! Several locks as one.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use super::{AcquireOptions, Hold, InterProcessLock, InterProcessMutex, methods::lock_methods};
-use crate::{CuratorFramework, Error, Result};
+use super::{
+    AcquireOptions, Hold, InterProcessLock, InterProcessMutex,
+    internals::Patience,
+    last_look::{Look, all_certain, all_confirmed},
+    methods::lock_methods,
+};
+use crate::{CancelToken, CuratorFramework, Error, Result, session::WaitEnd};
+
+/// A hold younger than this need not be asked for: that somebody deleted its znode is told within a moment, as to the
+/// holder of any lock.
+const LONG_AGO: Duration = Duration::from_millis(20);
 
 /// Several locks as one: all of them or none. Java: `InterProcessMultiLock`.
 ///
@@ -11,8 +25,16 @@ use crate::{CuratorFramework, Error, Result};
 /// paths cannot wait for each other. Made from locks, it keeps the order given: then all who use overlapping sets have to
 /// agree on one.
 ///
-/// One deadline bounds all. If one lock fails, those acquired before it are released again, the last one first. It is
-/// re-entrant where its locks are. What happens when the connection goes is up to its locks.
+/// One deadline bounds all. If one lock fails, those acquired before it are given back, the last one first, and nobody
+/// waits for that: the locks of this crate go in the background. It is re-entrant where its locks are.
+///
+/// It returns only when all its locks are held for certain at one moment. If one was lost while the next one was waited
+/// for, because its session ended or somebody deleted its znode, it gives all back and begins again in what is left of
+/// the time. Locks of other kinds than this crate's tell nothing and are taken as they are.
+///
+/// # When the connection goes
+/// Each lock does what it does alone. A lock in doubt is waited for before the return, until the next heartbeats have made
+/// it certain again, or given back and acquired anew.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -66,39 +88,76 @@ impl InterProcessMultiLock {
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Taken<'_>>> {
-        // None: no timeout, or one that is longer than this clock runs.
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut taken = Taken(Vec::with_capacity(self.locks.len()));
+        let options = options.begun();
+        loop {
+            match self.take_all(&options)? {
+                Round::Taken(taken) => return Ok(Some(taken)),
+                Round::TimeIsUp => return Ok(None),
+                Round::MemberLost if options.is_mere_try() => return Ok(None),
+                Round::MemberLost => log::debug!("{}: begins again, a lock was lost", self.paths()),
+            }
+        }
+    }
+
+    /// Acquires one lock after the other, and returns them if all are certain in the end: the first one may be lost while
+    /// the last one is waited for.
+    fn take_all(&self, options: &AcquireOptions) -> Result<Round<'_>> {
+        let caller = options.cancellation();
+        let interrupt = Arc::new(CancelToken::new());
+        let _passed_on = caller.map(|token| token.pass_on(&interrupt));
+        // Not the caller's wish: what was taken is not held any more.
+        let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
+        let each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
+        let mut taken = Taken { locks: Vec::with_capacity(self.locks.len()), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
-            let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match lock.acquire_with(&AcquireOptions { timeout, ..options.clone() }) {
-                Ok(true) => taken.0.push((index, &**lock)),
+            if options.is_over() {
+                return Ok(Round::TimeIsUp);
+            }
+            match lock.acquire_with(&each) {
+                Ok(true) => taken.add(&**lock, &interrupt),
                 Ok(false) => {
                     log::debug!("the time was up at {}", name_of(&**lock, index));
-                    return Ok(None);
+                    return Ok(Round::TimeIsUp);
                 }
+                Err(Error::Cancelled { .. }) if is_lost() => return Ok(Round::MemberLost),
                 Err(error) => return Err(naming(&**lock, index, error)),
             }
         }
-        Ok(Some(taken))
+        self.look_at(taken, Patience::of(options))
     }
 
-    fn keep(&self, mut taken: Taken<'_>) {
-        taken.0.clear();
+    fn look_at<'a>(&self, taken: Taken<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
+        let nodes: Vec<_> = taken.holds().map(|hold| hold.node().clone()).collect();
+        let (stop, has_waited) = (patience.stop, taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO));
+        let look = if has_waited && !patience.only_try { all_confirmed } else { all_certain };
+        match (look(&nodes, stop), stop.is_over()) {
+            (Look::Certain, _) => Ok(Round::Taken(taken)),
+            (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
+            (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),
+            (Look::Lost | Look::InDoubt, _) => Ok(Round::MemberLost),
+        }
+    }
+
+    fn paths(&self) -> String {
+        self.locks.iter().filter_map(|lock| lock.path()).collect::<Vec<_>>().join(", ")
+    }
+
+    fn keep(&self, taken: Taken<'_>) {
+        taken.keep().for_each(drop);
     }
 
     fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'_> {
-        self.keep(taken);
-        MultiLockGuard { locks: self, holds: self.known_holds(), is_open: true, not_send: PhantomData }
+        MultiLockGuard { locks: self, holds: taken.keep().collect(), is_open: true, not_send: PhantomData }
     }
 
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
     /// or [`Error::Several`]; if the caller owns none of them, or has lost all of them, the first [`Error::NotOwner`] or
     /// [`Error::LockLost`] alone, as from a single lock.
-    fn give_back(&self) -> Result<()> {
+    fn give_back(&self, named: &[Hold]) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
         for (index, lock) in self.locks.iter().enumerate().rev() {
-            if let Err(error) = lock.release() {
+            let released = if named.is_empty() { lock.release() } else { lock.release_holds(named) };
+            if let Err(error) = released {
                 log::debug!("releasing {}: {error}", name_of(&**lock, index));
                 errors.push(naming(&**lock, index, error));
             }
@@ -112,6 +171,10 @@ impl InterProcessMultiLock {
             Some(first) if is_one || errors.len() == 0 => Err(first),
             Some(first) => Err(Error::Several { first: Box::new(first), others: errors.collect() }),
         }
+    }
+
+    fn abandon(&self, named: &[Hold]) {
+        self.locks.iter().rev().for_each(|lock| lock.abandon_holds(named));
     }
 
     fn is_acquired(&self) -> bool {
@@ -138,15 +201,46 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
     /// [`Error::Several`].
 }
 
-/// The locks acquired so far. Dropping it releases them, the last one first; after a panic too.
-struct Taken<'a>(Vec<(usize, &'a dyn InterProcessLock)>);
+/// How one attempt to acquire all has ended.
+enum Round<'a> {
+    Taken(Taken<'a>),
+    TimeIsUp,
+    /// What was acquired first was lost before the last one was got.
+    MemberLost,
+}
+
+/// The locks acquired so far, each with what its acquire has brought. Dropping it gives them back without waiting, the
+/// last one first; after a panic too.
+struct Taken<'a> {
+    locks: Vec<(&'a dyn InterProcessLock, Vec<Hold>)>,
+    /// When the first one was acquired.
+    since: Option<Instant>,
+}
+
+impl<'a> Taken<'a> {
+    /// The loss of this one ends the wait for the next one.
+    fn add(&mut self, lock: &'a dyn InterProcessLock, interrupt: &Arc<CancelToken>) {
+        self.since.get_or_insert_with(Instant::now);
+        let holds = lock.holds();
+        for hold in &holds {
+            hold.node().interrupt_on_loss(interrupt);
+        }
+        self.locks.push((lock, holds));
+    }
+
+    fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.locks.iter().flat_map(|(_, holds)| holds)
+    }
+
+    fn keep(mut self) -> impl Iterator<Item = Hold> {
+        std::mem::take(&mut self.locks).into_iter().flat_map(|(_, holds)| holds)
+    }
+}
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        for (index, lock) in self.0.drain(..).rev() {
-            if let Err(error) = lock.release() {
-                log::warn!("releasing {}: {error}", name_of(lock, index));
-            }
+        for (lock, holds) in self.locks.drain(..).rev() {
+            lock.abandon_holds(&holds);
         }
     }
 }
@@ -173,8 +267,9 @@ impl fmt::Debug for InterProcessMultiLock {
     }
 }
 
-/// All locks of an [`InterProcessMultiLock`], held: dropping it releases them, the last one first, and blocks for that as
-/// [`release`](MultiLockGuard::release) does.
+/// All locks of an [`InterProcessMultiLock`], held: dropping it releases them in the background, the last one first. (A
+/// lock of another kind than this crate's is released at once, and blocks for that.) It ends the holds that it was given
+/// and none that came after them.
 ///
 /// Its holder is told what the locks tell: it is valid as long as all of them are.
 ///
@@ -209,7 +304,7 @@ impl MultiLockGuard<'_> {
     /// As [`InterProcessMultiLock::release`].
     pub fn release(mut self) -> Result<()> {
         self.is_open = false;
-        self.locks.give_back()
+        self.locks.give_back(&self.holds)
     }
 
     /// What is known about each lock, in the order of acquiring. Locks of other kinds than this crate's tell nothing.
@@ -239,10 +334,8 @@ impl MultiLockGuard<'_> {
 
 impl Drop for MultiLockGuard<'_> {
     fn drop(&mut self) {
-        if self.is_open
-            && let Err(error) = self.locks.give_back()
-        {
-            log::warn!("releasing a multi lock on drop: {error}");
+        if self.is_open {
+            self.locks.abandon(&self.holds);
         }
     }
 }

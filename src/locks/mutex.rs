@@ -94,7 +94,7 @@ impl InterProcessMutex {
         driver: impl LockInternalsDriver,
         kind: HoldKind,
     ) -> Result<InterProcessMutex> {
-        let mut internals = LockInternals::new(client, path, Arc::new(driver), 1)?;
+        let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
         internals.set_kind(kind);
         let data = client.core.config.default_data.clone();
         let internals = Arc::new(internals);
@@ -218,22 +218,11 @@ impl InterProcessMutex {
             return Ok(Some(held));
         }
         let patience = Patience::of(options);
-        loop {
-            let held = match self.writers.as_ref().and_then(|writers| writers.current()) {
-                Some(writer) => self.internals.downgrade(&self.data, patience, &writer)?,
-                None => self.internals.attempt_lock_by_thread(&self.data, patience)?,
-            };
-            let Some(held) = held else { return Ok(None) };
-            self.owners.entered(&self.internals, held.clone());
-            // The last thing before the return: the process may have been paused since the grant, for longer than its
-            // session.
-            if held.is_certain() || self.internals.confirms(&held) {
-                return Ok(Some(held));
-            }
-            if let Some(held) = self.owners.leave(&self.internals, &held) {
-                self.internals.release_in_background(&held);
-            }
+        if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
+            return self.internals.downgrade(&self.data, patience, &self.owners, &writer);
         }
+        self.internals
+            .by_thread(patience, |patience| self.internals.attempt_lock(&self.data, patience, Some(&self.owners)))
     }
 }
 
@@ -242,7 +231,8 @@ thread_lock_methods! { InterProcessMutex,
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire); [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the calling thread
-    /// holds a lock on this path through another object of this client, so that it would wait for itself.
+    /// holds a lock on this path through another object of this client, so that it would wait for itself. Of a lock
+    /// [with a driver of its own](InterProcessMutex::with_driver) nobody knows: there it is a warning.
 }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {

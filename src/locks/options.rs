@@ -1,6 +1,6 @@
 //! How to acquire a lock.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::CancelToken;
 
@@ -19,6 +19,11 @@ use crate::CancelToken;
 pub struct AcquireOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancelToken>,
+    /// When the timeout is over, once the call has begun. It goes down to the calls that this one consists of: what is left
+    /// of a timeout may come to zero, which means a mere try.
+    pub(super) deadline: Option<Instant>,
+    /// Ends the wait as well, for reasons of this crate: a lock that knows no cancel tokens must not hear of it.
+    pub(super) interrupt: Option<CancelToken>,
 }
 
 impl AcquireOptions {
@@ -27,7 +32,8 @@ impl AcquireOptions {
         AcquireOptions::default()
     }
 
-    /// Waits at most this long; zero means not to wait for others at all. Defaults to no limit.
+    /// Waits at most this long; zero means not to wait for others at all, and its requests are bounded by the client's
+    /// connection timeout. Defaults to no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -37,5 +43,37 @@ impl AcquireOptions {
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
+    }
+
+    /// The same for whatever the call consists of, from this moment on.
+    pub(super) fn begun(&self) -> AcquireOptions {
+        AcquireOptions { deadline: self.deadline(), ..self.clone() }
+    }
+
+    /// `None`: no timeout, or one that is longer than this clock runs.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline.or_else(|| self.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    /// Others are not waited for at all.
+    pub(super) fn is_mere_try(&self) -> bool {
+        self.timeout == Some(Duration::ZERO)
+    }
+
+    /// Whether the time is up. A mere try has none: it ends with its requests.
+    pub(super) fn is_over(&self) -> bool {
+        !self.is_mere_try() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// What is left of the timeout, for a lock that takes nothing else. Only a mere try has none: zero would make one of
+    /// a call whose time has just come to its end.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        self.deadline.filter(|_| !self.is_mere_try()).map(left).or(self.timeout)
+    }
+
+    /// What ends the wait besides the time.
+    pub(super) fn cancellation(&self) -> Option<&CancelToken> {
+        self.interrupt.as_ref().or(self.cancel.as_ref())
     }
 }

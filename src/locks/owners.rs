@@ -9,7 +9,7 @@ use std::{
 use crossbeam_channel::{Receiver, select};
 use parking_lot::Mutex;
 
-use super::internals::LockInternals;
+use super::{Hold, internals::LockInternals};
 use crate::{Error, Result, framework::HeldNode, session::Stop};
 
 /// Where one thread stands.
@@ -47,19 +47,19 @@ impl Owners {
         self.threads.lock().insert(thread::current().id(), Owner::Holds { held, count: 1 });
     }
 
-    /// Counts one hold of the calling thread less, and gives the lock back with the last. A guard names its own hold, so
-    /// that it releases no later one.
-    pub(crate) fn release(&self, lock: &LockInternals, of_guard: Option<&Arc<HeldNode>>) -> Result<()> {
+    /// Counts one hold of the calling thread less, and gives the lock back with the last. Who names the holds it means, as a
+    /// guard does, releases no later one.
+    pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
         let me = thread::current().id();
         let held = {
             let mut threads = self.threads.lock();
             match threads.get_mut(&me) {
-                Some(Owner::Holds { held, .. }) if of_guard.is_some_and(|own| !Arc::ptr_eq(own, held)) => {
+                Some(Owner::Holds { held, .. }) if !is_meant(held, named) => {
                     return Err(self.not_owner(lock, &threads));
                 }
-                Some(Owner::Holds { count, .. }) if *count > 1 => {
+                Some(Owner::Holds { held, count }) if *count > 1 => {
                     *count -= 1;
-                    return Ok(());
+                    return held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
                 }
                 Some(Owner::Holds { held, .. }) => held.clone(),
                 Some(Owner::Releasing(done)) => {
@@ -124,6 +124,15 @@ impl Owners {
         Some(held)
     }
 
+    /// [`leave`](Self::leave) for these holds, or whatever the thread holds if none is named; the last one is given back
+    /// without waiting.
+    pub(crate) fn abandon(&self, lock: &LockInternals, named: &[Hold]) {
+        let meant = self.current().filter(|held| is_meant(held, named));
+        if let Some(held) = meant.and_then(|held| self.leave(lock, &held)) {
+            lock.release_in_background(&held);
+        }
+    }
+
     fn not_owner(&self, lock: &LockInternals, threads: &HashMap<ThreadId, Owner>) -> Error {
         let others = threads.values().filter(|owner| matches!(owner, Owner::Holds { .. })).count();
         let detail = match others {
@@ -151,6 +160,11 @@ impl Owners {
             Owner::Releasing(_) => None,
         }
     }
+}
+
+/// Whether a call is about this hold: it names it, or none.
+pub(super) fn is_meant(held: &Arc<HeldNode>, named: &[Hold]) -> bool {
+    named.is_empty() || named.iter().any(|hold| Arc::ptr_eq(hold.node(), held))
 }
 
 impl Owner {

@@ -6,23 +6,24 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 
 use super::{
-    AcquireOptions, Lease, SharedCount, StandardLockInternalsDriver,
+    AcquireOptions, Lease, SharedCount, StandardLockInternalsDriver, WaitStrategy,
+    contender::{
+        blocking::{Outcome, Place, Wish},
+        spec::Spec,
+    },
     driver::sorted_contenders,
     internals::{LockInternals, Patience},
-    lease_wait::{Counted, LeaseWait, Place},
     limit::Limit,
 };
 use crate::{
-    CuratorFramework, Error, ErrorCode, Result,
-    framework::{Batch, Call, HeldNode, HoldKind, Listing},
-    proto::Response,
-    session::{Stop, submit},
+    CuratorFramework, Error, Result,
+    framework::{HeldNode, HoldKind},
 };
 
 /// The directory of the queue, below the semaphore's path.
@@ -72,14 +73,6 @@ pub struct InterProcessSemaphoreV2 {
     is_contended: AtomicBool,
 }
 
-/// One acquire.
-struct Request<'a> {
-    count: usize,
-    patience: Patience<'a>,
-    io: Stop<'a>,
-    data: Vec<u8>,
-}
-
 impl InterProcessSemaphoreV2 {
     /// The names below the semaphore's path. Java: `LOCK_SCHEMA`.
     pub const LOCK_SCHEMA: [&'static str; 2] = [LOCKS, LEASES];
@@ -107,9 +100,9 @@ impl InterProcessSemaphoreV2 {
 
     fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
         let queue = Arc::new(StandardLockInternalsDriver::new());
-        let locks = LockInternals::below(client, path, LOCKS, queue, 1)?;
+        let locks = LockInternals::below(client, path, LOCKS, queue)?;
         let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
-        let mut leases = LockInternals::below(client, path, LEASES, counter, usize::MAX)?;
+        let mut leases = LockInternals::below(client, path, LEASES, counter)?;
         leases.set_kind(HoldKind::AnyThread);
         let leases = Arc::new(leases);
         let data = Mutex::new(client.core.config.default_data.clone());
@@ -164,15 +157,9 @@ impl InterProcessSemaphoreV2 {
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;
-        let patience = Patience::of(options);
-        let io = patience.io(self.client().core.config.connection_timeout);
         // A statement of its own: the lock must not be held any longer.
         let data = self.data.lock().clone();
-        let begin = Instant::now();
-        let held = match self.enter(&Request { count, patience, io, data }) {
-            Err(error) if self.locks.ran_out_of_time(&error, patience, begin) => None,
-            result => result?,
-        };
+        let held = self.enter(count, Patience::of(options), &data)?;
         Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
     }
 
@@ -237,31 +224,17 @@ impl InterProcessSemaphoreV2 {
         Err(Error::InvalidArgument { name: "count", value: count.to_string(), rule })
     }
 
-    fn enter(&self, request: &Request<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
-        if request.patience.only_try {
-            return if self.is_busy(request)? { Ok(None) } else { self.try_take(request) };
-        }
-        if !self.is_contended.load(Ordering::Relaxed) {
-            if let Some(held) = self.try_take(request)? {
+    fn enter(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        if patience.only_try || !self.is_contended.load(Ordering::Relaxed) {
+            if let Outcome::Granted { held, .. } = self.try_first(count, patience, data)? {
                 return Ok(Some(held));
+            }
+            if patience.only_try {
+                return Ok(None);
             }
             self.is_contended.store(true, Ordering::Relaxed);
         }
-        self.queue(request)
-    }
-
-    /// Whether one that came now would have to wait: two reads, no write.
-    fn is_busy(&self, request: &Request<'_>) -> Result<bool> {
-        let call = self.call(request.io);
-        let [queued, leased] = call.retry(|session| {
-            let reads = [&self.locks, &*self.leases].map(|directory| (directory.list_request(false), None));
-            let mut counts = [0; 2];
-            for (count, (pending, _)) in counts.iter_mut().zip(submit(session, reads)) {
-                *count = contenders(call.reply(pending))?;
-            }
-            Ok(counts)
-        })?;
-        Ok(queued > 0 || leased.saturating_add(request.count) > self.limit.current())
+        self.queue(count, patience, data)
     }
 
     /// Creates the lease znodes first and looks then. If nobody queues and there are enough leases, that was all.
@@ -269,85 +242,41 @@ impl InterProcessSemaphoreV2 {
     /// This never lets in too many: the znodes are among the first, as many as there are leases, and stay so. It
     /// overtakes nobody: whoever had queued before the look is seen. Of two who do it at a time, at most the later one
     /// has to go.
-    fn try_take(&self, request: &Request<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
-        let call = self.call(request.io);
-        let reads = [self.leases.list_request(false), self.locks.list_request(false)];
-        let Batch { nodes, reads, connection } =
-            self.leases.creation(&request.data).run_many(&call, request.count, &reads)?;
-        let wait = LeaseWait::new(&self.leases, &self.limit, &call, request.patience, nodes)?;
-        let mut reads = reads.into_iter();
-        let leased = reads.next();
-        let nobody_queues = reads.next().is_some_and(|reply| contenders(reply).is_ok_and(|count| count == 0));
-        let counted = match leased {
-            Some(Ok(Response::Children { names, .. })) if nobody_queues => wait.take_now(&names, connection)?,
-            _ => None,
-        };
-        if let Some(Counted::Granted(held)) = counted {
-            wait.keep();
-            return Ok(Some(held));
-        }
-        wait.withdraw();
-        Ok(None)
+    fn try_first(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Outcome> {
+        let gate = Some(self.locks.directory().as_str().to_owned());
+        self.acquire_leases(Spec { count, gate, waits: None, ..self.leases.spec(data, patience) }, patience, None)
     }
 
     /// Queues, and waits at the head of the queue until all leases are counted.
-    fn queue(&self, request: &Request<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
+    fn queue(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        let io = patience.io(self.client().core.config.connection_timeout);
+        let call = self.client().call("acquire", self.path(), io);
         let mut retries = 0;
-        let mut place: Option<Place<'_>> = None;
         loop {
-            let standing = match place.take().filter(|place| !place.is_lost()) {
-                Some(place) => place,
-                None => match self.locks.attempt_lock(&self.client().core.config.default_data, request.patience)? {
-                    Some(held) => Place::new(&self.locks, held),
-                    None => return Ok(None),
-                },
+            let Some(held) = self.locks.attempt_lock(&self.client().core.config.default_data, patience, None)? else {
+                return Ok(None);
             };
-            let call = self.call(request.io);
-            let reads = [self.leases.list_request(false)];
-            let batch = self.leases.creation(&request.data).run_many(&call, request.count, &reads)?;
-            let nodes = batch.nodes;
-            let mut wait = LeaseWait::new(&self.leases, &self.limit, &call, request.patience, nodes)?;
-            let listing = match batch.reads.into_iter().next() {
-                Some(Ok(Response::Children { names, .. })) => {
-                    Some(Listing { children: names, connection: batch.connection })
-                }
-                _ => None,
+            let place = Place::new(&self.locks, held);
+            let spec = Spec {
+                count,
+                waits: Some(WaitStrategy::WatchParent),
+                has_place: true,
+                ..self.leases.spec(data, patience)
             };
-            match wait.wait(&standing, listing) {
-                Ok(Counted::Granted(held)) => {
-                    self.is_contended.store(wait.has_waited(), Ordering::Relaxed);
-                    wait.keep();
+            match self.acquire_leases(spec, patience, Some(&place))? {
+                Outcome::Granted { held, has_waited } => {
+                    self.is_contended.store(has_waited, Ordering::Relaxed);
                     return Ok(Some(held));
                 }
-                Ok(Counted::TimeIsUp) => {
-                    wait.leave(standing);
-                    return Ok(None);
-                }
-                Ok(Counted::SessionEnded) => self.client().core.check_open()?,
-                Ok(Counted::PlaceLost) => {
-                    wait.withdraw();
-                    self.allow_again(&call, &mut retries)?;
-                }
-                Ok(Counted::NodeGone) => {
-                    wait.withdraw();
-                    self.allow_again(&call, &mut retries)?;
-                    place = Some(standing);
-                }
-                Err(error) => {
-                    wait.leave(standing);
-                    return Err(error);
-                }
+                Outcome::TimeUp | Outcome::WriterGone => return Ok(None),
+                Outcome::Barred => call.allow_again(&mut retries, self.leases.node_gone())?,
             }
         }
     }
 
-    fn allow_again(&self, call: &Call<'_>, retries: &mut u32) -> Result<()> {
-        let (code, operation, path) = (ErrorCode::NoNode, "acquire", self.path().to_owned());
-        call.allow_again(retries, Error::Server { code, operation, path })
-    }
-
-    fn call<'a>(&'a self, io: Stop<'a>) -> Call<'a> {
-        self.client().call("acquire", self.path(), io)
+    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<&Place<'_>>) -> Result<Outcome> {
+        let (lock, limit) = (&*self.leases, Some(&self.limit));
+        Wish { lock, spec, patience, limit, place, writer: None, owners: None }.acquire()
     }
 }
 
@@ -357,16 +286,6 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
             .field("path", &self.path())
             .field("limit", &self.limit)
             .finish_non_exhaustive()
-    }
-}
-
-/// How many contenders a directory has; none if there is no such directory.
-fn contenders(reply: Result<Response>) -> Result<usize> {
-    match reply {
-        Ok(Response::Children { names, .. }) => Ok(sorted_contenders(&names).len()),
-        Err(error) if error.is_no_node() => Ok(0),
-        Err(error) => Err(error),
-        Ok(other) => Err(Error::Protocol(format!("a list of children was answered with {}", other.kind_name()))),
     }
 }
 

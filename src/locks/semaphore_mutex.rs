@@ -3,23 +3,29 @@
 use std::{
     fmt,
     ops::Deref,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, ThreadId},
     time::Instant,
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use parking_lot::Mutex;
 
-use super::{AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, methods::lock_methods};
-use crate::{CuratorFramework, Error, Result, session::Stop};
+use super::{AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, methods::lock_methods, owners::is_meant};
+use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop};
 
 /// A mutex that processes share, not re-entrant, and which any thread may release. Java: `InterProcessSemaphoreMutex`.
 ///
 /// It is a [semaphore](InterProcessSemaphoreV2) with one lease, first come, first served, and shares the path with
 /// Curator clients in any language. A thread that acquires it twice waits until another one releases it.
 ///
-/// [`release`](Self::release) gives back what [`acquire`](Self::acquire) took, whoever calls it; a guard gives back
-/// what it holds itself.
+/// [`release`](Self::release) gives back what [`acquire`](Self::acquire) took, whoever calls it, but first of all what the
+/// calling thread has acquired itself: a thread that has lost the lock hears of that, and frees nobody else's. A guard gives
+/// back what it holds itself, and who releases for another thread can name the hold:
+/// [`release_holds`](crate::InterProcessLock::release_holds).
 ///
 /// Uncontended, acquire and release are one round trip each. What happens when the connection goes is as for the
 /// [semaphore](InterProcessSemaphoreV2).
@@ -37,16 +43,66 @@ use crate::{CuratorFramework, Error, Result, session::Stop};
 /// ```
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
-    slot: Mutex<Slot>,
+    /// What was acquired without a guard and not given back, or not for certain. At most one is held; the others were lost,
+    /// and their own release has yet to be told so. If that came upon somebody else's lease instead, it would free it.
+    kept: Mutex<Vec<Kept>>,
     guards: AtomicUsize,
 }
 
-/// What was acquired without a guard.
-enum Slot {
-    Free,
+/// How many may lie here that are not held any more: there are threads that never come back.
+const MAX_ENDED: usize = 32;
+
+/// One acquire without a guard.
+struct Kept {
+    /// Who acquired it, or tried to give it back.
+    thread: ThreadId,
+    node: Arc<HeldNode>,
+    state: State,
+}
+
+enum State {
     Held(Lease),
     /// It was given back and the server has not confirmed that. The channel is disconnected when the znode is gone.
     Releasing(Receiver<()>),
+}
+
+/// Which of several acquires a release is for, the last one first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Lost,
+    Releasing,
+    Held,
+}
+
+impl Kept {
+    fn standing(&self) -> Standing {
+        match &self.state {
+            State::Releasing(_) => Standing::Releasing,
+            State::Held(lease) if lease.is_lost() => Standing::Lost,
+            State::Held(_) => Standing::Held,
+        }
+    }
+
+    fn lease(&self) -> Option<&Lease> {
+        match &self.state {
+            State::Held(lease) => Some(lease),
+            State::Releasing(_) => None,
+        }
+    }
+
+    /// It is held, or may be as far as anybody knows.
+    fn is_acquired(&self) -> bool {
+        match &self.state {
+            State::Held(lease) => !lease.is_lost(),
+            State::Releasing(done) => done.try_recv() != Err(TryRecvError::Disconnected),
+        }
+    }
+}
+
+/// The one that the calling thread means: its own, else one that is held, as any thread may release it.
+fn meant<'a>(kept: impl Iterator<Item = (usize, &'a Kept)>) -> Option<(usize, &'a Kept)> {
+    let me = thread::current().id();
+    kept.max_by_key(|(index, kept)| (kept.thread == me, kept.standing(), *index))
 }
 
 impl InterProcessSemaphoreMutex {
@@ -56,7 +112,7 @@ impl InterProcessSemaphoreMutex {
     /// [`Error::InvalidPath`] for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
         let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
-        Ok(InterProcessSemaphoreMutex { semaphore, slot: Mutex::new(Slot::Free), guards: AtomicUsize::new(0) })
+        Ok(InterProcessSemaphoreMutex { semaphore, kept: Mutex::default(), guards: AtomicUsize::new(0) })
     }
 
     /// What this mutex's lease carries, for others to read. Defaults to the client's default data.
@@ -66,13 +122,13 @@ impl InterProcessSemaphoreMutex {
         self
     }
 
-    /// What is known about the lock, if it is held through this object and without a guard.
+    /// What is known about the lock, if it was acquired through this object and without a guard: by the calling thread, or
+    /// else by any.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
-        match &*self.slot.lock() {
-            Slot::Held(lease) => Some(lease.hold()),
-            Slot::Free | Slot::Releasing(_) => None,
-        }
+        let kept = self.kept.lock();
+        let leases = kept.iter().enumerate().filter(|(_, kept)| kept.lease().is_some());
+        meant(leases).and_then(|(_, kept)| kept.lease().map(Lease::hold))
     }
 
     /// The names of the znodes of the holder and of the one that waits for it.
@@ -95,9 +151,10 @@ impl InterProcessSemaphoreMutex {
     }
 
     fn keep(&self, lease: Lease) {
-        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Held(lease));
-        // Outside of the lock: if it holds a lease, then one that was lost.
-        drop(slot);
+        let me = thread::current().id();
+        // Nobody asks for the outcome of an earlier release any more.
+        self.kept.lock().retain(|kept| kept.thread != me || kept.lease().is_some());
+        self.put(lease.node().clone(), State::Held(lease));
     }
 
     fn guard(&self, lease: Lease) -> SemaphoreMutexGuard<'_> {
@@ -105,23 +162,41 @@ impl InterProcessSemaphoreMutex {
         SemaphoreMutexGuard { _counted: Counted(&self.guards), lease }
     }
 
-    fn give_back(&self) -> Result<()> {
+    fn give_back(&self, named: &[Hold]) -> Result<()> {
         // Taken out first, so that what another thread acquires meanwhile stays (CURATOR-376).
-        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Free);
-        match slot {
-            Slot::Held(lease) => self.close(lease),
-            Slot::Releasing(done) => self.await_release(done),
-            Slot::Free => Err(self.not_owner()),
+        let Some(Kept { node, state, .. }) = self.take(named) else { return Err(self.not_owner()) };
+        match state {
+            State::Held(lease) => self.close(node, lease),
+            State::Releasing(done) => self.await_release(node, done),
         }
     }
 
+    /// What it drops goes on in the background.
+    fn abandon(&self, named: &[Hold]) {
+        drop(self.take(named));
+    }
+
+    fn take(&self, named: &[Hold]) -> Option<Kept> {
+        let mut kept = self.kept.lock();
+        let named = kept.iter().enumerate().filter(|(_, kept)| is_meant(&kept.node, named));
+        let index = meant(named).map(|(index, _)| index)?;
+        Some(kept.remove(index))
+    }
+
+    fn put(&self, node: Arc<HeldNode>, state: State) {
+        let thread = thread::current().id();
+        let mut kept = self.kept.lock();
+        kept.push(Kept { thread, node, state });
+        let mut ended = kept.iter().enumerate().filter(|(_, kept)| kept.standing() != Standing::Held);
+        let oldest = ended.next().map(|(index, _)| index).filter(|_| ended.count() >= MAX_ENDED);
+        let forgotten = oldest.map(|index| kept.remove(index));
+        drop(kept);
+        // Outside of the lock: the end of a watch may have to be told to the server.
+        drop(forgotten);
+    }
+
     fn is_acquired(&self) -> bool {
-        let in_slot = match &*self.slot.lock() {
-            Slot::Free => false,
-            Slot::Held(_) => true,
-            Slot::Releasing(done) => done.try_recv() != Err(TryRecvError::Disconnected),
-        };
-        in_slot || self.guards.load(Ordering::Relaxed) > 0
+        self.kept.lock().iter().any(Kept::is_acquired) || self.guards.load(Ordering::Relaxed) > 0
     }
 
     fn base_path(&self) -> Option<&str> {
@@ -132,32 +207,24 @@ impl InterProcessSemaphoreMutex {
         self.hold().into_iter().collect()
     }
 
-    fn close(&self, lease: Lease) -> Result<()> {
+    fn close(&self, node: Arc<HeldNode>, lease: Lease) -> Result<()> {
         let (result, job) = lease.end();
         if let Some(mut job) = job {
-            self.releasing(job.done());
+            self.put(node, State::Releasing(job.done()));
             self.semaphore.client().core.clean_up(job);
         }
         result
     }
 
     /// The background has yet to hear that the znode is gone.
-    fn await_release(&self, done: Receiver<()>) -> Result<()> {
+    fn await_release(&self, node: Arc<HeldNode>, done: Receiver<()>) -> Result<()> {
         let client = self.semaphore.client();
         match done.recv_deadline(Instant::now() + client.session_timeout()) {
             Err(RecvTimeoutError::Timeout) => {
-                self.releasing(done);
+                self.put(node, State::Releasing(done));
                 Err(client.call("release", self.semaphore.path(), Stop::default()).connection_loss())
             }
             _ => Ok(()),
-        }
-    }
-
-    fn releasing(&self, done: Receiver<()>) {
-        let mut slot = self.slot.lock();
-        // Not over what another thread has acquired in the meantime.
-        if matches!(*slot, Slot::Free) {
-            *slot = Slot::Releasing(done);
         }
     }
 

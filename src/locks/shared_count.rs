@@ -92,6 +92,17 @@ struct State {
     on_connection: Option<ListenerId>,
 }
 
+/// What a read is for, as to whether the listeners hear of the value. As in Curator's `SharedValue`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Occasion {
+    /// The start: not at all.
+    Start,
+    /// Something has changed, or may have: if it is news.
+    Change,
+    /// There is a connection again: in any case (CURATOR-311).
+    Connection,
+}
+
 impl SharedCount {
     /// A count in the znode `path`, which begins with `seed` if there is none. Does no I/O.
     ///
@@ -139,7 +150,7 @@ impl SharedCount {
         // A new session has no watch, and whatever was written meanwhile was missed.
         let id = shared.client.add_connection_state_listener(move |_, state| {
             if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
-                shared.refresh();
+                shared.refresh(Occasion::Connection);
             }
         });
         shared.state.lock().on_connection = Some(id);
@@ -173,7 +184,7 @@ impl SharedCount {
         let call = shared.client.call("set_count", &shared.path, Stop::default());
         call.retry(|session| match call.ask(session, shared.write(count, -1))? {
             Response::Stat(stat) => {
-                shared.accept(session, &stat, count);
+                shared.accept(session, &stat, count, Occasion::Change);
                 Ok(())
             }
             other => Err(call.unexpected(&other)),
@@ -198,12 +209,12 @@ impl SharedCount {
         let mut doubt = None;
         call.retry(|session| match call.ask(session, shared.write(count, previous.version)) {
             Ok(Response::Stat(stat)) => {
-                shared.accept(session, &stat, count);
+                shared.accept(session, &stat, count, Occasion::Change);
                 Ok(Ok(true))
             }
             Ok(other) => Err(call.unexpected(&other)),
             Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
-                shared.read()?;
+                shared.read(Occasion::Change)?;
                 Ok(shared.refused(previous, count, doubt.take()))
             }
             Err(error) => {
@@ -213,8 +224,11 @@ impl SharedCount {
         })?
     }
 
-    /// Calls the listener with the value whenever it changes, in order, on the client's dispatch thread and under no
-    /// lock. A change that is quickly followed by another may be skipped. Java: `addListener`.
+    /// Calls the listener with the value whenever it changes, and again after each reconnect even if it has not changed, as
+    /// Curator does. The calls come in the order of the changes, on the client's dispatch thread and under no lock. A change
+    /// that is quickly followed by another may be skipped. What the start reads is not told. While the connection is
+    /// suspended or the session lost nothing is told; what was written meanwhile is, after the reconnect. Java:
+    /// `addListener`.
     pub fn add_listener(&self, listener: impl Fn(i32) + Send + Sync + 'static) -> ListenerId {
         let id = ListenerId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
         self.shared.listeners.lock().push((id, Arc::new(listener)));
@@ -274,7 +288,7 @@ impl Shared {
 
     fn read_or_create(self: &Arc<Self>) -> Result<()> {
         loop {
-            match self.read() {
+            match self.read(Occasion::Start) {
                 Err(error) if error.is_no_node() => {}
                 result => return result,
             }
@@ -287,7 +301,7 @@ impl Shared {
     }
 
     /// Reads the value and watches it, and waits for that.
-    fn read(self: &Arc<Self>) -> Result<()> {
+    fn read(self: &Arc<Self>, occasion: Occasion) -> Result<()> {
         let call = self.client.call("get_count", &self.path, Stop::default());
         call.retry(|session| {
             let sent = submit(session, vec![(self.get_data(), Some(self.watcher()))]).into_iter().next();
@@ -296,7 +310,7 @@ impl Shared {
                 Response::Data { data, stat } => {
                     let value = count_of(&data).ok_or_else(|| self.not_a_count(&data))?;
                     self.watched_by(watch);
-                    self.accept(session, &stat, value);
+                    self.accept(session, &stat, value, occasion);
                     Ok(())
                 }
                 other => Err(call.unexpected(&other)),
@@ -306,14 +320,14 @@ impl Shared {
 
     /// Reads the value and watches it, without waiting for that. If it fails because the connection goes, the next
     /// connection brings another call.
-    fn refresh(self: &Arc<Self>) {
+    fn refresh(self: &Arc<Self>, occasion: Occasion) {
         let Some(session) = self.client.core.current_session() else { return };
         let (weak, asked) = (Arc::downgrade(self), session.clone());
         self.send(&session, self.get_data(), move |reply| {
             let Some(shared) = weak.upgrade() else { return };
             match reply {
                 Ok(Response::Data { data, stat }) => match count_of(&data) {
-                    Some(value) => shared.accept(&asked, &stat, value),
+                    Some(value) => shared.accept(&asked, &stat, value, occasion),
                     None => log::error!("{}", shared.not_a_count(&data)),
                 },
                 Err(SessionError::Server(ErrorCode::NoNode)) => shared.await_creation(),
@@ -344,7 +358,7 @@ impl Shared {
         let weak = Arc::downgrade(self);
         self.client.core.dispatcher.run(move || {
             if let Some(shared) = weak.upgrade() {
-                shared.refresh();
+                shared.refresh(Occasion::Change);
             }
         });
     }
@@ -390,23 +404,37 @@ impl Shared {
         drop(old);
     }
 
-    /// Takes note of a value that is or was at the server, unless a later one is known, and tells of a change.
-    fn accept(self: &Arc<Self>, session: &Arc<dyn Session>, stat: &Stat, value: i32) {
-        {
+    /// Takes note of a value that is or was at the server, unless a later one is known, and tells of it.
+    fn accept(self: &Arc<Self>, session: &Arc<dyn Session>, stat: &Stat, value: i32, occasion: Occasion) {
+        let is_news = {
             let mut state = self.state.lock();
-            let same_session = state.session_id == session.id();
-            if same_session && stat.mzxid < state.mzxid {
-                return;
-            }
+            let is_old = state.session_id == session.id() && stat.mzxid < state.mzxid;
             let known = VersionedValue { version: stat.version, value };
-            let is_news = known != state.known && (state.known.version != UNREAD || known.value != state.known.value);
-            (state.known, state.mzxid, state.session_id) = (known, stat.mzxid, session.id());
-            if !is_news {
-                return;
+            let is_news = !is_old && known != state.known;
+            if is_news {
+                state.known = known;
             }
+            if !is_old {
+                (state.mzxid, state.session_id) = (stat.mzxid, session.id());
+            }
+            let is_told = match occasion {
+                Occasion::Start => false,
+                Occasion::Change => is_news,
+                Occasion::Connection => true,
+            };
+            // Handed over under the lock, so that all are told in the order in which the values were accepted.
+            if is_told {
+                self.tell(state.known.value);
+            }
+            is_news
+        };
+        if is_news {
+            let wakes: Vec<_> = self.wakes.lock().iter().map(|(_, wake)| wake.clone()).collect();
+            wakes.iter().for_each(|wake| wake());
         }
-        let wakes: Vec<_> = self.wakes.lock().iter().map(|(_, wake)| wake.clone()).collect();
-        wakes.iter().for_each(|wake| wake());
+    }
+
+    fn tell(self: &Arc<Self>, value: i32) {
         let weak = Arc::downgrade(self);
         self.client.core.dispatcher.run(move || {
             let Some(shared) = weak.upgrade() else { return };
@@ -455,4 +483,46 @@ impl fmt::Debug for SharedCount {
 
 fn count_of(data: &[u8]) -> Option<i32> {
     data.try_into().ok().map(i32::from_be_bytes)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{sync::atomic::AtomicI32, thread, time::Duration};
+
+    use super::*;
+    use crate::{RetryOneTime, session::stub::StubSession};
+
+    #[test]
+    fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {
+        const VALUES: i32 = 20_000;
+        let retry = RetryOneTime::new(Duration::from_millis(1));
+        let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
+        client.start().unwrap();
+        let count = SharedCount::new(&client, "/c", 0).unwrap();
+        let (tell, told) = crossbeam_channel::unbounded();
+        count.add_listener(move |value| tell.send(value).unwrap_or_default());
+        let session: Arc<dyn Session> = StubSession::new();
+        let next = AtomicI32::new(1);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    loop {
+                        let value = next.fetch_add(1, Ordering::Relaxed);
+                        if value > VALUES {
+                            return;
+                        }
+                        let stat = Stat { mzxid: value.into(), version: value, ..Stat::default() };
+                        count.shared.accept(&session, &stat, value, Occasion::Change);
+                    }
+                });
+            }
+        });
+        let mut heard = Vec::new();
+        while heard.last() != Some(&VALUES) {
+            heard.push(told.recv_timeout(Duration::from_secs(20)).unwrap());
+        }
+        assert!(heard.is_sorted(), "told out of order");
+        assert_eq!(count.count(), VALUES);
+    }
 }

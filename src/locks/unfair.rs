@@ -1,10 +1,7 @@
 //! The exclusive lock on one ephemeral name.
 
-mod attempt;
-
 use std::sync::Arc;
 
-use self::attempt::Attempt;
 use super::{
     AcquireOptions, LockGuard, LockInternals, StandardLockInternalsDriver, internals::Patience,
     methods::thread_lock_methods, owners::Owners,
@@ -66,9 +63,9 @@ impl InterProcessUnfairMutex {
     /// # Errors
     /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessUnfairMutex> {
-        let mut internals = LockInternals::new(client, path, Arc::new(StandardLockInternalsDriver::new()), 1)?;
+        let mut internals = LockInternals::new(client, path, Arc::new(StandardLockInternalsDriver::new()))?;
         internals.set_kind(HoldKind::Unfair);
-        internals.set_reuses_names();
+        internals.set_fixed_name(NAME, |_| format!("{}\n", uuid::Uuid::new_v4()));
         let data = client.core.config.default_data.clone();
         Ok(InterProcessUnfairMutex { internals, owners: Owners::default(), data })
     }
@@ -91,12 +88,8 @@ impl InterProcessUnfairMutex {
             return Ok(Some(held));
         }
         let patience = Patience::of(options);
-        let attempt = |patience| Attempt::new(&self.internals, NAME, &self.data, patience).run();
-        let held = self.internals.by_thread(patience, attempt)?;
-        if let Some(held) = &held {
-            self.owners.entered(&self.internals, held.clone());
-        }
-        Ok(held)
+        self.internals
+            .by_thread(patience, |patience| self.internals.attempt_lock(&self.data, patience, Some(&self.owners)))
     }
 }
 

@@ -1,18 +1,30 @@
 //! The lock of ZooKeeper's own recipes: no call waits for others, a listener is told.
 
-mod contender;
 mod listener;
 mod znode_name;
 
 use std::{fmt, sync::Arc};
 
-use self::contender::Contender;
 pub use self::{listener::LockListener, znode_name::ZNodeName};
-use super::{FencingToken, LockInternals, StandardLockInternalsDriver};
+use super::{
+    AcquireOptions, FencingToken, Hold, LockInternals,
+    contender::{callbacks::Candidate, spec::Spec},
+    driver::ZNodeNameDriver,
+    internals::Patience,
+};
 use crate::{CuratorFramework, Result, framework::HoldKind};
 
 #[cfg(doc)]
 use crate::{Error, InterProcessMutex};
+
+/// What ZooKeeper's own recipe puts into its znodes.
+const DATA: [u8; 2] = [0x12, 0x34];
+
+/// What a znode's name begins with: as in ZooKeeper's own recipe, `x-<session id>-`, and then an id of the attempt. By
+/// the session alone two objects of one session could not tell their znodes apart after a lost reply.
+fn unique_name(session_id: i64) -> String {
+    format!("x-{session_id}-{}-", uuid::Uuid::new_v4())
+}
 
 /// An exclusive lock whose acquisition is told to a listener instead of being waited for. Java: `WriteLock` of
 /// `zookeeper-recipes-lock`.
@@ -30,10 +42,15 @@ use crate::{Error, InterProcessMutex};
 /// itself for the owner: the queue behind it stands still until that process deletes the znode or ends its session.
 ///
 /// # When the connection goes
-/// While it is suspended the place in the queue stays, and [`is_owner`](WriteLock::is_owner) is `false` as soon as the
-/// servers may have given the lock to another. When the session is lost, or somebody deletes the znode, an owner's
-/// listener is told [`lock_released`](LockListener::lock_released), and the object queues again, at the end, until it is
-/// unlocked.
+/// While it is suspended the place in the queue stays. As soon as the servers may have given the lock to another, at
+/// [`Hold::valid_until`], an owner's listener is told [`lock_released`](LockListener::lock_released), before another one
+/// can be told [`lock_acquired`](LockListener::lock_acquired). If the session turns out to live, it is told
+/// `lock_acquired` again. When the session is lost, or somebody deletes the znode, the object queues again, at the end,
+/// until it is unlocked.
+///
+/// An error that no other attempt would mend ends that, with a message in the log: [`id`](WriteLock::id) is `None` then,
+/// and [`lock`](WriteLock::lock) may be called again. Such are a directory whose list is larger than
+/// [`max_frame_size`](crate::framework::Builder::max_frame_size), and numbers that are used up.
 ///
 /// ```no_run
 /// # use curator_locks::{CuratorFramework, LockListener, WriteLock};
@@ -52,7 +69,7 @@ use crate::{Error, InterProcessMutex};
 /// # }
 /// ```
 pub struct WriteLock {
-    contender: Arc<Contender>,
+    candidate: Arc<Candidate>,
 }
 
 impl WriteLock {
@@ -73,14 +90,16 @@ impl WriteLock {
     }
 
     fn build(client: &CuratorFramework, dir: &str, listener: Option<Arc<dyn LockListener>>) -> Result<WriteLock> {
-        let mut internals = LockInternals::new(client, dir, Arc::new(StandardLockInternalsDriver::new()), 1)?;
+        let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
         internals.set_kind(HoldKind::AnyThread);
-        Ok(WriteLock { contender: Contender::new(internals, listener) })
+        internals.set_unique(unique_name);
+        let spec = Spec { data: DATA.to_vec(), ..internals.spec(&[], Patience::of(&AcquireOptions::new())) };
+        Ok(WriteLock { candidate: Candidate::new(internals, spec, listener) })
     }
 
     /// Has this listener told from now on, and the former one not any more. What it missed is not told again.
     pub fn set_lock_listener(&self, listener: impl LockListener) {
-        self.contender.set_listener(Some(Arc::new(listener)));
+        self.candidate.set_listener(Some(Arc::new(listener)));
     }
 
     /// Queues for the lock. `true`: it is this object's already; `false`: the listener will be told.
@@ -93,7 +112,7 @@ impl WriteLock {
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
     /// [`Error::SequenceExhausted`], and what the server refuses ([`Error::Server`]). It is not queued then.
     pub fn lock(&self) -> Result<bool> {
-        self.contender.lock()
+        self.candidate.lock()
     }
 
     /// Gives the lock back, or the place in the queue; one round trip. The owner's listener is told. Does nothing if this
@@ -106,31 +125,37 @@ impl WriteLock {
     /// [`Error::LockLost`] if it was lost meanwhile; [`Error::ConnectionLoss`] if the server did not confirm, after at most
     /// the session timeout.
     pub fn unlock(&self) -> Result<()> {
-        self.contender.unlock()
+        self.candidate.unlock()
     }
 
     /// Whether the lock is this object's for certain right now.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.contender.is_owner()
+        self.candidate.is_owner()
     }
 
     /// The path of this object's znode; `None` while it is not queued.
     #[must_use]
     pub fn id(&self) -> Option<String> {
-        self.contender.id()
+        self.candidate.id()
     }
 
     /// The lock's directory.
     #[must_use]
     pub fn dir(&self) -> &str {
-        self.contender.lock_internals().base_path()
+        self.candidate.internals().base_path()
     }
 
     /// A number that grows with every grant of this lock, over all processes; `None` for who is not the owner.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.contender.held().map(|held| FencingToken::new(held.czxid()))
+        self.hold().map(|hold| hold.fencing_token())
+    }
+
+    /// What the owner knows about the lock; `None` for who is not the owner.
+    #[must_use]
+    pub fn hold(&self) -> Option<Hold> {
+        self.candidate.held().map(|held| self.candidate.internals().hold(held))
     }
 
     /// Unlocks for good: the znode is removed, and a later [`lock`](WriteLock::lock) does nothing. Dropping the object
@@ -139,13 +164,13 @@ impl WriteLock {
     /// # Errors
     /// As [`WriteLock::unlock`].
     pub fn close(&self) -> Result<()> {
-        self.contender.close()
+        self.candidate.close()
     }
 }
 
 impl Drop for WriteLock {
     fn drop(&mut self) {
-        self.contender.abandon();
+        self.candidate.abandon();
     }
 }
 

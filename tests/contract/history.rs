@@ -8,7 +8,7 @@ use crate::{
         shared_clock,
     },
     subject::{Lock, Subject},
-    world::{World, client_of},
+    world::{SESSION, World, client_of},
 };
 
 /// How often each contender holds the lock.
@@ -92,10 +92,9 @@ pub(crate) fn contend_in_processes(world: &World, processes: usize) -> Vec<Inter
 }
 
 /// One of the processes.
-pub(crate) fn contender(subjects: &[&'static Subject], arguments: &[String]) {
-    let [name, address, namespace, k] = arguments else { panic!("{arguments:?}") };
-    let subject = subjects.iter().find(|subject| subject.name == name).unwrap();
-    let client = client_of(subject, address, namespace);
+pub(crate) fn contender(subject: &'static Subject, arguments: &[String]) {
+    let [address, namespace, k] = arguments else { panic!("{arguments:?}") };
+    let client = client_of(subject, address, namespace, SESSION);
     let (lock, is_shared) = subject.contender(&client, k.parse().unwrap());
     child::say("ready");
     child::listen();

@@ -18,6 +18,7 @@
 //! | read | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
 //! | write | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
 //! | unfair | fifo | nobody queues: whoever is faster has it |
+//! | unfair | refused_withdrawal | who waits has no znode |
 //! | unfair | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
 //! | zk_write_lock | release_of_nothing | to unlock what is not locked does nothing, as in ZooKeeper's own recipe |
 //! | zk_write_lock | release_by_another_thread | it belongs to no thread: whoever has the object may unlock it |
@@ -31,6 +32,14 @@
 //! | zk_write_lock | guard_knows | there is no guard |
 //! | zk_write_lock | guard_tokens_grow | there is no guard |
 //! | zk_write_lock | guard_send | there is no guard |
+//! | zk_write_lock | released_changes | there is no guard |
+//! | zk_write_lock | stale_locker | its object is one contender, and there is no guard |
+//! | zk_write_lock | stale_release | its listener is told and it queues again by itself (`zk_write_lock`: `an_owner_whose_session_expires_is_told_and_queues_again_in_the_next`) |
+//! | zk_write_lock | released_hold | nothing that its holder can ask outlives it |
+//! | zk_write_lock | lost_member | it is no `InterProcessLock` |
+//! | lease | stale_locker | what is given back is a value, which ends itself |
+//! | lease | released_hold | nothing that its holder can ask outlives it |
+//! | lease | lost_member | it is no `InterProcessLock` |
 //! | lease | release_of_nothing | what is given back is a value: without one there is nothing to call |
 //! | lease | release_by_another_thread | it belongs to no thread |
 //! | lease | reentrancy | each acquire is one more lease |
@@ -38,6 +47,9 @@
 //! | zookeeper_* | container_cleanup | the package makes plain znodes instead of containers |
 //! | zookeeper_* | session_loss_of_holder | expiry from outside: the package does not tell the session's password |
 //! | zookeeper_* | session_loss_of_waiter | expiry from outside: the package does not tell the session's password |
+//! | zookeeper_* | stale_release | expiry from outside: the package does not tell the session's password |
+//! | zookeeper_* | lost_member | expiry from outside: the package does not tell the session's password |
+//! | zookeeper_* | old_answer | its sessions are as long as the test |
 //!
 //! What else the package cannot do (search with sync; create and list in one round trip) is no part of this contract:
 //! the search after a lost reply and the number of packets have tests of their own, over this crate's session.
@@ -125,81 +137,112 @@ const QUEUES_AGAIN: &str = "its listener is told and it queues again by itself (
                             `an_owner_whose_session_expires_is_told_and_queues_again_in_the_next`)";
 const PERSISTENT: &str = "its directory is persistent, as in ZooKeeper's own recipe (`zk_write_lock`: \
                           `the_directory_is_persistent`)";
+const ONE_OBJECT: &str = "its object is one contender, and there is no guard";
+const VALUES: &str = "what is given back is a value, which ends itself";
 const NO_GUARD: &str = "there is no guard";
+const NO_HOLD: &str = "nothing that its holder can ask outlives it";
+const NO_MEMBER: &str = "it is no `InterProcessLock`";
+const NO_ZNODE: &str = "who waits has no znode";
 #[cfg(feature = "zookeeper")]
 const NO_CONTAINERS: &str = "the package makes plain znodes instead of containers";
 #[cfg(feature = "zookeeper")]
 const NO_PASSWORD: &str = "expiry from outside: the package does not tell the session's password";
+#[cfg(feature = "zookeeper")]
+const LONG_SESSIONS: &str = "its sessions are as long as the test";
 
 contract! {
     mutex = subject::MUTEX => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
     semaphore_mutex = subject::SEMAPHORE_MUTEX => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
-            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop,
-            guard_release, guard_knows, guard_tokens_grow, guard_send, panic_while_holding,
+            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
+            guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
         ],
         not_applicable: [release_by_another_thread: super::ANY_THREAD, reentrancy: super::NOT_REENTRANT],
     }
     multi = subject::MULTI => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
     read = subject::READ => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
-            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop,
-            guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
+            guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
         ],
         not_applicable: [exclusion_of_its_own_kind: super::READERS, guard_send: super::BELONGS_TO_A_THREAD],
     }
     write = subject::WRITE => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
     unfair = subject::UNFAIR => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_release, old_answer, lost_member,
         ],
-        not_applicable: [fifo: super::NO_QUEUE, guard_send: super::BELONGS_TO_A_THREAD],
+        not_applicable: [
+            fifo: super::NO_QUEUE,
+            guard_send: super::BELONGS_TO_A_THREAD,
+            refused_withdrawal: super::NO_ZNODE,
+        ],
     }
     zk_write_lock = subject::ZK_WRITE_LOCK => {
         run: [
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
             exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
             session_loss_of_waiter, server_restart, namespace, close_of_holder, client_that_is_not_open, locker,
-            panic_while_holding,
+            panic_while_holding, release_after_close, refused_release, refused_withdrawal, old_answer,
         ],
         not_applicable: [
+            released_changes: super::NO_GUARD,
+            stale_locker: super::ONE_OBJECT,
             release_of_nothing: "to unlock what is not locked does nothing, as in ZooKeeper's own recipe",
             release_by_another_thread: "it belongs to no thread: whoever has the object may unlock it",
             reentrancy: "a second `lock` only tells whether it is the owner",
@@ -212,47 +255,63 @@ contract! {
             guard_knows: super::NO_GUARD,
             guard_tokens_grow: super::NO_GUARD,
             guard_send: super::NO_GUARD,
+            stale_release: super::QUEUES_AGAIN,
+            released_hold: super::NO_HOLD,
+            lost_member: super::NO_MEMBER,
         ],
     }
     lease = subject::LEASE => {
         run: [
+            released_changes,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, cancel,
             exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
             session_loss_of_holder, session_loss_of_waiter, server_restart, container_cleanup, namespace,
             close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, guard_send, panic_while_holding,
+            guard_tokens_grow, guard_send, panic_while_holding, stale_release, release_after_close, refused_release,
+            refused_withdrawal, old_answer,
         ],
         not_applicable: [
+            stale_locker: super::VALUES,
             release_of_nothing: "what is given back is a value: without one there is nothing to call",
             release_by_another_thread: "it belongs to no thread",
             reentrancy: "each acquire is one more lease",
+            released_hold: super::NO_HOLD,
+            lost_member: super::NO_MEMBER,
         ],
     }
 
     #[cfg(feature = "zookeeper")]
     zookeeper_mutex = subject::MUTEX.over_the_package("zookeeper_mutex") => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, panic_while_holding,
+            guard_tokens_grow, panic_while_holding, released_hold, release_after_close, refused_release,
+            refused_withdrawal,
         ],
         not_applicable: [
             guard_send: super::BELONGS_TO_A_THREAD,
             container_cleanup: super::NO_CONTAINERS,
             session_loss_of_holder: super::NO_PASSWORD,
             session_loss_of_waiter: super::NO_PASSWORD,
+            stale_release: super::NO_PASSWORD,
+            lost_member: super::NO_PASSWORD,
+            old_answer: super::LONG_SESSIONS,
         ],
     }
     #[cfg(feature = "zookeeper")]
     zookeeper_semaphore_mutex = subject::SEMAPHORE_MUTEX.over_the_package("zookeeper_semaphore_mutex") => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
             client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send,
-            panic_while_holding,
+            panic_while_holding, released_hold, release_after_close, refused_release, refused_withdrawal,
         ],
         not_applicable: [
             release_by_another_thread: super::ANY_THREAD,
@@ -260,31 +319,43 @@ contract! {
             container_cleanup: super::NO_CONTAINERS,
             session_loss_of_holder: super::NO_PASSWORD,
             session_loss_of_waiter: super::NO_PASSWORD,
+            stale_release: super::NO_PASSWORD,
+            lost_member: super::NO_PASSWORD,
+            old_answer: super::LONG_SESSIONS,
         ],
     }
     #[cfg(feature = "zookeeper")]
     zookeeper_multi = subject::MULTI.over_the_package("zookeeper_multi") => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding,
+            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
+            guard_tokens_grow, panic_while_holding, released_hold, release_after_close, refused_release,
+            refused_withdrawal,
         ],
         not_applicable: [
             guard_send: super::BELONGS_TO_A_THREAD,
             container_cleanup: super::NO_CONTAINERS,
             session_loss_of_holder: super::NO_PASSWORD,
             session_loss_of_waiter: super::NO_PASSWORD,
+            stale_release: super::NO_PASSWORD,
+            lost_member: super::NO_PASSWORD,
+            old_answer: super::LONG_SESSIONS,
         ],
     }
     #[cfg(feature = "zookeeper")]
     zookeeper_read = subject::READ.over_the_package("zookeeper_read") => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
             client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow,
-            panic_while_holding,
+            panic_while_holding, released_hold, release_after_close, refused_release, refused_withdrawal,
         ],
         not_applicable: [
             exclusion_of_its_own_kind: super::READERS,
@@ -292,32 +363,43 @@ contract! {
             container_cleanup: super::NO_CONTAINERS,
             session_loss_of_holder: super::NO_PASSWORD,
             session_loss_of_waiter: super::NO_PASSWORD,
+            stale_release: super::NO_PASSWORD,
+            lost_member: super::NO_PASSWORD,
+            old_answer: super::LONG_SESSIONS,
         ],
     }
     #[cfg(feature = "zookeeper")]
     zookeeper_write = subject::WRITE.over_the_package("zookeeper_write") => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, panic_while_holding,
+            guard_tokens_grow, panic_while_holding, released_hold, release_after_close, refused_release,
+            refused_withdrawal,
         ],
         not_applicable: [
             guard_send: super::BELONGS_TO_A_THREAD,
             container_cleanup: super::NO_CONTAINERS,
             session_loss_of_holder: super::NO_PASSWORD,
             session_loss_of_waiter: super::NO_PASSWORD,
+            stale_release: super::NO_PASSWORD,
+            lost_member: super::NO_PASSWORD,
+            old_answer: super::LONG_SESSIONS,
         ],
     }
     #[cfg(feature = "zookeeper")]
     zookeeper_unfair = subject::UNFAIR.over_the_package("zookeeper_unfair") => {
         run: [
+            released_changes,
+            stale_locker,
             acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, panic_while_holding,
+            guard_tokens_grow, panic_while_holding, released_hold, release_after_close, refused_release,
         ],
         not_applicable: [
             fifo: super::NO_QUEUE,
@@ -325,6 +407,10 @@ contract! {
             container_cleanup: super::NO_CONTAINERS,
             session_loss_of_holder: super::NO_PASSWORD,
             session_loss_of_waiter: super::NO_PASSWORD,
+            stale_release: super::NO_PASSWORD,
+            lost_member: super::NO_PASSWORD,
+            old_answer: super::LONG_SESSIONS,
+            refused_withdrawal: super::NO_ZNODE,
         ],
     }
 }
@@ -362,13 +448,14 @@ fn not_applicable_cases_are_listed() {
 fn child_process() {
     let Some((role, arguments)) = common::child::role() else { return };
     match role.as_str() {
-        "contender" => {
-            let subjects = coverage().into_iter().map(|coverage| coverage.subject);
-            let subjects: Vec<&'static Subject> = subjects.collect();
-            history::contender(&subjects, &arguments);
-        }
+        "contender" => history::contender(subject_named(&arguments[0]), &arguments[1..]),
+        "paused" => cases::paused_child(subject_named(&arguments[0]), &arguments[1], &arguments[2]),
         other => panic!("no role {other}"),
     }
+}
+
+fn subject_named(name: &str) -> &'static Subject {
+    coverage().into_iter().map(|coverage| coverage.subject).find(|subject| subject.name == name).unwrap()
 }
 
 /// Compiles only as long as `T` is not `Send`: for one that is, both implementations apply and the call is ambiguous.

@@ -65,6 +65,8 @@ pub(crate) struct Subject {
     pub(crate) is_shared: bool,
     /// One object is one contender, whatever the number of threads.
     pub(crate) is_one_contender: bool,
+    /// A second release knows of the first, which the server has not confirmed.
+    pub(crate) remembers_releases: bool,
 }
 
 impl Subject {
@@ -102,6 +104,7 @@ pub(crate) const MUTEX: Subject = Subject {
     is_reentrant: true,
     is_shared: false,
     is_one_contender: false,
+    remembers_releases: true,
 };
 
 pub(crate) const SEMAPHORE_MUTEX: Subject = Subject {
@@ -127,10 +130,12 @@ pub(crate) const ZK_WRITE_LOCK: Subject = Subject {
     rival: zk_write_lock,
     is_reentrant: false,
     is_one_contender: true,
+    remembers_releases: false,
     ..MUTEX
 };
 
-pub(crate) const LEASE: Subject = Subject { name: "lease", make: lease, rival: lease, ..SEMAPHORE_MUTEX };
+pub(crate) const LEASE: Subject =
+    Subject { name: "lease", make: lease, rival: lease, remembers_releases: false, ..SEMAPHORE_MUTEX };
 
 fn mutex(client: &CuratorFramework) -> Box<dyn Lock> {
     Box::new(InterProcessMutex::new(client, LOCK).unwrap())

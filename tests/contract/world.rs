@@ -21,7 +21,7 @@ use crate::{
 
 /// Longer than any case, so that a session ends only where a case ends it. The package gives its session up when a
 /// connection ends later than that after its start.
-const SESSION: Duration = Duration::from_secs(40);
+pub(crate) const SESSION: Duration = Duration::from_secs(40);
 
 pub(crate) struct World {
     pub(crate) subject: &'static Subject,
@@ -58,7 +58,12 @@ impl World {
 
     /// A client of its own session.
     pub(crate) fn client(&self) -> CuratorFramework {
-        let client = client_of(self.subject, &self.server.connect_string(), &self.namespace);
+        self.client_at(&self.server.connect_string())
+    }
+
+    /// The same, of another address than the server's own.
+    pub(crate) fn client_at(&self, address: &str) -> CuratorFramework {
+        let client = client_of(self.subject, address, &self.namespace, SESSION);
         self.clients.lock().unwrap().push(client.clone());
         client
     }
@@ -97,7 +102,7 @@ impl World {
             .collect()
     }
 
-    fn children(&self, path: &str) -> Vec<String> {
+    pub(crate) fn children(&self, path: &str) -> Vec<String> {
         match self.observer.get_children().for_path(path) {
             Err(error) if error.is_no_node() => Vec::new(),
             result => result.unwrap(),
@@ -107,8 +112,13 @@ impl World {
     /// Waits until so many wait behind one holder, and nothing else is there.
     #[track_caller]
     pub(crate) fn await_waiters(&self, count: usize) {
+        wait_until(&format!("{count} wait behind one holder"), || self.are_waiters(count));
+    }
+
+    /// Whether so many wait behind one holder, and nothing else is there.
+    pub(crate) fn are_waiters(&self, count: usize) -> bool {
         let children = |directory: &str| self.children(&format!("{LOCK}/{directory}")).len();
-        wait_until(&format!("{count} wait behind one holder"), || match self.subject.queue {
+        match self.subject.queue {
             Queue::Directory => self.children(LOCK).len() == count + 1,
             // While they wait for the first, they have nothing in the second.
             Queue::Two => children("a") == count + 1 && children("b") == 1,
@@ -120,7 +130,7 @@ impl World {
                     if self.subject.sessions == Sessions::Own { watchers == count } else { watchers >= count };
                 self.children(LOCK).len() == 1 && are_enough
             }
-        });
+        }
     }
 
     /// Waits until no znode is left.
@@ -157,9 +167,9 @@ impl Drop for World {
 }
 
 /// A client as this lock's cases have it, also in a child process.
-pub(crate) fn client_of(subject: &Subject, address: &str, namespace: &str) -> CuratorFramework {
+pub(crate) fn client_of(subject: &Subject, address: &str, namespace: &str, session: Duration) -> CuratorFramework {
     let builder = common::builder_for(address, namespace)
-        .session_timeout(SESSION)
+        .session_timeout(session)
         // What is lost must show: no slow re-check comes to the rescue.
         .lock_recheck_interval(None);
     match subject.sessions {
@@ -168,7 +178,7 @@ pub(crate) fn client_of(subject: &Subject, address: &str, namespace: &str) -> Cu
         Sessions::Package => {
             let to = address.to_owned();
             let factory = ZooKeeperSessionFactory::connecting(move || {
-                zookeeper::ZooKeeper::connect(&to, SESSION, |_: zookeeper::WatchedEvent| {})
+                zookeeper::ZooKeeper::connect(&to, session, |_: zookeeper::WatchedEvent| {})
             });
             connect(builder.session_factory(factory))
         }

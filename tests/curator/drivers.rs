@@ -1,6 +1,12 @@
 //! Drivers from outside, and what an acquire does when theirs fails.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use curator_locks::{
     CreateMode, CuratorFramework, Decision, InterProcessMutex, LockInternalsDriver, RetryNTimes,
@@ -127,9 +133,12 @@ fn an_acquire_that_never_sees_its_node_ends_with_no_node_and_leaves_none() {
 fn the_error_of_an_acquire_survives_a_clean_up_that_fails() {
     let server = Arc::new(quick_server().start().unwrap());
     let client = connect(builder(&server, "fails").retry_policy(RetryNTimes::new(0, Duration::from_millis(1))));
-    let goes_away = {
-        let server = server.clone();
-        move || TestingServer::stop(&server).unwrap()
+    // The first time that the znode is not to be seen, the server is asked whether it is there.
+    let (looks, goes_away) = (AtomicUsize::new(0), server.clone());
+    let goes_away = move || {
+        if looks.fetch_add(1, Ordering::Relaxed) == 1 {
+            TestingServer::stop(&goes_away).unwrap();
+        }
     };
     let blind = InterProcessMutex::with_driver(&client, PATH, Blind(Arc::new(goes_away))).unwrap();
     let error = blind.acquire().unwrap_err();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use curator_locks::{
-    CuratorFramework, HoldState,
+    CuratorFramework, Error, HoldState, LostReason,
     testing::{TestingCluster, TestingServer},
 };
 
@@ -249,4 +249,34 @@ fn pause_the_leader(rounds: Range<u32>) -> (u32, Duration) {
         drop(held);
     }
     (vanished, shortest)
+}
+
+/// A session that is ended through another server: the server that the holder talks to reports the end of the znode first,
+/// and ends the connection after that.
+#[test]
+fn a_holder_whose_session_expires_is_never_told_that_somebody_deleted_its_znode() {
+    const TIMES: usize = 20;
+    let cluster = cluster(false);
+    let servers: Vec<String> = cluster.servers().iter().map(TestingServer::connect_string).collect();
+    let client = client(&servers[0], SESSION);
+    let mutex = mutex(&client);
+    let mut deleted = 0;
+    for time in 0..TIMES {
+        let held = mutex.lock().unwrap();
+        let changes = held.state_changes();
+        let is_watched = || cluster.servers()[0].four_letter_word("wchp").unwrap().contains(held.path());
+        wait_until("the watch on the own znode", is_watched);
+        let other = &servers[1 + time % 2];
+        curator_locks::testing::expire_session(other, client.session_id(), &client.session_password()).unwrap();
+        let told: Vec<HoldState> = changes.iter().collect();
+        let reason = told.last().copied();
+        if reason == Some(HoldState::Lost(LostReason::NodeDeleted)) {
+            deleted += 1;
+        } else {
+            assert_eq!(reason, Some(HoldState::Lost(LostReason::SessionExpired)), "{told:?}");
+        }
+        assert!(matches!(held.release(), Err(Error::LockLost { .. })));
+    }
+    figure("ensemble: of so many expiries, told as deleted", (TIMES, deleted));
+    assert_eq!(deleted, 0);
 }

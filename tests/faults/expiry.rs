@@ -105,7 +105,8 @@ fn expired_before_the_holder_listens_it_is_told_all_the_same() {
     let begin = Instant::now();
     let (sender, told) = crossbeam_channel::unbounded();
     held.on_state_change(move |state| sender.send(state).unwrap());
-    for told in [held.state_changes(), told] {
+    let changes = held.state_changes();
+    for told in [&*changes, &told] {
         assert_eq!(told.recv_timeout(LONG).unwrap(), HoldState::Lost(LostReason::SessionExpired));
         assert!(told.is_empty());
     }

@@ -2,12 +2,14 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, unreachable_pub)]
 
 mod black_hole;
+mod cleaning;
 mod cuts;
 mod defects;
 mod ensemble;
 mod expiry;
 mod frames;
 mod leaving;
+mod multi;
 mod panics;
 mod replies;
 mod retries;

@@ -148,7 +148,9 @@ fn errors() -> Vec<(Error, bool, bool)> {
         (Error::ConnectionLoss { operation, path: path.clone(), source: None }, true, true),
         (server(ErrorCode::ConnectionLoss), true, true),
         (server(ErrorCode::OperationTimeout), true, true),
+        (server(ErrorCode::RequestTimeout), true, true),
         (server(ErrorCode::SessionMoved), true, true),
+        (server(ErrorCode::ThrottledOp), true, true),
         (server(ErrorCode::SessionExpired), true, false),
         (Error::SessionExpired { operation, path: path.clone() }, true, false),
         (server(ErrorCode::NoNode), false, false),
@@ -169,7 +171,7 @@ fn session_failed_retry_policy_asks_its_delegate_about_all_but_an_expired_sessio
 }
 
 #[test]
-fn losses_timeouts_moves_and_expiries_are_retried_and_nothing_else() {
+fn losses_timeouts_moves_expiries_and_what_a_busy_server_put_off_are_retried_and_nothing_else() {
     let policy = RetryForever::new(MS);
     for (error, allowed, _) in errors() {
         assert_eq!((policy.allows_error(&error), error.is_retryable()), (allowed, allowed), "{error}");

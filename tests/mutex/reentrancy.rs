@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use curator_locks::{AcquireOptions, Error, InterProcessMutex, LockInternals};
 
-use crate::common::{self, another, await_queue, builder, connect, mutex, queue};
+use crate::common::{self, another, await_queue, builder, connect, mutex, queue, wait_until};
 
 #[test]
 fn a_thread_that_holds_the_lock_enters_again_and_leaves_as_often() {
@@ -23,6 +23,29 @@ fn a_thread_that_holds_the_lock_enters_again_and_leaves_as_often() {
     mutex.release().unwrap();
     assert!(!mutex.is_owned_by_current_thread() && !mutex.is_acquired_in_this_process());
     assert!(queue(&client, "/locks/m").is_empty());
+}
+
+#[test]
+fn each_release_of_a_lost_lock_says_so_and_the_last_one_ends_it() {
+    let client = common::client();
+    let mutex = mutex(&client);
+    let guards = [mutex.lock().unwrap(), mutex.lock().unwrap()];
+    mutex.acquire().unwrap();
+    mutex.acquire().unwrap();
+    client.delete().for_path(guards[0].path()).unwrap();
+    wait_until("the holder knows", || guards[0].is_lost());
+    for _ in 0..2 {
+        let result = mutex.release();
+        assert!(matches!(&result, Err(Error::LockLost { .. })), "{result:?}");
+    }
+    for guard in guards {
+        assert!(mutex.is_owned_by_current_thread());
+        let result = guard.release();
+        assert!(matches!(&result, Err(Error::LockLost { .. })), "{result:?}");
+    }
+    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
 }
 
 #[test]

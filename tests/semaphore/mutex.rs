@@ -1,14 +1,21 @@
 //! `InterProcessSemaphoreMutex`.
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
 
-use curator_locks::{Error, InterProcessLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Locker};
+use curator_locks::{
+    Error, InterProcessLock, InterProcessMultiLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Locker,
+    Result, testing::expire_session,
+};
 
-use crate::support::{LONG, children, client, eventually};
+use crate::support::{LONG, children, client, eventually, server};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -124,6 +131,101 @@ fn a_locker_releases_it_on_drop_after_a_panic_too() {
     assert!(!lock.is_acquired_in_this_process());
     assert!(lock.acquire_timeout(LONG).unwrap());
     lock.release().unwrap();
+}
+
+/// This thread acquires, its session expires, and another thread acquires through the same object. What this thread ends
+/// then is its own hold.
+fn overtaken(namespace: &str, stale: impl FnOnce(&Arc<InterProcessSemaphoreMutex>, &mut dyn FnMut())) {
+    let (client, other) = (client(namespace), client(namespace));
+    let mutex = Arc::new(InterProcessSemaphoreMutex::new(&client, "/m").unwrap());
+    let theirs = InterProcessSemaphoreMutex::new(&other, "/m").unwrap();
+    thread::scope(|scope| {
+        let (go, told) = mpsc::channel::<()>();
+        let (mut told, mut second) = (Some(told), None);
+        stale(&mutex, &mut || {
+            expire_session(&server().connect_string(), client.session_id(), &client.session_password()).unwrap();
+            eventually("it is lost", || mutex.hold().is_some_and(|hold| hold.is_lost()));
+            let (say, granted) = mpsc::channel();
+            let (mutex, told) = (mutex.clone(), told.take().unwrap());
+            second = Some(scope.spawn(move || {
+                mutex.acquire().unwrap();
+                say.send(()).unwrap();
+                let _ = told.recv();
+                assert!(mutex.hold().unwrap().is_valid());
+                mutex.release()
+            }));
+            granted.recv_timeout(LONG).unwrap();
+        });
+        assert_eq!(children(&client, "/m/leases").len(), 1, "the other thread's lease");
+        assert!(!theirs.acquire_timeout(SHORT).unwrap(), "two holders");
+        drop(go);
+        second.unwrap().join().unwrap().unwrap();
+    });
+    assert!(!mutex.is_acquired_in_this_process());
+    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
+}
+
+fn assert_lost(result: Result<()>) {
+    assert!(matches!(&result, Err(Error::LockLost { .. })), "{result:?}");
+}
+
+#[test]
+fn a_release_that_comes_late_ends_its_own_hold_and_no_other() {
+    overtaken("m_late_release", |mutex, overtake| {
+        mutex.acquire().unwrap();
+        overtake();
+        assert_lost(mutex.release());
+    });
+    overtaken("m_late_acquire", |mutex, overtake| {
+        mutex.acquire().unwrap();
+        overtake();
+        assert!(!mutex.acquire_timeout(SHORT).unwrap());
+        assert_lost(mutex.release());
+    });
+}
+
+#[test]
+fn a_locker_that_is_closed_or_dropped_late_ends_its_own_hold_and_no_other() {
+    overtaken("m_late_locker", |mutex, overtake| {
+        let locker = Locker::new(&**mutex).unwrap();
+        overtake();
+        assert_lost(locker.close());
+    });
+    overtaken("m_late_locker_drop", |mutex, overtake| {
+        let locker = Locker::with_timeout(&**mutex, LONG).unwrap();
+        overtake();
+        drop(locker);
+    });
+}
+
+#[test]
+fn a_multi_lock_that_is_released_late_ends_its_own_hold_and_no_other() {
+    let multi = |mutex: &Arc<InterProcessSemaphoreMutex>| {
+        InterProcessMultiLock::from_locks([mutex.clone() as Arc<dyn InterProcessLock>]).unwrap()
+    };
+    overtaken("m_late_multi", |mutex, overtake| {
+        multi(mutex).acquire().unwrap();
+        overtake();
+        assert_lost(multi(mutex).release());
+    });
+    overtaken("m_late_multi_guard", |mutex, overtake| {
+        let lock = multi(mutex);
+        let held = lock.lock().unwrap();
+        overtake();
+        assert_lost(held.release());
+    });
+    overtaken("m_late_multi_drop", |mutex, overtake| {
+        let lock = multi(mutex);
+        let held = lock.lock().unwrap();
+        overtake();
+        drop(held);
+    });
+    overtaken("m_late_multi_locker", |mutex, overtake| {
+        let lock = multi(mutex);
+        let locker = Locker::new(&lock).unwrap();
+        overtake();
+        assert_lost(locker.close());
+    });
 }
 
 #[test]

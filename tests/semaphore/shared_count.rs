@@ -8,7 +8,7 @@ use std::{
 
 use curator_locks::{
     Error, SharedCount,
-    testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
+    testing::{Fault, FaultProxy, RequestMatch, TestingServer, expire_session, op},
 };
 
 use crate::support::{LONG, client, client_of, eventually, server};
@@ -115,6 +115,55 @@ fn listeners_hear_of_changes_in_order_until_they_are_removed() {
     assert_eq!(two.count(), 7);
     assert_eq!(one.count(), 6, "closed");
     assert_eq!(heard.lock().unwrap().len(), 5);
+}
+
+/// Counts how often each value was told.
+fn told(count: &SharedCount) -> Arc<Mutex<Vec<i32>>> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = told.clone();
+    count.add_listener(move |value| sink.lock().unwrap().push(value));
+    told
+}
+
+#[test]
+fn what_the_start_reads_is_told_to_nobody() {
+    let (client, other) = (client("c_start"), client("c_start"));
+    let writer = SharedCount::new(&other, "/c", 5).unwrap();
+    writer.start().unwrap();
+    let count = SharedCount::new(&client, "/c", 1).unwrap();
+    let told = told(&count);
+    count.start().unwrap();
+    assert_eq!(count.count(), 5);
+    // What is told comes in order.
+    writer.set_count(6).unwrap();
+    eventually("the change is told", || told.lock().unwrap().last() == Some(&6));
+    assert_eq!(*told.lock().unwrap(), [6]);
+}
+
+#[test]
+fn after_each_reconnect_the_value_is_told_again_also_if_it_is_the_same() {
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let client = client_of(&proxy.connect_string(), "c_reconnect", Duration::from_secs(20));
+    let other = self::client("c_reconnect");
+    let (count, writer) = (SharedCount::new(&client, "/c", 1).unwrap(), SharedCount::new(&other, "/c", 1).unwrap());
+    count.start().unwrap();
+    writer.start().unwrap();
+    let told = told(&count);
+    for reconnects in 1..=3 {
+        proxy.cut();
+        eventually("told again", || told.lock().unwrap().len() >= reconnects);
+    }
+    assert_eq!(*told.lock().unwrap(), [1; 3]);
+    writer.set_count(2).unwrap();
+    eventually("and a change is told", || told.lock().unwrap().last() == Some(&2));
+    let session = client.session_id();
+    proxy.refuse();
+    proxy.cut();
+    expire_session(&server().connect_string(), session, &client.session_password()).unwrap();
+    proxy.pass().unwrap();
+    eventually("told again in the next session", || told.lock().unwrap().len() >= 5);
+    assert_ne!(client.session_id(), session);
+    assert_eq!(*told.lock().unwrap(), [1, 1, 1, 2, 2]);
 }
 
 #[test]

@@ -264,6 +264,22 @@ fn a_dropped_request_leaves_the_connection_open() {
 }
 
 #[test]
+fn a_refused_request_is_undone_and_its_error_comes_in_its_turn() {
+    const THROTTLED: i32 = -127;
+    let (server, proxy, mut client) = stage();
+    let fault = proxy.inject(RequestMatch::creates().skip(1), Fault::Refuse(THROTTLED));
+    let names = ["/first", "/refused", "/last"];
+    let xids = names.map(|path| client.send(CREATE, &create_body(path, false)).unwrap());
+    let replies = names.map(|_| client.receive().unwrap());
+    assert_eq!(replies.map(|reply| reply.xid), xids);
+    assert_eq!(replies.map(|reply| reply.code), [OK, THROTTLED, OK]);
+    assert_eq!(names.map(|path| exists(&server, path)), [true, false, true]);
+    let logged: Vec<Option<i32>> = proxy.log().iter().map(|record| record.error).collect();
+    assert_eq!(logged, [Some(OK), Some(THROTTLED), Some(OK)]);
+    assert_eq!(fault.hits(), 1);
+}
+
+#[test]
 fn a_held_reply_comes_when_released() {
     let (server, proxy, mut client) = stage();
     let fault = proxy.inject(RequestMatch::creates(), Fault::HoldReply);

@@ -5,18 +5,19 @@
 use crossbeam_channel::unbounded;
 
 use super::*;
-use crate::session::stub::StubSession;
+use crate::{proto::Request, session::stub::StubSession};
 
 struct Scene {
     cleanup: Cleanup,
     inbox: Receiver<Event>,
     desk: Arc<StubSession>,
+    now: Instant,
 }
 
 impl Scene {
     fn new() -> Scene {
         let (events, inbox) = unbounded();
-        Scene { cleanup: Cleanup::new(events), inbox, desk: StubSession::new() }
+        Scene { cleanup: Cleanup::new(events), inbox, desk: StubSession::new(), now: Instant::now() }
     }
 
     fn session(&self) -> Arc<dyn Session> {
@@ -37,9 +38,9 @@ impl Scene {
                     looks += 1;
                     self.cleanup.work(&self.session());
                 }
-                Event::CleanedUp(ids, reply) => {
+                Event::CleanedUp(ids, replies) => {
                     answers += 1;
-                    assert!(!self.cleanup.answered(&ids, &reply));
+                    self.cleanup.answered(&ids, &replies, self.now);
                 }
                 _ => panic!("something else"),
             }
@@ -111,5 +112,74 @@ fn a_job_ends_with_the_session_that_owned_its_znode() {
     scene.search(2);
     scene.take();
     assert!(done.try_recv().unwrap_err().is_disconnected());
+    assert!(scene.desk.submissions.lock().is_empty());
+}
+
+#[test]
+fn what_the_server_refuses_is_tried_until_it_is_gone_with_a_growing_pause() {
+    let mut scene = Scene::new();
+    let mut job = Job::delete(ServerPath::from_server("/l/x"), Some(&scene.session()));
+    let done = job.done();
+    scene.cleanup.add(job);
+    let mut pauses = Vec::new();
+    for code in [ErrorCode::NoAuth, ErrorCode::ThrottledOp, ErrorCode::SystemError].into_iter().cycle().take(7) {
+        scene.take();
+        assert_eq!(scene.answer(|_| Err(SessionError::Server(code))).len(), 1, "{code:?}");
+        scene.take();
+        let next = scene.cleanup.next_try().unwrap();
+        assert!(!scene.cleanup.wake(next - Duration::from_millis(1)) && scene.cleanup.wake(next));
+        pauses.push((next - scene.now).as_secs());
+        scene.now = next;
+        scene.cleanup.work(&scene.session());
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    assert!(done.try_recv().unwrap_err().is_empty(), "still there");
+    scene.answer(|_| Err(SessionError::ConnectionLoss(None)));
+    scene.take();
+    // A new connection ends the pause, and the next one is short again.
+    scene.cleanup.wake_all();
+    scene.cleanup.work(&scene.session());
+    scene.answer(|_| Err(SessionError::Server(ErrorCode::NoAuth)));
+    scene.take();
+    assert_eq!(scene.cleanup.next_try(), Some(scene.now + FIRST_PAUSE));
+    scene.cleanup.wake_all();
+    scene.cleanup.work(&scene.session());
+    scene.answer(|_| Err(SessionError::Server(ErrorCode::NoNode)));
+    scene.take();
+    assert!(done.try_recv().unwrap_err().is_disconnected());
+    assert_eq!(scene.cleanup.next_try(), None);
+}
+
+#[test]
+fn a_directory_whose_list_is_too_large_is_listed_once() {
+    let scene = Scene::new();
+    (0..3).for_each(|k| scene.search(k));
+    scene.take();
+    // Comes while the list is under way.
+    scene.search(3);
+    scene.take();
+    let too_large = |request: &Request| match request {
+        Request::GetChildren { .. } => Err(SessionError::FrameTooLarge { size: 1001, limit: 1000 }),
+        Request::GetEphemerals { prefix } => Ok(Response::Ephemerals(vec![format!("{prefix}lock-0000000007")])),
+        _ => Ok(Response::Done),
+    };
+    let lists = |sent: &[Request]| sent.iter().filter(|sent| matches!(sent, Request::GetChildren { .. })).count();
+    assert_eq!(lists(&scene.answer(too_large)), 1);
+    scene.take();
+    // And one that comes later.
+    scene.search(4);
+    let mut deleted = Vec::new();
+    for _ in 0..3 {
+        scene.take();
+        let sent = scene.answer(too_large);
+        assert_eq!(lists(&sent), 0);
+        deleted.extend(sent.iter().filter_map(|sent| match sent {
+            Request::Delete { path, .. } => Some(path.clone()),
+            _ => None,
+        }));
+    }
+    scene.take();
+    deleted.sort();
+    assert_eq!(deleted, [0, 1, 2, 3, 4].map(|k| format!("/l/_c_{k:05}-lock-0000000007")));
     assert!(scene.desk.submissions.lock().is_empty());
 }

@@ -12,7 +12,7 @@ use std::{
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{HeldNode, HoldState, Inner, WATCH_AFTER, WatchState, Znode};
+use super::{Audience, HeldNode, HoldState, Inner, WATCH_AFTER, WatchState, Znode};
 use crate::{
     LostReason,
     framework::{background::Event, dispatch::Dispatcher, revocation::RevocableNode},
@@ -27,6 +27,7 @@ pub(crate) struct HeldNodes {
     /// A hold that lasts longer is worth a warning.
     max_hold_time: Option<Duration>,
     events: Sender<Event>,
+    dispatcher: Arc<Dispatcher>,
 }
 
 struct Registry {
@@ -41,9 +42,9 @@ struct Registry {
 }
 
 impl HeldNodes {
-    pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>) -> Self {
+    pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>, dispatcher: Arc<Dispatcher>) -> Self {
         let registry = Registry { nodes: HashMap::new(), next_look: None, is_looking: false, was_idle: false };
-        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events }
+        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events, dispatcher }
     }
 
     /// Begins to look after a znode that was seen to exist over `connection`.
@@ -78,14 +79,16 @@ impl HeldNodes {
             asked_over: AtomicU64::new(connection),
             revocable,
             events: self.events.clone(),
+            dispatcher: self.dispatcher.clone(),
             inner: Mutex::new(Inner {
                 lost: None,
                 released: false,
+                deletion: None,
                 watch: watch.map_or(WatchState::Absent, WatchState::Present),
                 failed: None,
                 told: HoldState::Held,
-                channels: Vec::new(),
-                listeners: Vec::new(),
+                interrupts: Vec::new(),
+                audience: Audience::default(),
                 warnings: 0,
             }),
         });
@@ -124,7 +127,7 @@ impl HeldNodes {
 
     /// Tells listeners what has changed, arms watches that are due, and checks znodes after a reconnect. Returns when
     /// to look again, `None` if there is nothing to look for before something happens.
-    pub(crate) fn look(&self, dispatcher: &Dispatcher, now: Instant) -> Option<Instant> {
+    pub(crate) fn look(&self, now: Instant) -> Option<Instant> {
         let nodes: Vec<_> = {
             let mut registry = self.nodes.lock();
             // Each znode is either among these, or its adding finds no look planned and plans one.
@@ -134,7 +137,7 @@ impl HeldNodes {
         };
         let looking = Looking(self);
         for node in &nodes {
-            node.tell(dispatcher, now);
+            node.tell(now);
             node.check(now);
             if let Some(limit) = self.max_hold_time {
                 node.warn_if_held_for_long(limit, now);

@@ -2,10 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+use crossbeam_channel::Receiver;
+
 use super::*;
 use crate::{
     CuratorFramework,
-    session::{SessionConfig, SessionEvent, SessionFactory, SessionObserver, WatchEvent, stub::StubSession},
+    proto::{ErrorCode, EventType, Response, Stat},
+    session::{
+        Reply, SessionConfig, SessionError, SessionEvent, SessionFactory, SessionObserver, Ticket, Watch, WatchEvent,
+        stub::StubSession,
+    },
 };
 
 /// Longer than anything here should take.
@@ -24,7 +30,6 @@ struct Scene {
     held: Arc<HeldNodes>,
     inbox: Receiver<Event>,
     said: Arc<StubSession>,
-    dispatcher: Dispatcher,
     begun: Instant,
 }
 
@@ -33,8 +38,9 @@ impl Scene {
         let (events, inbox) = unbounded();
         let begun = Instant::now();
         let said = said(begun + LONG);
-        let dispatcher = Dispatcher::new();
-        Scene { held: Arc::new(HeldNodes::new(max_hold_time, events)), inbox, said, dispatcher, begun }
+        let dispatcher = Arc::new(Dispatcher::new());
+        dispatcher.start().unwrap();
+        Scene { held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher)), inbox, said, begun }
     }
 
     fn hold(&self) -> Arc<HeldNode> {
@@ -51,9 +57,14 @@ impl Scene {
     }
 
     fn look_at(&self, now: Instant) -> Option<Instant> {
-        let next = self.held.look(&self.dispatcher, now);
+        let next = self.held.look(now);
         assert_eq!(self.held.planned_look(), next, "what is claimed is what is planned");
         next
+    }
+
+    /// Somebody else's word that the znode is gone, over the first connection.
+    fn deletes(&self, node: &HeldNode) {
+        node.watched(&WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 });
     }
 
     /// Whether the client's thread was told to look.
@@ -148,7 +159,7 @@ fn a_look_that_panics_leaves_nobody_without_a_look() {
             panic!("on purpose");
         };
         *scene.said.when_asked.lock() = Some(Box::new(panics));
-        let look = || scene.held.look(&scene.dispatcher, Instant::now());
+        let look = || scene.held.look(Instant::now());
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)).is_err());
         assert_eq!(scene.is_woken(), begins_meanwhile);
         scene.hold();
@@ -189,8 +200,105 @@ fn who_listens_is_told_of_the_doubt_when_it_begins_watched_or_not() {
     }
 }
 
+const IN_DOUBT: HoldState = HoldState::InDoubt;
+const DELETED: HoldState = HoldState::Lost(LostReason::NodeDeleted);
+const EXPIRED: HoldState = HoldState::Lost(LostReason::SessionExpired);
+
+/// A hold whose znode is gone, and what its holder has been told.
+fn deleted(scene: &Scene) -> (Arc<HeldNode>, StateChanges) {
+    let node = scene.watched();
+    let states = node.channel();
+    scene.look_at(scene.begun);
+    scene.is_woken();
+    scene.deletes(&node);
+    assert!(scene.is_woken());
+    assert_eq!((node.state(scene.begun), node.lost()), (IN_DOUBT, Some(LostReason::NodeDeleted)), "before any look");
+    assert!(!node.is_certain() && node.valid_until() <= Instant::now());
+    (node, states)
+}
+
+fn synced() -> Reply {
+    Ok(Response::Synced { path: "/held".into() })
+}
+
 #[test]
-fn a_znode_that_the_watch_finds_gone_is_told_at_once() {
+fn a_znode_that_is_gone_is_in_doubt_until_its_session_has_answered() {
+    for (sync, exists) in [
+        (synced(), Err(SessionError::Server(ErrorCode::NoNode))),
+        (Err(SessionError::Server(ErrorCode::Unimplemented)), Ok(ours())),
+    ] {
+        let scene = Scene::new(None);
+        let (_node, states) = deleted(&scene);
+        scene.look_at(scene.begun);
+        assert_eq!(states.try_iter().collect::<Vec<_>>(), [IN_DOUBT]);
+        assert_eq!(scene.requests(), 2);
+        // Once.
+        scene.look_at(scene.begun + WATCH_AFTER);
+        assert_eq!(scene.requests(), 2);
+        scene.answer(sync);
+        assert!(!scene.is_woken());
+        scene.answer(exists);
+        assert!(scene.is_woken());
+        scene.look_at(scene.begun);
+        assert_eq!(states.iter().collect::<Vec<_>>(), [DELETED], "and the end of the channel");
+    }
+}
+
+#[test]
+fn a_znode_that_goes_with_its_session_is_lost_for_that_reason() {
+    for answers in [false, true] {
+        let scene = Scene::new(None);
+        let (node, states) = deleted(&scene);
+        scene.look_at(scene.begun);
+        if answers {
+            scene.answer(Err(SessionError::Server(ErrorCode::SessionExpired)));
+            scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+            scene.look_at(scene.begun);
+            assert_eq!(node.state(scene.begun), IN_DOUBT, "a server that has yet to close the connection");
+        }
+        let session: Arc<dyn Session> = scene.said.clone();
+        scene.held.lose_all(Some(&session), LostReason::SessionExpired);
+        scene.look_at(scene.begun);
+        assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, EXPIRED]);
+        assert_eq!(node.lost(), Some(LostReason::SessionExpired));
+    }
+}
+
+#[test]
+fn a_znode_that_is_gone_before_a_disconnect_was_deleted_if_the_session_has_another_connection() {
+    let scene = Scene::new(None);
+    let (node, states) = deleted(&scene);
+    scene.look_at(scene.begun);
+    scene.said.connection.store(0, Ordering::Release);
+    scene.answer(Err(SessionError::ConnectionLoss(None)));
+    scene.answer(Err(SessionError::ConnectionLoss(None)));
+    scene.look_at(scene.begun + 10 * WATCH_AFTER);
+    assert_eq!(node.state(scene.begun), IN_DOUBT);
+    scene.said.connection.store(2, Ordering::Release);
+    scene.look_at(scene.begun + 10 * WATCH_AFTER);
+    scene.look_at(scene.begun + 10 * WATCH_AFTER);
+    assert_eq!(scene.requests(), 0);
+    assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, DELETED]);
+}
+
+#[test]
+fn a_session_that_could_not_say_whether_it_lives_is_asked_again() {
+    let scene = Scene::new(None);
+    let (node, _states) = deleted(&scene);
+    scene.look_at(scene.begun);
+    scene.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
+    scene.answer(Ok(ours()));
+    let refused = Instant::now();
+    scene.look_at(refused);
+    assert_eq!(scene.requests(), 0, "not in a circle");
+    scene.look_at(refused + WATCH_AFTER + MOMENT);
+    scene.answer(synced());
+    scene.answer(Ok(ours()));
+    assert_eq!(node.state(scene.begun), DELETED);
+}
+
+#[test]
+fn a_znode_that_the_watch_finds_gone_is_asked_about_and_told() {
     let scene = Scene::new(None);
     let node = scene.hold();
     let states = node.channel();
@@ -198,8 +306,115 @@ fn a_znode_that_the_watch_finds_gone_is_told_at_once() {
     scene.is_woken();
     scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
     assert!(scene.is_woken());
+    scene.look_at(node.since + WATCH_AFTER + MOMENT);
+    scene.answer(synced());
+    scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+    assert!(scene.is_woken());
     assert_eq!(scene.look_at(node.since + WATCH_AFTER + MOMENT), Some(node.since + 2 * WATCH_AFTER + MOMENT));
-    assert_eq!(states.try_iter().collect::<Vec<_>>(), [HoldState::Lost(LostReason::NodeDeleted)]);
+    assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, DELETED]);
+}
+
+#[test]
+fn a_znode_that_no_session_owns_is_nobodys_to_ask_about() {
+    let scene = Scene::new(None);
+    let znode = Znode { path: ServerPath::from_server("/held"), czxid: 3, token: 3, outlives_session: true };
+    let node = scene.held.add_znode(znode, scene.said.clone(), 1, None, None);
+    scene.deletes(&node);
+    assert_eq!(node.state(scene.begun), DELETED);
+}
+
+#[test]
+fn a_released_hold_says_so_for_good_and_wakes_only_who_listens() {
+    let scene = Scene::new(None);
+    let node = scene.watched();
+    let states = node.channel();
+    let (tell, told) = unbounded();
+    let tell_again = tell.clone();
+    node.listen(Arc::new(move |state| tell.send(state).unwrap()));
+    scene.look_at(scene.begun);
+    scene.is_woken();
+    node.released();
+    assert!(!scene.is_woken(), "the client's own thread has nothing to do with it");
+    assert_eq!(states.iter().collect::<Vec<_>>(), [HoldState::Released], "and the end of the channel");
+    assert_eq!(told.recv_timeout(LONG).unwrap(), HoldState::Released);
+    // What comes after that is not about this hold.
+    node.released();
+    scene.deletes(&node);
+    node.lose(LostReason::NodeDeleted);
+    scene.said.ended.store(true, Ordering::Release);
+    scene.held.lose_all(None, LostReason::ClientClosed);
+    scene.look_at(scene.begun);
+    assert_eq!((node.state(scene.begun), node.lost()), (HoldState::Released, None));
+    assert!(node.valid_until() <= Instant::now());
+    // Who asks after that is told, too.
+    assert_eq!(node.channel().iter().collect::<Vec<_>>(), [HoldState::Released]);
+    node.listen(Arc::new(move |state| tell_again.send(state).unwrap()));
+    assert_eq!(told.recv_timeout(LONG).unwrap(), HoldState::Released);
+    assert!(told.recv_timeout(LONG).is_err(), "both listeners are gone, after one message each");
+    assert!(!scene.is_woken());
+}
+
+#[test]
+fn a_lost_hold_stays_lost_after_its_release_and_is_told_as_lost() {
+    for loses in [
+        (|_, node| node.lose(LostReason::NodeDeleted)) as fn(&Scene, &HeldNode),
+        |scene, node| scene.deletes(node),
+        |scene, _| scene.said.ended.store(true, Ordering::Release),
+    ] {
+        let scene = Scene::new(None);
+        let node = scene.watched();
+        let states = node.channel();
+        loses(&scene, &node);
+        let reason = node.lost().unwrap();
+        node.released();
+        assert_eq!((node.state(scene.begun), node.lost()), (HoldState::Lost(reason), Some(reason)));
+        assert_eq!(states.iter().collect::<Vec<_>>(), [HoldState::Lost(reason)]);
+    }
+}
+
+#[test]
+fn a_hold_that_is_being_released_is_certain_as_long_as_its_znode_is() {
+    let scene = Scene::new(None);
+    let node = scene.hold();
+    node.released();
+    assert!(node.is_certain());
+    *scene.said.valid_until.lock() = Some(scene.begun);
+    assert!(!node.is_certain());
+}
+
+#[test]
+fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once() {
+    let scene = Scene::new(None);
+    let node = scene.watched();
+    let first = node.channel();
+    let begin = Instant::now();
+    for _ in 0..100_000 {
+        drop(node.channel());
+        assert_eq!(node.inner.lock().audience.channels.len(), 1);
+    }
+    println!("100,000 channels: {:?}", begin.elapsed());
+    assert_eq!(scene.inbox.try_iter().count(), 1, "a look for the first of them");
+    let (second, shared) = (node.channel(), first.clone());
+    drop(first);
+    // Each of them is told of all.
+    *scene.said.valid_until.lock() = Some(scene.begun);
+    scene.look_at(Instant::now());
+    node.released();
+    for states in [second, shared] {
+        assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, HoldState::Released]);
+    }
+}
+
+#[test]
+fn changes_can_be_selected_on() {
+    let scene = Scene::new(None);
+    let node = scene.hold();
+    let never = crossbeam_channel::never::<()>();
+    node.released();
+    crossbeam_channel::select! {
+        recv(node.channel()) -> state => assert_eq!(state, Ok(HoldState::Released)),
+        recv(never) -> _ => panic!("never"),
+    }
 }
 
 #[test]

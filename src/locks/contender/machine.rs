@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Instant};
 
 use super::spec::{
-    Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Patience, Plan, Reaction,
+    Answer, Ask, Condition, ConnectFor, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Plan, Reaction,
     Spec, View, WatchId,
 };
 use crate::{
@@ -59,6 +59,8 @@ enum Stage<E> {
     Holding,
     /// A moment. It holds the lock, and the session is in doubt.
     Dozing,
+    /// A moment, for this: the server refuses requests for now.
+    Resting(Next),
     /// Answers to the deletes.
     Leaving(End<E>),
     Ended,
@@ -250,9 +252,16 @@ impl<E: Clone> Step<'_, E> {
             }
             Input::Barred => self.barred(),
             Input::TimeUp => self.leave(End::TimeUp),
-            Input::Woken if matches!(self.me.stage, Stage::Dozing) => self.ask(Why::LastLook),
-            Input::Woken => self.list(),
+            Input::Woken => self.woken(),
             Input::Failed(failed) => self.failed(failed),
+        }
+    }
+
+    fn woken(&mut self) -> Do<E> {
+        match self.me.stage {
+            Stage::Dozing => self.ask(Why::LastLook),
+            Stage::Resting(next) => self.connect(next),
+            _ => self.list(),
         }
     }
 
@@ -260,7 +269,7 @@ impl<E: Clone> Step<'_, E> {
 
     fn connect(&mut self, next: Next) -> Do<E> {
         // A znode keeps its place while its session may live, so its owner waits for the session, not for a call's time.
-        let patience = if matches!(next, Next::List | Next::Ask(_)) { Patience::Wait } else { Patience::Call };
+        let patience = if matches!(next, Next::List | Next::Ask(_)) { ConnectFor::Wait } else { ConnectFor::Call };
         self.me.stage = Stage::Connecting(next);
         Do::Connect(patience)
     }
@@ -308,7 +317,7 @@ impl<E: Clone> Step<'_, E> {
     fn failed(&mut self, failed: Failed<E>) -> Do<E> {
         match failed.reaction {
             Reaction::Retry if matches!(self.me.stage, Stage::Pausing(_)) => self.leave(End::Failed(failed.error)),
-            Reaction::Retry if self.stands() => self.outlast(),
+            Reaction::Retry if self.stands() => self.outlast(failed.code.is_some()),
             Reaction::Retry => self.again(Next::Create, failed.error),
             Reaction::TimeUp if self.stands() => self.leave(End::TimeUp),
             Reaction::TimeUp | Reaction::Final => self.leave(End::Failed(failed.error)),
@@ -321,11 +330,17 @@ impl<E: Clone> Step<'_, E> {
     }
 
     /// The connection is gone. While the session may live the znodes keep their places.
-    fn outlast(&mut self) -> Do<E> {
+    fn outlast(&mut self, is_refused: bool) -> Do<E> {
         if self.has_lost_session() {
             return self.session_ended();
         }
-        self.connect(if self.me.is_held { Next::Ask(Why::LastLook) } else { Next::List })
+        let next = if self.me.is_held { Next::Ask(Why::LastLook) } else { Next::List };
+        if !is_refused {
+            return self.connect(next);
+        }
+        // The connection is there, and a server that has too much to do must not be asked again at once.
+        self.me.stage = Stage::Resting(next);
+        Do::Doze
     }
 
     fn has_lost_session(&self) -> bool {
@@ -381,6 +396,9 @@ impl<E: Clone> Step<'_, E> {
             }
         }
         self.me.session = self.view.session;
+        if self.spec.companion.as_ref().is_some_and(|writer| writer.session != self.view.session) {
+            return self.leave(End::CompanionGone);
+        }
         if self.spec.looks_first && !std::mem::replace(&mut self.me.has_looked, true) {
             return self.look();
         }
@@ -610,11 +628,11 @@ impl<E: Clone> Step<'_, E> {
 
     /// Reads the queue.
     fn list(&mut self) -> Do<E> {
-        if let (Naming::Fixed(name), true) = (&self.spec.naming, self.me.nodes.is_empty()) {
-            return if self.has_lost_session() { self.session_ended() } else { self.taken(name.clone()) };
-        }
         if self.has_lost_session() {
             return self.session_ended();
+        }
+        if let Naming::Fixed(name) = &self.spec.naming {
+            return if self.me.nodes.is_empty() { self.taken(name.clone()) } else { self.ask(Why::Grant) };
         }
         let is_first_watch = self.spec.waits == Some(WaitStrategy::WatchParent) && self.me.directory.is_none();
         let watch = is_first_watch.then(|| self.next_watch());
@@ -642,7 +660,7 @@ impl<E: Clone> Step<'_, E> {
     /// Decides by the names of the directory's children.
     fn decide(&mut self, children: &[String], connection: u64) -> Do<E> {
         let Some(own) = self.me.nodes.last().map(|node| node.name.clone()) else { return self.session_ended() };
-        if self.spec.companion.as_ref().is_some_and(|writer| !children.contains(writer)) {
+        if self.spec.companion.as_ref().is_some_and(|writer| !children.contains(&writer.name)) {
             return self.leave(End::CompanionGone);
         }
         self.me.is_alone = matches!(children, [only] if *only == own);
@@ -652,6 +670,8 @@ impl<E: Clone> Step<'_, E> {
             Decision::Missing
         };
         match decision {
+            // It was seen there over this very connection before.
+            Decision::Missing if self.me.confirmed.is_some() && self.me.seen_over == connection => self.gone(),
             // A server that lags behind may not know it yet.
             Decision::Missing => self.ask(Why::Missing),
             Decision::Granted => self.grant(connection),
@@ -911,6 +931,8 @@ impl<E: Clone> Step<'_, E> {
 
     fn hold(&mut self) -> Do<E> {
         self.me.is_held = true;
+        // The shell leaves the other queue. Should this hold come to nothing, it must not wait here any more.
+        self.me.is_barred |= self.spec.has_place;
         self.me.stage = Stage::Holding;
         Do::Hold
     }

@@ -6,6 +6,9 @@
 //! what the contender wants: [`blocking`] for threads that wait, [`callbacks`] for those that are told.
 //! [`release`] gives back what was granted.
 
+pub(crate) mod blocking;
+pub(crate) mod callbacks;
+mod effects;
 #[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
 pub(crate) mod machine;
 #[allow(unreachable_pub, reason = "as above")]

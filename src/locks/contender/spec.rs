@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     locks::{LockInternalsDriver, WaitStrategy},
-    proto::{CreateMode, ErrorCode, Request, Response},
+    proto::{CreateMode, ErrorCode, EventType, Request, Response},
     session::WatchEvent,
 };
 
@@ -33,8 +33,19 @@ pub struct Spec {
     pub looks_first: bool,
     /// A second directory in which nobody may queue, or it would overtake them.
     pub gate: Option<String>,
-    /// The znode of the same thread's write lock, whose place this reader takes: both have to stand in one list.
-    pub companion: Option<String>,
+    /// The same thread's write lock, whose place this reader takes: both have to stand in one list.
+    pub companion: Option<Companion>,
+    /// It stands at the head of another queue, without which it may not wait here, and leaves that once it holds.
+    pub has_place: bool,
+}
+
+/// The znode of a write lock.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Companion {
+    /// Its name in the directory.
+    pub name: String,
+    /// Its session's id.
+    pub session: i64,
 }
 
 /// What a contender's znodes are called.
@@ -217,7 +228,7 @@ pub enum Reaction {
 #[derive(Debug, Clone)]
 pub enum Do<E> {
     /// A connected session.
-    Connect(Patience),
+    Connect(ConnectFor),
     /// The answers to these, sent back to back.
     Ask(Ask),
     /// The directory, and what is missing above it.
@@ -236,7 +247,7 @@ pub enum Do<E> {
 
 /// How long to wait for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Patience {
+pub enum ConnectFor {
     /// As one attempt of a call does.
     Call,
     /// As long as the caller waits for the lock: the znode keeps its place while the session may live.
@@ -267,6 +278,11 @@ pub enum End<E> {
     Exhausted(i64),
     /// With an error.
     Failed(E),
+}
+
+/// Whether an event of a znode's own watch says that it is gone.
+pub(super) fn is_end(event: &WatchEvent) -> bool {
+    matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended)
 }
 
 impl View {

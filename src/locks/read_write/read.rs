@@ -32,5 +32,7 @@ half_methods! { ReadLock,
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost) also
     /// for a thread whose write lock was lost. [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that
-    /// holds a lock on this path through another object of this client, and would wait for itself.
+    /// holds a mutex or a write lock on this path through another object of this client: it would wait for itself. A
+    /// thread that holds a read lock through another one waits, with a warning, where a writer queues in between: that one
+    /// may give up.
 }

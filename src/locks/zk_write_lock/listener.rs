@@ -6,10 +6,11 @@
 /// Both run on the client's dispatch thread, one at a time, in order and under no lock; while one runs, the client's
 /// other listeners wait, so that long work belongs to a thread of its own. They may use the lock.
 pub trait LockListener: Send + Sync + 'static {
-    /// The lock is this object's from now on.
+    /// The lock is this object's from now on. Called again after a doubt that has passed.
     fn lock_acquired(&self);
 
-    /// It is not any more: it was unlocked, or lost. Told once for each
-    /// [`lock_acquired`](LockListener::lock_acquired), before anybody else can be told of an unlock.
+    /// The lock was unlocked or lost, or is in doubt: another object may be told that it has the lock from now on. Called
+    /// once for each [`lock_acquired`](LockListener::lock_acquired), at [`Hold::valid_until`](crate::Hold::valid_until) at
+    /// the latest, unless the process is paused or an earlier listener is still running.
     fn lock_released(&self);
 }

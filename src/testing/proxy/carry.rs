@@ -113,17 +113,14 @@ fn examine(relay: &Relay, connection: &Connection, direction: Direction, frame: 
     if direction == Direction::ToClient {
         let (xid, error) = frame::reply(frame).filter(|(xid, _)| *xid != NOTIFICATION)?;
         let (place, rule) = connection.take_reply(xid)?;
-        relay.record_reply(place, error);
+        let refusal = rule.as_ref().and_then(|rule| rule.fault().refusal());
+        relay.record_reply(place, refusal.unwrap_or(error));
         return rule;
     }
     let request = frame::request(frame)?;
     let (place, rule) = relay.record(connection, &request);
-    let (of_reply, of_request) = match rule {
-        Some(rule) if rule.is_of_reply() => (Some(rule), None),
-        rule => (None, rule),
-    };
-    connection.await_reply(request.xid, place, of_reply);
-    of_request
+    connection.await_reply(request.xid, place, rule.clone().filter(|rule| rule.is_of_reply()));
+    rule.filter(|rule| rule.is_of_request())
 }
 
 /// Delivers, each at its time, until the end of the stream or of the connection. A failing write is not the end: what
@@ -166,6 +163,14 @@ fn deliver_faulty(
             relay.hit(rule);
             relay.await_release(connection, rule);
             connection.write(direction, piece.bytes())?;
+        }
+        // The server is asked something harmless instead, so that the reply comes in its turn.
+        Fault::Refuse(_) if direction == Direction::ToServer => {
+            connection.write(direction, &frame::harmless(piece.bytes()))?;
+        }
+        Fault::Refuse(code) => {
+            relay.hit(rule);
+            connection.write(direction, &frame::refusal(piece.bytes(), code))?;
         }
     }
     Ok(())

@@ -90,6 +90,23 @@ pub(super) fn reply(frame: &[u8]) -> Option<(i32, i32)> {
     Some((int_at(frame, 4)?, int_at(frame, 16)?))
 }
 
+/// A request of the same number that changes nothing: whether the root exists, without a watch.
+pub(super) fn harmless(request: &[u8]) -> Vec<u8> {
+    let xid = request.get(4..8).unwrap_or_default();
+    framed(&[xid, &op::EXISTS.to_be_bytes(), &1i32.to_be_bytes(), b"/", &[0]])
+}
+
+/// A reply of the same number that has nothing but this error code.
+pub(super) fn refusal(reply: &[u8], code: i32) -> Vec<u8> {
+    let (xid, zxid) = (reply.get(4..8).unwrap_or_default(), reply.get(8..16).unwrap_or_default());
+    framed(&[xid, zxid, &code.to_be_bytes()])
+}
+
+fn framed(parts: &[&[u8]]) -> Vec<u8> {
+    let body = parts.concat();
+    [&(body.len() as i32).to_be_bytes(), body.as_slice()].concat()
+}
+
 fn int_at(bytes: &[u8], at: usize) -> Option<i32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?;
     bytes.try_into().ok().map(i32::from_be_bytes)

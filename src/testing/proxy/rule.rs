@@ -32,12 +32,27 @@ pub enum Fault {
     CutInsteadOfReply,
     /// The server has done the request, but its reply is held until [`InjectedFault::release`].
     HoldReply,
+    /// The server never gets the request, and the client gets this error code for a reply.
+    Refuse(i32),
 }
 
 impl Fault {
     /// Whether it is done to the reply rather than to the request.
     fn is_of_reply(self) -> bool {
-        matches!(self, Fault::DropReply | Fault::CutInsteadOfReply | Fault::HoldReply)
+        matches!(self, Fault::DropReply | Fault::CutInsteadOfReply | Fault::HoldReply | Fault::Refuse(_))
+    }
+
+    /// Whether it is done to the request.
+    fn is_of_request(self) -> bool {
+        !self.is_of_reply() || self.refusal().is_some()
+    }
+
+    /// The error code that the client gets instead of the server's.
+    pub(super) fn refusal(self) -> Option<i32> {
+        match self {
+            Fault::Refuse(code) => Some(code),
+            _ => None,
+        }
     }
 }
 
@@ -146,6 +161,10 @@ impl Rule {
 
     pub(super) fn is_of_reply(&self) -> bool {
         self.fault.is_of_reply()
+    }
+
+    pub(super) fn is_of_request(&self) -> bool {
+        self.fault.is_of_request()
     }
 
     pub(super) fn hit(&self) {

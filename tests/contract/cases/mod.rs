@@ -15,12 +15,14 @@ macro_rules! cases {
 
 cases! {
     acquiring: acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, cancel, reentrancy;
-    releasing: release_of_nothing, release_by_another_thread, locker, guard_drop, guard_release, guard_knows,
-        guard_tokens_grow, guard_send, panic_while_holding;
+    releasing: release_of_nothing, release_by_another_thread, locker, stale_locker, guard_drop, guard_release,
+        guard_knows, guard_tokens_grow, guard_send, released_changes, panic_while_holding;
     exclusion: exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
         fifo, namespace, container_cleanup;
     faults: session_loss_of_holder, session_loss_of_waiter, server_restart, close_of_waiter, close_of_holder,
         client_that_is_not_open;
+    endings: stale_release, released_hold, release_after_close, refused_release, refused_withdrawal;
+    doubts: old_answer, lost_member;
 }
 
 use std::{
@@ -28,13 +30,15 @@ use std::{
     thread::{Scope, ScopedJoinHandle},
 };
 
-use curator_locks::Result;
+use curator_locks::{Hold, Result};
 
 use crate::{common::PATIENCE, subject::Lock};
 
+pub(crate) use doubts::paused_child;
+
 /// A thread that acquires a lock, says so, and releases it when it is told to.
 struct Waiter<'scope> {
-    granted: Receiver<Result<()>>,
+    granted: Receiver<Result<Vec<Hold>>>,
     release: Sender<()>,
     thread: ScopedJoinHandle<'scope, Result<()>>,
 }
@@ -44,7 +48,7 @@ impl<'scope> Waiter<'scope> {
         let (say, granted) = mpsc::channel();
         let (release, go_on) = mpsc::channel();
         let thread = scope.spawn(move || {
-            let result = lock.acquire();
+            let result = lock.acquire().map(|()| lock.holds());
             let is_granted = result.is_ok();
             // A case that has failed listens no more, and tells no more.
             let _ = say.send(result);
@@ -61,13 +65,14 @@ impl<'scope> Waiter<'scope> {
 
     /// How its acquire ends.
     #[track_caller]
-    fn outcome(&self) -> Result<()> {
+    fn outcome(&self) -> Result<Vec<Hold>> {
         self.granted.recv_timeout(PATIENCE).expect("it still waits")
     }
 
+    /// What its thread knows of the lock then.
     #[track_caller]
-    fn await_grant(&self) {
-        self.outcome().unwrap();
+    fn await_grant(&self) -> Vec<Hold> {
+        self.outcome().unwrap()
     }
 
     #[track_caller]

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{Error, FencingToken, Hold, HoldState, Locker, LostReason};
+use curator_locks::{Error, FencingToken, Hold, HoldState, Locker, LostReason, StateChanges};
 
 use crate::{
     common::{PATIENCE, wait_until},
@@ -75,6 +75,34 @@ pub(crate) fn guard_drop(subject: &'static Subject) {
     world.await_nothing();
 }
 
+/// A locker that is closed or dropped after its hold was lost, released and followed by another one, ends its own hold and
+/// not that one.
+pub(crate) fn stale_locker(subject: &'static Subject) {
+    let world = World::new(subject);
+    let (lock, rival) = (world.lock(&world.client()), world.rival(&world.client()));
+    for is_closed in [true, false] {
+        let locker = Locker::new(&*lock).unwrap();
+        for path in world.znodes() {
+            world.observer.delete().for_path(&path).unwrap();
+        }
+        wait_until("the holder is told", || locker.holds().iter().all(Hold::is_lost));
+        let result = lock.release();
+        assert!(matches!(&result, Err(Error::LockLost { .. })), "{result:?}");
+        lock.acquire().unwrap();
+        if is_closed {
+            let result = locker.close();
+            assert!(matches!(&result, Err(Error::NotOwner { path, .. }) if path.starts_with(LOCK)), "{result:?}");
+        } else {
+            drop(locker);
+        }
+        assert!(!lock.holds().is_empty() && lock.is_acquired_in_this_process());
+        world.await_waiters(0);
+        assert!(!rival.acquire_timeout(Duration::ZERO).unwrap(), "two holders");
+        lock.release().unwrap();
+        world.await_nothing();
+    }
+}
+
 /// A guard's release says how it went, also that somebody had deleted the znode.
 pub(crate) fn guard_release(subject: &'static Subject) {
     let world = World::new(subject);
@@ -133,6 +161,39 @@ pub(crate) fn guard_knows(subject: &'static Subject) {
     knows(&lock.holds().iter().collect::<Vec<_>>());
     lock.release().unwrap();
     assert!(lock.holds().is_empty());
+    world.await_nothing();
+}
+
+/// What outlives a hold says that it was released, from the moment in which the release begins, and knows its token.
+pub(crate) fn released_changes(subject: &'static Subject) {
+    let world = World::new(subject);
+    let lock = world.lock(&world.client());
+    let end_with_released = |changes: Vec<StateChanges>| {
+        assert!(!changes.is_empty());
+        for changes in changes {
+            assert_eq!(changes.iter().collect::<Vec<_>>(), [HoldState::Released], "and the channel ends");
+        }
+    };
+    for drops in [false, true] {
+        let guard = lock.guard().unwrap();
+        let changes = guard.holds().into_iter().map(Hold::state_changes).collect();
+        if drops { drop(guard) } else { guard.release().unwrap() }
+        end_with_released(changes);
+    }
+    if subject.name == LEASE.name {
+        // Only a lease itself knows, not the semaphore.
+        return;
+    }
+    lock.acquire().unwrap();
+    let holds = lock.holds();
+    let changes = holds.iter().map(Hold::state_changes).collect();
+    lock.release().unwrap();
+    end_with_released(changes);
+    for hold in holds {
+        assert_eq!(hold.state(), HoldState::Released);
+        assert!(!hold.is_valid() && !hold.is_lost() && hold.valid_until() <= Instant::now());
+        assert!(hold.fencing_token().value() > 0);
+    }
     world.await_nothing();
 }
 

@@ -1,0 +1,226 @@
+//! What the server is asked about a held znode, and what its answers mean.
+
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use super::{HeldNode, WATCH_AFTER};
+use crate::{
+    LostReason,
+    error::Meaning,
+    framework::background::Event,
+    proto::{ErrorCode, EventType, Request, Response, Stat},
+    session::{Reply, SessionError, Submission, Ticket, Watch, WatchEvent, Watcher},
+};
+
+pub(super) enum WatchState {
+    Absent,
+    Requested,
+    Present(#[allow(dead_code, reason = "dropping it gives the watch up")] Watch),
+}
+
+/// The end of a znode, as long as it is not known whether the session has ended, too.
+pub(super) struct Deletion {
+    /// The connection that reported it.
+    connection: u64,
+    /// The session was asked for a sign of life after that.
+    is_asked: bool,
+}
+
+impl HeldNode {
+    /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it;
+    /// after its end, whether the session lives.
+    pub(super) fn check(self: &Arc<Self>, now: Instant) {
+        let connection = self.session.connection();
+        let (is_over, is_deleted) = {
+            let inner = self.inner.lock();
+            (inner.is_final() || self.has_session_ended(), inner.deletion.is_some())
+        };
+        if connection == 0 || is_over {
+            return;
+        }
+        if is_deleted {
+            return self.ask_who_deleted(connection, now);
+        }
+        let unseen = connection != self.seen_over.load(Ordering::Acquire);
+        let is_due = self.revocable.is_some() || now >= self.since + WATCH_AFTER;
+        let (is_watched, may_ask) = {
+            let inner = self.inner.lock();
+            (!matches!(inner.watch, WatchState::Absent), inner.may_ask_over(connection, now))
+        };
+        if !may_ask {
+            return;
+        }
+        if is_due && !is_watched {
+            self.request_watch(connection);
+        } else if unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection {
+            // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
+            self.request_stat(connection);
+        }
+    }
+
+    fn request_watch(self: &Arc<Self>, connection: u64) {
+        {
+            let mut inner = self.inner.lock();
+            if inner.released || !matches!(inner.watch, WatchState::Absent) {
+                return;
+            }
+            inner.watch = WatchState::Requested;
+        }
+        let weak = Arc::downgrade(self);
+        let watcher: Watcher = Arc::new(move |event: &WatchEvent| {
+            if let Some(node) = weak.upgrade() {
+                node.watched(event);
+            }
+        });
+        let request = Request::GetData { path: self.znode.path.as_str().to_owned(), watch: true };
+        let node = Arc::downgrade(self);
+        let on_reply = Box::new(move |reply| {
+            if let Some(node) = node.upgrade() {
+                node.seen(connection, reply);
+            }
+        });
+        let tickets = self.session.submit(vec![Submission { request, watcher: Some(watcher), on_reply }]);
+        let watch = Watch::new(self.session.clone(), tickets.first().copied().unwrap_or(Ticket(0)));
+        let mut inner = self.inner.lock();
+        // The reply or the event may have been faster; then the watch is used up.
+        if matches!(inner.watch, WatchState::Requested) {
+            inner.watch = WatchState::Present(watch);
+        } else {
+            drop(inner);
+            drop(watch);
+        }
+    }
+
+    fn request_stat(self: &Arc<Self>, connection: u64) {
+        let request = Request::Exists { path: self.znode.path.as_str().to_owned(), watch: false };
+        let node = Arc::downgrade(self);
+        let on_reply = Box::new(move |reply| {
+            if let Some(node) = node.upgrade() {
+                node.seen(connection, reply);
+            }
+        });
+        self.session.submit(vec![Submission { request, watcher: None, on_reply }]);
+    }
+
+    /// A reply tells whether the znode is there, and still the same.
+    pub(crate) fn seen(&self, connection: u64, reply: Reply) {
+        if let (Ok(Response::Data { data, stat }), Some(revocable)) = (&reply, &self.revocable)
+            && self.is_ours(stat)
+            && !self.inner.lock().released
+        {
+            revocable.read(data, stat);
+        }
+        match reply {
+            Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
+                self.seen_over.store(connection, Ordering::Release);
+            }
+            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(self.session.connection()),
+            // Unknown: a later look asks again. A watch that was asked for is not there.
+            Err(_) => {
+                self.asked_over.store(0, Ordering::Release);
+                self.inner.lock().failed = Some((connection, Instant::now() + WATCH_AFTER));
+                self.unwatched();
+                // So that there is a later look. The inbox lives as long as the client.
+                let _ = self.events.send(Event::Look);
+            }
+        }
+    }
+
+    pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
+        // A driver may use znodes that no session owns.
+        stat.czxid == self.znode.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
+    }
+
+    /// The watch reports. Runs on the thread that reads for the session.
+    pub(crate) fn watched(&self, event: &WatchEvent) {
+        match event {
+            WatchEvent::Node { event: EventType::NodeDeleted, connection } => self.deleted(*connection),
+            // Used up by a change of the data, which may be a request: set it again.
+            WatchEvent::Node { .. } => {
+                self.unwatched();
+                // The inbox lives as long as the client.
+                let _ = self.events.send(Event::Look);
+            }
+            WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
+        }
+    }
+
+    /// The znode is gone: somebody has deleted it, or it went with its session, of which the server reports the znodes
+    /// first.
+    fn deleted(&self, connection: u64) {
+        if self.znode.outlives_session {
+            return self.lose(LostReason::NodeDeleted);
+        }
+        {
+            let mut inner = self.inner.lock();
+            if inner.is_final() {
+                // What its holder has given back must not wake the client's thread.
+                return;
+            }
+            inner.deletion.get_or_insert(Deletion { connection, is_asked: false });
+        }
+        // Not asked from here: this thread reads for the session, and a full socket could block it. The inbox lives as long
+        // as the client.
+        let _ = self.events.send(Event::Look);
+    }
+
+    /// A session that answers, or has another connection, after the end of the znode has not taken the znode along.
+    ///
+    /// The sync makes the leader look for the session: a follower that has yet to hear of its end would answer by itself.
+    fn ask_who_deleted(self: &Arc<Self>, connection: u64, now: Instant) {
+        {
+            let mut inner = self.inner.lock();
+            let may_ask = inner.may_ask_over(connection, now);
+            let Some(deletion) = &mut inner.deletion else { return };
+            if deletion.connection < connection {
+                drop(inner);
+                return self.lose(LostReason::NodeDeleted);
+            }
+            if !may_ask || mem::replace(&mut deletion.is_asked, true) {
+                return;
+            }
+        }
+        let path = || self.znode.path.as_str().to_owned();
+        let ask = |request, is_last| {
+            let node = Arc::downgrade(self);
+            let on_reply = Box::new(move |reply| {
+                if let Some(node) = node.upgrade() {
+                    node.session_said(connection, &reply, is_last);
+                }
+            });
+            Submission { request, watcher: None, on_reply }
+        };
+        let exists = Request::Exists { path: path(), watch: false };
+        self.session.submit(vec![ask(Request::Sync { path: path() }, false), ask(exists, true)]);
+    }
+
+    fn session_said(&self, connection: u64, reply: &Reply, is_last: bool) {
+        let lives = match reply {
+            Ok(_) => true,
+            Err(SessionError::Server(code)) => code.meaning() == Meaning::Final,
+            Err(_) => false,
+        };
+        let is_known = {
+            let mut inner = self.inner.lock();
+            let Some(deletion) = &mut inner.deletion else { return };
+            deletion.is_asked &= lives;
+            let is_known = deletion.is_asked && is_last;
+            if !lives {
+                inner.failed = Some((connection, Instant::now() + WATCH_AFTER));
+            }
+            is_known
+        };
+        if is_known {
+            self.lose(LostReason::NodeDeleted);
+        }
+    }
+
+    fn unwatched(&self) {
+        let watch = mem::replace(&mut self.inner.lock().watch, WatchState::Absent);
+        // Outside of the lock, because it may have to tell the server.
+        drop(watch);
+    }
+}

@@ -1,0 +1,125 @@
+//! The last look before a lock is handed out: whether all that was acquired is held for certain at one moment.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    ErrorCode, HoldState,
+    framework::HeldNode,
+    proto::{Request, Response},
+    session::{Answer, Session, SessionError, Stop, submit},
+};
+
+/// The shortest pause between two looks.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// What a look at several holds shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// There was a moment, just now, at which all were held for certain.
+    Certain,
+    /// One is gone.
+    Lost,
+    /// None is known to be gone, and one is not certain.
+    InDoubt,
+}
+
+/// Looks at several holds. Costs nothing where all are certain. Otherwise it asks the servers, with one write for each
+/// session, and waits until the next heartbeats have made all certain again: up to the stop, at most the session timeout.
+///
+/// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. What
+/// was certain once is therefore no reason to return a lock; only this look is, as the last thing before the return.
+pub(crate) fn all_certain(held: &[Arc<HeldNode>], stop: Stop<'_>) -> Look {
+    look(held, stop, false)
+}
+
+/// The same, but the servers are asked in any case: of a hold that is young, nobody tells that its znode was deleted.
+pub(crate) fn all_confirmed(held: &[Arc<HeldNode>], stop: Stop<'_>) -> Look {
+    look(held, stop, true)
+}
+
+fn look(held: &[Arc<HeldNode>], stop: Stop<'_>, mut has_to_ask: bool) -> Look {
+    let timeouts = || held.iter().map(|held| held.session().timeout());
+    let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
+    let stop = by(stop, longest);
+    let mut asked: Option<Instant> = None;
+    loop {
+        match glance(held) {
+            Look::Lost => return Look::Lost,
+            Look::Certain if !has_to_ask => return Look::Certain,
+            Look::Certain | Look::InDoubt if stop.is_over().is_some() => return Look::InDoubt,
+            Look::Certain | Look::InDoubt => {}
+        }
+        let now = Instant::now();
+        if asked.is_none_or(|at| now.saturating_duration_since(at) >= shortest / 2) && ask(held, stop) {
+            asked = Some(now);
+            has_to_ask = false;
+        } else {
+            // Whatever ends the pause, the next round looks at it.
+            let _ = by(stop, (shortest / 50).max(SHORTEST_PAUSE)).recv(&crossbeam_channel::never::<()>());
+        }
+    }
+}
+
+fn by(stop: Stop<'_>, time: Duration) -> Stop<'_> {
+    Instant::now().checked_add(time).map_or(stop, |at| stop.by(at))
+}
+
+/// What is known without asking.
+fn glance(held: &[Arc<HeldNode>]) -> Look {
+    let now = Instant::now();
+    let mut look = Look::Certain;
+    for held in held {
+        match held.state(now) {
+            HoldState::Held => {}
+            HoldState::InDoubt => look = Look::InDoubt,
+            _ => return Look::Lost,
+        }
+    }
+    // Once more at the end, with the clock read last: a pause in the midst of the states shows.
+    let until = held.iter().map(|held| held.valid_until()).min();
+    if until.is_some_and(|at| Instant::now() >= at) && look == Look::Certain { Look::InDoubt } else { look }
+}
+
+/// Asks whether the znodes still stand, session by session. `false`: one has not answered.
+fn ask(held: &[Arc<HeldNode>], stop: Stop<'_>) -> bool {
+    let mut left: Vec<&Arc<HeldNode>> = held.iter().collect();
+    let mut are_answered = true;
+    while let Some(session) = left.first().map(|held| held.session().clone()) {
+        let (of_session, others) = left.into_iter().partition(|held| Arc::ptr_eq(held.session(), &session));
+        left = others;
+        are_answered &= session.connection() != 0 && ask_session(&session, of_session, stop);
+    }
+    are_answered
+}
+
+/// One write: a sync, so that no server answers that has been cut off from the others, and a question for each znode.
+fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, stop: Stop<'_>) -> bool {
+    let (asked, connection, half) = (Instant::now(), session.connection(), session.timeout() / 2);
+    let path = |held: &&Arc<HeldNode>| held.path().as_str().to_owned();
+    let sync = held.first().map(|held| Request::Sync { path: path(held) });
+    let looks = held.iter().map(|held| Request::Exists { path: path(held), watch: false });
+    let sent = submit(session, sync.into_iter().chain(looks).map(|request| (request, None)));
+    let mut replies = sent.into_iter().map(|(pending, _)| pending.wait(by(stop, half)));
+    if !matches!(replies.next(), Some(Answer::Reply(Ok(Response::Synced { .. })))) {
+        return false;
+    }
+    let mut are_answered = true;
+    for (held, answer) in held.into_iter().zip(replies) {
+        match answer {
+            // An old answer shows nothing: the process may have been paused since.
+            Answer::Reply(reply @ (Ok(Response::Stat(_)) | Err(SessionError::Server(ErrorCode::NoNode))))
+                if asked.elapsed() < half =>
+            {
+                held.seen(connection, reply);
+            }
+            _ => are_answered = false,
+        }
+    }
+    are_answered
+}
+
+#[cfg(test)]
+mod tests;

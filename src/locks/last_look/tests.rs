@@ -1,0 +1,133 @@
+//! Looks at holds of a session that only says what the test wants.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{sync::atomic::Ordering, thread};
+
+use crossbeam_channel::unbounded;
+
+use super::*;
+use crate::{
+    CancelToken, LostReason,
+    framework::{Dispatcher, HeldNodes},
+    paths::ServerPath,
+    proto::Stat,
+    session::stub::StubSession,
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Two holds of a session that is valid for long, seen over its connection.
+fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
+    let session = StubSession::new();
+    *session.valid_until.lock() = Some(Instant::now() + LONG);
+    let nodes = HeldNodes::new(None, unbounded().0, Arc::new(Dispatcher::new()));
+    let held = ["/a", "/b"].map(|path| nodes.add(ServerPath::from_server(path), session.clone(), 3, 1, None));
+    (session, held.into())
+}
+
+fn put_in_doubt(session: &StubSession) {
+    *session.valid_until.lock() = Some(Instant::now());
+}
+
+fn stands() -> crate::session::Reply {
+    Ok(Response::Stat(Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() }))
+}
+
+/// Waits for a sync and a question for each of the two, and answers them so.
+fn answer(session: &StubSession, replies: [crate::session::Reply; 2]) {
+    let begun = Instant::now();
+    while session.submissions.lock().len() < 3 {
+        assert!(begun.elapsed() < LONG, "it does not ask");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let is_sync = matches!(session.submissions.lock().first().unwrap().request, Request::Sync { .. });
+    assert!(is_sync);
+    session.answer(Ok(Response::Synced { path: "/a".into() }));
+    replies.into_iter().for_each(|reply| session.answer(reply));
+}
+
+#[test]
+fn what_is_certain_is_not_asked_for() {
+    let (session, held) = two();
+    assert_eq!(all_certain(&held, Stop::default()), Look::Certain);
+    assert_eq!(all_certain(&[], Stop::default()), Look::Certain);
+    assert!(session.submissions.lock().is_empty());
+}
+
+#[test]
+fn what_has_to_be_confirmed_is_asked_for() {
+    for (reply, look_at_it) in [(stands(), Look::Certain), (Err(SessionError::Server(ErrorCode::NoNode)), Look::Lost)] {
+        let (session, held) = two();
+        thread::scope(|scope| {
+            let look = scope.spawn(|| all_confirmed(&held, Stop::default()));
+            answer(&session, [stands(), reply]);
+            assert_eq!(look.join().unwrap(), look_at_it);
+        });
+    }
+    let (_, held) = two();
+    assert_eq!(all_confirmed(&held, Stop::at(Instant::now() + Duration::from_millis(20))), Look::InDoubt);
+}
+
+#[test]
+fn one_that_is_lost_is_enough() {
+    let (session, held) = two();
+    held.last().unwrap().lose(LostReason::NodeDeleted);
+    assert_eq!(all_certain(&held, Stop::default()), Look::Lost);
+    put_in_doubt(&session);
+    assert_eq!(all_certain(&held, Stop::default()), Look::Lost, "whatever is in doubt besides");
+}
+
+#[test]
+fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
+    let (session, held) = two();
+    put_in_doubt(&session);
+    thread::scope(|scope| {
+        let look = scope.spawn(|| all_certain(&held, Stop::default()));
+        answer(&session, [stands(), stands()]);
+        assert!(!look.is_finished(), "a server that has answered proves no heartbeat");
+        *session.valid_until.lock() = Some(Instant::now() + LONG);
+        assert_eq!(look.join().unwrap(), Look::Certain);
+    });
+}
+
+#[test]
+fn what_was_not_seen_over_the_new_connection_is_certain_with_the_answer() {
+    let (session, held) = two();
+    session.connection.store(2, Ordering::Release);
+    thread::scope(|scope| {
+        let look = scope.spawn(|| all_certain(&held, Stop::default()));
+        answer(&session, [stands(), stands()]);
+        assert_eq!(look.join().unwrap(), Look::Certain);
+    });
+}
+
+#[test]
+fn a_znode_that_is_gone_or_another_one_by_now_is_lost() {
+    let another = Ok(Response::Stat(Stat { czxid: 4, ephemeral_owner: 7, ..Stat::default() }));
+    for reply in [Err(SessionError::Server(ErrorCode::NoNode)), another] {
+        let (session, held) = two();
+        put_in_doubt(&session);
+        thread::scope(|scope| {
+            let look = scope.spawn(|| all_certain(&held, Stop::default()));
+            answer(&session, [stands(), reply]);
+            assert_eq!(look.join().unwrap(), Look::Lost);
+        });
+    }
+}
+
+#[test]
+fn the_deadline_and_the_caller_end_it_in_doubt() {
+    let (session, held) = two();
+    put_in_doubt(&session);
+    let soon = Stop::at(Instant::now() + Duration::from_millis(20));
+    assert_eq!(all_certain(&held, soon), Look::InDoubt);
+    assert_eq!(all_certain(&held, Stop::at(Instant::now())), Look::InDoubt);
+    let token = CancelToken::new();
+    token.cancel();
+    assert_eq!(all_certain(&held, Stop { deadline: None, cancel: Some(&token) }), Look::InDoubt);
+    session.connection.store(0, Ordering::Release);
+    let asked = session.submissions.lock().len();
+    assert_eq!(all_certain(&held, Stop::at(Instant::now() + Duration::from_millis(20))), Look::InDoubt);
+    assert_eq!(session.submissions.lock().len(), asked, "there is nobody to ask");
+}

@@ -1,0 +1,215 @@
+//! Acquires that learn too late what became of them.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    CuratorFramework, Hold, HoldState, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    testing::{Direction, Fault, FaultProxy, RequestMatch},
+};
+
+use super::Waiter;
+use crate::{
+    common::{
+        child::{self, ChildProcess},
+        wait_until,
+    },
+    subject::{LOCK, Lock, Subject},
+    world::{World, client_of},
+};
+
+/// Of the process that is paused.
+const SHORT_SESSION: Duration = Duration::from_secs(1);
+
+/// In each direction. A heartbeat proves nothing whose answer takes longer than a sixth of the session timeout.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// A process that is paused before it reads the answer to any request of its acquire, until its session is gone and
+/// somebody else holds the lock, does not return the lock.
+pub(crate) fn old_answer(subject: &'static Subject) {
+    let mut stage = Stage::new(subject);
+    for moment in [Moment::Free, Moment::BecomesFree, Moment::InDoubt] {
+        let answers = (0..).take_while(|request| stage.pause_before_answer(moment, *request)).count();
+        println!("{answers} answers, {moment:?}");
+        assert!(answers > 0 || moment != Moment::Free);
+    }
+    stage.pause_before_event();
+}
+
+/// When the requests are sent that the child is paused over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// The lock is free.
+    Free,
+    /// The lock becomes free.
+    BecomesFree,
+    /// The lock becomes free, and the client is not sure of its session, so that it asks once more.
+    InDoubt,
+}
+
+struct Stage {
+    world: World,
+    proxy: FaultProxy,
+    child: ChildProcess,
+    /// The child's session.
+    session: String,
+    rival: Box<dyn Lock>,
+}
+
+impl Stage {
+    fn new(subject: &'static Subject) -> Stage {
+        let world = World::new(subject);
+        let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+        let child = ChildProcess::start("paused", &[subject.name, &proxy.connect_string(), &world.namespace]);
+        let session = child.hear();
+        let rival = world.rival(&world.client());
+        Stage { world, proxy, child, session, rival }
+    }
+
+    /// Pauses the child before the answer to this request, counted from that moment. `false`: there are not so many.
+    fn pause_before_answer(&mut self, moment: Moment, request: u64) -> bool {
+        if moment != Moment::Free {
+            self.have_it_wait();
+        }
+        if moment == Moment::InDoubt {
+            self.proxy.delay(SLOW);
+            // Not to wait for something: it is the time after which the last prompt heartbeat proves nothing any more.
+            thread::sleep(SHORT_SESSION);
+        }
+        let of_lock = RequestMatch::any().path(|path| path.contains(LOCK)).skip(request);
+        let held = self.proxy.inject(of_lock, Fault::HoldReply);
+        if moment == Moment::Free { self.child.tell("acquire") } else { self.rival.release().unwrap() }
+        let (begin, mut granted) = (Instant::now(), None);
+        wait_until("it is granted, or waits for the answer", || {
+            if begin.elapsed() > SHORT_SESSION {
+                // A client need not take a lock before it is sure of its session again.
+                self.proxy.delay(Duration::ZERO);
+            }
+            granted = granted.take().or_else(|| self.child.heard());
+            granted.is_some() || held.hits() > 0
+        });
+        let is_held = granted.is_none();
+        match granted {
+            Some(said) => {
+                held.release();
+                self.release(&said);
+            }
+            None => self.pause_beyond_session(|stage| {
+                held.release();
+                stage.proxy.delay(Duration::ZERO);
+            }),
+        }
+        self.proxy.delay(Duration::ZERO);
+        is_held
+    }
+
+    /// Pauses the child before it learns that the lock is free.
+    fn pause_before_event(&mut self) {
+        self.have_it_wait();
+        self.proxy.black_hole(Direction::ToClient);
+        self.rival.release().unwrap();
+        self.pause_beyond_session(|stage| stage.proxy.pass().unwrap());
+    }
+
+    fn have_it_wait(&mut self) {
+        self.rival.acquire().unwrap();
+        self.child.tell("acquire");
+        self.world.await_waiters(1);
+    }
+
+    /// What was held back is there when the child goes on; its session is not, and the rival holds the lock.
+    fn pause_beyond_session(&mut self, deliver: impl FnOnce(&Stage)) {
+        self.child.pause();
+        self.child.await_stop();
+        deliver(self);
+        wait_until("the child's session is gone", || {
+            !self.world.server.four_letter_word("dump").unwrap().contains(&self.session)
+        });
+        self.rival.acquire().unwrap();
+        let of_rival = self.world.znodes().len();
+        self.child.resume();
+        let mut granted = None;
+        wait_until("it waits behind the rival, or is granted", || {
+            granted = granted.take().or_else(|| self.child.heard());
+            granted.is_some() || self.world.are_waiters(1) || self.world.znodes().len() > of_rival
+        });
+        assert_eq!(granted, None, "granted while another holds it");
+        self.rival.release().unwrap();
+        let said = self.child.hear();
+        self.release(&said);
+    }
+
+    fn release(&mut self, said: &str) {
+        let (session, states) = said.split_once(' ').unwrap();
+        // It may be in doubt, on a machine that has other work: a heartbeat comes late then.
+        assert!(!states.contains("Lost"), "what the holder knew at the return: {states}");
+        session.clone_into(&mut self.session);
+        self.child.tell("release");
+        assert_eq!(self.child.hear(), "released");
+        self.world.await_nothing();
+    }
+}
+
+/// The process that is paused.
+pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: &str) {
+    let client = client_of(subject, address, namespace, SHORT_SESSION);
+    let lock = (subject.make)(&client);
+    let session = || format!("0x{:x}", client.session_id());
+    child::say(&session());
+    loop {
+        child::listen();
+        let guard = lock.guard().unwrap();
+        let states: Vec<HoldState> = guard.holds().into_iter().map(Hold::state).collect();
+        child::say(&format!("{} {states:?}", session()));
+        child::listen();
+        child::say(&guard.release().map_or_else(|error| error.to_string(), |()| "released".into()));
+    }
+}
+
+/// Where the second member stands.
+const OTHER: &str = "/other";
+
+/// A multi lock that loses its first member while it waits for the second does not return with it lost: it begins anew.
+pub(crate) fn lost_member(subject: &'static Subject) {
+    let expired = |world: &World, client: &CuratorFramework| world.expire(client);
+    let deleted = |world: &World, _: &CuratorFramework| {
+        for path in world.znodes() {
+            world.observer.delete().for_path(&path).unwrap();
+        }
+    };
+    for lose in [expired as fn(&World, &CuratorFramework), deleted] {
+        lose_member(subject, lose);
+    }
+}
+
+fn lose_member(subject: &'static Subject, lose: fn(&World, &CuratorFramework)) {
+    let world = World::new(subject);
+    let (client, other) = (world.client(), world.client());
+    let first: Arc<dyn Lock> = world.lock(&client).into();
+    let second = InterProcessMutex::new(&client, OTHER).unwrap();
+    let both = InterProcessMultiLock::from_locks([first as Arc<dyn InterProcessLock>, Arc::new(second)]).unwrap();
+    let (second, first) = (InterProcessMutex::new(&other, OTHER).unwrap(), world.rival(&other));
+    world.scope(|scope| {
+        second.acquire().unwrap();
+        let waiter = Waiter::start(scope, &both);
+        wait_until("it has the first and waits for the second", || world.children(OTHER).len() == 2);
+        lose(&world, &client);
+        first.acquire().unwrap();
+        second.release().unwrap();
+        let mut is_granted = false;
+        wait_until("it waits for the first, or is granted", || {
+            is_granted |= waiter.is_granted();
+            is_granted || world.are_waiters(1)
+        });
+        assert!(!is_granted, "with a member that somebody else holds");
+        first.release().unwrap();
+        let holds = waiter.await_grant();
+        assert!(holds.iter().all(Hold::is_valid), "{holds:?}");
+        waiter.release();
+    });
+    world.await_nothing();
+    wait_until("the second is free", || world.children(OTHER).is_empty());
+}

@@ -1,0 +1,380 @@
+//! A multi lock among faults: its time, what it gives back, and members that are lost before the last one is got.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Sender, bounded};
+use curator_locks::{
+    AcquireOptions, CancelToken, CuratorFramework, Error, ErrorCode, Hold, HoldState, InterProcessLock,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessUnfairMutex, Locker, Result,
+    testing::{Direction, expire_session},
+};
+
+use super::support::*;
+
+const A: &str = "/locks/a";
+const B: &str = "/locks/b";
+
+/// What a call that has nothing to wait for may take on this machine.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+fn mutex_at(client: &CuratorFramework, path: &str) -> InterProcessMutex {
+    InterProcessMutex::new(client, path).unwrap()
+}
+
+fn both(client: &CuratorFramework) -> InterProcessMultiLock {
+    InterProcessMultiLock::new(client, [A, B]).unwrap()
+}
+
+fn expire(scene: &Scene) {
+    let (id, password) = (scene.client.session_id(), scene.client.session_password());
+    expire_session(&scene.server.connect_string(), id, &password).unwrap();
+}
+
+fn delete_first_of(scene: &Scene, directory: &str) {
+    let mut names = nodes_in(&scene.observer, directory);
+    names.sort_by_key(|name| name[name.len() - 10..].to_owned());
+    scene.observer.delete().for_path(&format!("{directory}/{}", names[0])).unwrap();
+}
+
+fn await_contenders(scene: &Scene, directory: &str, count: usize) {
+    wait_until("so many contenders", || nodes_in(&scene.observer, directory).len() == count);
+}
+
+/// A lock of another kind, which does what the test says when it is acquired.
+struct Foreign<F>(F);
+
+impl<F: Fn(Option<Duration>) -> Result<bool> + Send + Sync> InterProcessLock for Foreign<F> {
+    fn acquire(&self) -> Result<()> {
+        (self.0)(None).map(drop)
+    }
+
+    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
+        (self.0)(Some(timeout))
+    }
+
+    fn release(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        false
+    }
+}
+
+/// What is deleted sooner after its acquire is not asked about: it is told a moment later, as of any lock.
+fn await_age(begun: Instant) {
+    wait_until("so long after the first acquire", || begun.elapsed() > 25 * MS);
+}
+
+/// A thread that queues for a lock, and keeps it until it is told to go.
+struct Rival {
+    go: Sender<()>,
+    done: crossbeam_channel::Receiver<(Instant, ())>,
+}
+
+impl Rival {
+    fn queue(client: &CuratorFramework, path: &'static str) -> Rival {
+        let (client, (go, told)) = (client.clone(), bounded::<()>(0));
+        let done = spawn(move || {
+            let lock = mutex_at(&client, path);
+            lock.acquire().unwrap();
+            let _ = told.recv();
+            lock.release().unwrap();
+        });
+        Rival { go, done }
+    }
+
+    fn go(self) {
+        drop(self.go);
+        join(&self.done);
+    }
+}
+
+/// One lock of each kind.
+fn kinds(client: &CuratorFramework) -> Vec<Arc<dyn InterProcessLock>> {
+    let books = InterProcessReadWriteLock::new(client, "/locks/books").unwrap();
+    let prices = InterProcessReadWriteLock::new(client, "/locks/prices").unwrap();
+    vec![
+        Arc::new(mutex_at(client, A)),
+        Arc::new(books.read_lock().clone()),
+        Arc::new(prices.write_lock().clone()),
+        Arc::new(InterProcessUnfairMutex::new(client, "/locks/unfair").unwrap()),
+        Arc::new(InterProcessSemaphoreMutex::new(client, "/locks/semaphore").unwrap()),
+    ]
+}
+
+fn await_no_kinds(scene: &Scene) {
+    for directory in [A, "/locks/books", "/locks/prices", "/locks/unfair", "/locks/semaphore/leases"] {
+        await_contenders(scene, directory, 0);
+    }
+}
+
+#[test]
+fn a_timed_multi_lock_in_a_black_hole_ends_by_its_deadline() {
+    let scene = scene();
+    let holder = mutex_at(&scene.observer, B);
+    holder.acquire().unwrap();
+    let timeout = 500 * MS;
+    let mut over = Vec::new();
+    for _ in 0..3 {
+        let client = scene.client.clone();
+        let waiter = spawn(move || {
+            let begin = Instant::now();
+            let result = both(&client).acquire_timeout(timeout);
+            (begin.elapsed(), result)
+        });
+        await_contenders(&scene, B, 2);
+        scene.proxy.black_hole(Direction::Both);
+        let (took, result) = join(&waiter).1;
+        assert!(!matches!(result, Ok(true)), "{result:?}");
+        over.push(took.saturating_sub(timeout));
+        scene.proxy.pass().unwrap();
+        await_contenders(&scene, A, 0);
+        await_contenders(&scene, B, 1);
+    }
+    assert_median_at_most("black hole: timed multi lock over its deadline", over, AT_ONCE);
+}
+
+#[test]
+fn a_cancelled_multi_lock_in_a_black_hole_ends_at_once() {
+    let scene = scene();
+    let holder = mutex_at(&scene.observer, B);
+    holder.acquire().unwrap();
+    let mut over = Vec::new();
+    for _ in 0..3 {
+        let (client, token) = (scene.client.clone(), CancelToken::new());
+        let options = AcquireOptions::new().cancel_token(&token);
+        let waiter = spawn(move || both(&client).acquire_with(&options));
+        await_contenders(&scene, B, 2);
+        scene.proxy.black_hole(Direction::Both);
+        let cancelled = Instant::now();
+        token.cancel();
+        let (at, result) = join(&waiter);
+        assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
+        over.push(at - cancelled);
+        scene.proxy.pass().unwrap();
+        await_contenders(&scene, A, 0);
+        await_contenders(&scene, B, 1);
+    }
+    assert_median_at_most("black hole: cancelled multi lock", over, AT_ONCE);
+}
+
+#[test]
+fn what_was_taken_is_given_back_in_a_black_hole_without_a_wait_whatever_its_kind() {
+    let outcomes: [fn() -> Result<bool>; 2] =
+        [|| Ok(false), || Err(Error::Server { code: ErrorCode::NoAuth, operation: "create", path: "/refused".into() })];
+    let mut over = Vec::new();
+    for outcome in outcomes {
+        let scene = Arc::new(scene());
+        let (last_scene, (sender, since)) = (scene.clone(), bounded(1));
+        let last = Foreign(move |_| {
+            last_scene.proxy.black_hole(Direction::Both);
+            sender.send(Instant::now()).unwrap();
+            outcome()
+        });
+        let mut locks = kinds(&scene.client);
+        locks.push(Arc::new(last));
+        let result = InterProcessMultiLock::from_locks(locks).unwrap().acquire_timeout(LONG);
+        over.push(since.recv().unwrap().elapsed());
+        assert!(!matches!(result, Ok(true)), "{result:?}");
+        scene.proxy.pass().unwrap();
+        await_no_kinds(&scene);
+    }
+    assert_median_at_most("black hole: five locks given back", over, AT_ONCE);
+}
+
+#[test]
+fn a_guard_and_a_locker_that_are_dropped_in_a_black_hole_do_not_block() {
+    let scene = scene();
+    let lock = InterProcessMultiLock::from_locks(kinds(&scene.client)).unwrap();
+    let dropped_in_a_black_hole = |held: Box<dyn Droppable + '_>| {
+        scene.proxy.black_hole(Direction::Both);
+        let begin = Instant::now();
+        drop(held);
+        let took = begin.elapsed();
+        scene.proxy.pass().unwrap();
+        await_no_kinds(&scene);
+        took
+    };
+    let guard = dropped_in_a_black_hole(Box::new(lock.lock().unwrap()));
+    let locker = dropped_in_a_black_hole(Box::new(Locker::new(&lock).unwrap()));
+    assert_median_at_most("black hole: a guard and a locker dropped", vec![guard, locker], AT_ONCE);
+}
+
+/// What is dropped at the end of a hold.
+trait Droppable {}
+
+impl<T> Droppable for T {}
+
+#[test]
+fn a_mere_try_in_a_black_hole_ends_with_the_connection_timeout() {
+    let scene = scene();
+    let connection_timeout = 1000 * MS;
+    let mut over = Vec::new();
+    let slow = Foreign(move |_| {
+        thread::sleep(connection_timeout * 9 / 10);
+        Ok(true)
+    });
+    let behind_a_slow_one: [Arc<dyn InterProcessLock>; 2] = [Arc::new(slow), Arc::new(mutex_at(&scene.client, B))];
+    let mut locks = kinds(&scene.client);
+    locks.push(Arc::new(both(&scene.client)));
+    locks.push(Arc::new(InterProcessMultiLock::from_locks(behind_a_slow_one).unwrap()));
+    for lock in locks {
+        scene.proxy.black_hole(Direction::Both);
+        let begin = Instant::now();
+        let result = lock.acquire_timeout(Duration::ZERO);
+        over.push(begin.elapsed().saturating_sub(connection_timeout));
+        assert!(!matches!(result, Ok(true)), "{result:?}");
+        scene.proxy.pass().unwrap();
+        scene.client.sync().for_path("/").unwrap();
+    }
+    let longest = over.iter().max().copied().unwrap();
+    figure("black hole: mere tries over the connection timeout", &over);
+    assert!(longest < connection_timeout / 2, "a try took {longest:?} more than the connection timeout");
+}
+
+/// The session expires, or an administrator deletes the znode, while a multi lock that has /a waits for /b.
+fn lose_a_member(lose: fn(&Scene), until: impl Fn(&Scene) -> bool) {
+    let scene = scene();
+    let holder = Rival::queue(&scene.observer, B);
+    await_contenders(&scene, B, 1);
+    let client = scene.client.clone();
+    let waiter = spawn(move || {
+        let lock = both(&client);
+        let held = lock.lock().unwrap();
+        let states: Vec<HoldState> = held.holds().iter().map(Hold::state).collect();
+        (states, held.release())
+    });
+    await_contenders(&scene, B, 2);
+    let begun = Instant::now();
+    let rival = Rival::queue(&scene.observer, A);
+    await_contenders(&scene, A, 2);
+    await_age(begun);
+    lose(&scene);
+    wait_until("enough has happened", || until(&scene) || !waiter.is_empty());
+    holder.go();
+    wait_until("it stands behind the one that has taken a, or is granted", || {
+        nodes_in(&scene.observer, A).len() == 2 || !waiter.is_empty()
+    });
+    assert!(waiter.is_empty(), "granted beside another holder: {:?}", join(&waiter).1);
+    rival.go();
+    let (states, released) = join(&waiter).1;
+    assert_eq!(states, [HoldState::Held; 2]);
+    released.unwrap();
+    await_contenders(&scene, A, 0);
+    await_contenders(&scene, B, 0);
+}
+
+#[test]
+fn a_member_whose_session_expires_before_the_last_one_is_granted_is_acquired_again() {
+    lose_a_member(expire, |scene| nodes_in(&scene.observer, A).len() == 1);
+}
+
+#[test]
+fn a_member_that_is_deleted_before_the_last_one_is_granted_is_acquired_again() {
+    lose_a_member(|scene| delete_first_of(scene, A), |scene| nodes_in(&scene.observer, A).len() == 1);
+}
+
+/// The holder of /b never gives way before the multi lock has begun again.
+#[test]
+fn the_loss_of_a_member_ends_the_wait_for_the_next_one() {
+    let begins_again = |scene: &Scene| nodes_in(&scene.observer, A).len() == 2;
+    let waits_no_more = |scene: &Scene| nodes_in(&scene.observer, B).len() == 1;
+    for lose in [expire, |scene: &Scene| delete_first_of(scene, A)] {
+        let scene = scene();
+        let holder = Rival::queue(&scene.observer, B);
+        await_contenders(&scene, B, 1);
+        let client = scene.client.clone();
+        let waiter = spawn(move || both(&client).acquire_timeout(LONG / 4));
+        await_contenders(&scene, B, 2);
+        let rival = Rival::queue(&scene.observer, A);
+        await_contenders(&scene, A, 2);
+        lose(&scene);
+        wait_until("it waits for a again, or gives up", || {
+            begins_again(&scene) && waits_no_more(&scene) || !waiter.is_empty()
+        });
+        assert!(waiter.is_empty(), "it went on waiting for b: {:?}", join(&waiter).1);
+        rival.go();
+        holder.go();
+        assert!(join(&waiter).1.unwrap());
+    }
+}
+
+#[test]
+fn a_multi_lock_that_has_lost_a_member_gives_up_in_time() {
+    let scene = scene();
+    let holder = Rival::queue(&scene.observer, B);
+    await_contenders(&scene, B, 1);
+    let client = scene.client.clone();
+    let timeout = 2000 * MS;
+    let waiter = spawn(move || {
+        let begin = Instant::now();
+        let result = both(&client).acquire_timeout(timeout);
+        (begin.elapsed(), result)
+    });
+    await_contenders(&scene, B, 2);
+    let begun = Instant::now();
+    let rival = Rival::queue(&scene.observer, A);
+    await_contenders(&scene, A, 2);
+    await_age(begun);
+    delete_first_of(&scene, A);
+    holder.go();
+    let (took, result) = join(&waiter).1;
+    assert!(!result.unwrap(), "granted beside another holder");
+    assert_at_most("a multi lock that has begun again, over its time", took.saturating_sub(timeout), 500 * MS);
+    rival.go();
+    await_contenders(&scene, A, 0);
+    await_contenders(&scene, B, 0);
+}
+
+/// Acquires a, and then a lock during whose acquire something happens to a, the first time. What is returned is certain.
+fn with_something_in_between(happens: impl Fn(&Scene, &InterProcessMutex) + Send + Sync + 'static) {
+    let scene = Arc::new(scene());
+    let first = Arc::new(mutex_at(&scene.client, A));
+    let (last_scene, last_first) = (scene.clone(), first.clone());
+    let has_happened = std::sync::atomic::AtomicBool::new(false);
+    let last = Foreign(move |_| {
+        if !has_happened.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            happens(&last_scene, &last_first);
+        }
+        Ok(true)
+    });
+    let locks: [Arc<dyn InterProcessLock>; 2] = [first, Arc::new(last)];
+    let lock = InterProcessMultiLock::from_locks(locks).unwrap();
+    let held = lock.lock().unwrap();
+    let states: Vec<HoldState> = held.holds().iter().map(Hold::state).collect();
+    assert_eq!(states, [HoldState::Held]);
+    held.release().unwrap();
+    await_contenders(&scene, A, 0);
+}
+
+#[test]
+fn a_member_lost_while_a_foreign_lock_was_acquired_is_acquired_again() {
+    with_something_in_between(|scene, first| {
+        expire(scene);
+        wait_until("it is lost", || first.hold().unwrap().is_lost());
+        wait_until("there is a session again", || scene.client.is_connected());
+    });
+    with_something_in_between(|scene, first| {
+        delete_first_of(scene, A);
+        wait_until("it is lost", || first.hold().unwrap().is_lost());
+    });
+    with_something_in_between(|scene, _| {
+        await_age(Instant::now());
+        delete_first_of(scene, A);
+    });
+}
+
+#[test]
+fn a_member_in_doubt_is_not_returned_before_it_is_certain_again() {
+    with_something_in_between(|scene, first| {
+        scene.proxy.black_hole(Direction::Both);
+        wait_until("it is in doubt", || first.hold().unwrap().state() == HoldState::InDoubt);
+        scene.proxy.pass().unwrap();
+    });
+}

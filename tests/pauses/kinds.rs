@@ -1,0 +1,158 @@
+//! The kinds of locks, and what each can be asked while it is held.
+
+use std::{
+    sync::{
+        Arc, OnceLock, Weak,
+        mpsc::{self, Receiver, SyncSender},
+    },
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    CuratorFramework, FencingToken, Hold, HoldState, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
+    InterProcessWriteLock, LockListener, Result, WriteLock,
+};
+
+use crate::{common::PATIENCE, prober::Prober};
+
+pub struct Kind {
+    pub name: &'static str,
+    /// Whoever is paused more often, and whoever it gets the lock from.
+    pub victim: fn(&CuratorFramework, &str) -> Box<dyn Lock>,
+    pub rival: fn(&CuratorFramework, &str) -> Box<dyn Lock>,
+}
+
+impl Kind {
+    pub fn named(name: &str) -> &'static Kind {
+        ALL.iter().find(|kind| kind.name == name).unwrap_or_else(|| panic!("no kind {name}"))
+    }
+}
+
+const fn alike(name: &'static str, lock: fn(&CuratorFramework, &str) -> Box<dyn Lock>) -> Kind {
+    Kind { name, victim: lock, rival: lock }
+}
+
+pub static ALL: [Kind; 8] = [
+    alike("mutex", |client, path| Box::new(InterProcessMutex::new(client, path).unwrap())),
+    Kind { name: "read", victim: read, rival: write },
+    alike("write", write),
+    alike("semaphore_mutex", |client, path| Box::new(InterProcessSemaphoreMutex::new(client, path).unwrap())),
+    alike("lease", |client, path| Box::new(InterProcessSemaphoreV2::new(client, path, 1).unwrap())),
+    alike("unfair", |client, path| Box::new(InterProcessUnfairMutex::new(client, path).unwrap())),
+    alike("multi", |client, path| {
+        Box::new(InterProcessMultiLock::new(client, [format!("{path}/a"), format!("{path}/b")]).unwrap())
+    }),
+    alike("zk_write_lock", |client, path| Box::new(Candidate { client: client.clone(), path: path.to_owned() })),
+];
+
+fn read(client: &CuratorFramework, path: &str) -> Box<dyn Lock> {
+    Box::new(InterProcessReadWriteLock::new(client, path).unwrap().read_lock().clone())
+}
+
+fn write(client: &CuratorFramework, path: &str) -> Box<dyn Lock> {
+    Box::new(InterProcessReadWriteLock::new(client, path).unwrap().write_lock().clone())
+}
+
+/// What a holder sees when it looks.
+pub struct Look {
+    pub state: String,
+    pub is_valid: bool,
+    /// Of which grant.
+    pub token: i64,
+}
+
+impl Look {
+    fn of<'a>(holds: impl IntoIterator<Item = &'a Hold>) -> Look {
+        let seen: Vec<_> = holds.into_iter().map(|hold| (hold.state(), hold.fencing_token().value())).collect();
+        Look {
+            state: format!("{:?}", seen.iter().map(|(state, _)| state).collect::<Vec<_>>()),
+            is_valid: seen.iter().all(|(state, _)| *state == HoldState::Held),
+            token: seen[0].1,
+        }
+    }
+}
+
+pub trait Lock {
+    /// Acquires the lock, says what it saw at the return, holds it until told otherwise, and releases it.
+    fn hold(&self, prober: &mut Prober) -> Result<()>;
+}
+
+macro_rules! locks {
+    ($($lock:ident: $acquire:ident, |$held:ident| $holds:expr, $release:ident;)*) => {
+        $(
+            impl Lock for $lock {
+                fn hold(&self, prober: &mut Prober) -> Result<()> {
+                    let $held = self.$acquire()?;
+                    let look = || Look::of($holds);
+                    Prober::returned(look);
+                    prober.watch(look);
+                    $held.$release()
+                }
+            }
+        )*
+    };
+}
+
+locks! {
+    InterProcessMutex: lock, |held| [&*held], release;
+    InterProcessReadLock: lock, |held| [&*held], release;
+    InterProcessWriteLock: lock, |held| [&*held], release;
+    InterProcessSemaphoreMutex: lock, |held| [&*held], release;
+    InterProcessSemaphoreV2: acquire, |held| [&*held], close;
+    InterProcessUnfairMutex: lock, |held| [&*held], release;
+    InterProcessMultiLock: lock, |held| held.holds(), release;
+}
+
+/// A contender for ZooKeeper's own lock, anew for each hold.
+struct Candidate {
+    client: CuratorFramework,
+    path: String,
+}
+
+impl Lock for Candidate {
+    fn hold(&self, prober: &mut Prober) -> Result<()> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let listener = Listener { lock: OnceLock::new(), tell };
+        let listener = Arc::new(listener);
+        let lock = Arc::new(WriteLock::with_listener(&self.client, &self.path, Told(listener.clone()))?);
+        listener.lock.set(Arc::downgrade(&lock)).unwrap();
+        lock.lock()?;
+        await_ownership(&lock, &told);
+        prober.watch(|| look_at(&lock));
+        lock.close()
+    }
+}
+
+/// Whoever was told wrongly is still no owner, and goes on waiting.
+fn await_ownership(lock: &WriteLock, told: &Receiver<()>) {
+    let deadline = Instant::now() + PATIENCE;
+    while !lock.is_owner() {
+        assert!(Instant::now() < deadline, "never the owner");
+        let _ = told.recv_timeout(Duration::from_millis(2));
+    }
+}
+
+fn look_at(lock: &WriteLock) -> Look {
+    let (is_valid, token) = (lock.is_owner(), lock.fencing_token());
+    let state = if is_valid { "[Held]" } else { "[no owner]" };
+    Look { state: state.into(), is_valid, token: token.map_or(0, FencingToken::value) }
+}
+
+struct Listener {
+    lock: OnceLock<Weak<WriteLock>>,
+    tell: SyncSender<()>,
+}
+
+struct Told(Arc<Listener>);
+
+impl LockListener for Told {
+    fn lock_acquired(&self) {
+        if let Some(lock) = self.0.lock.get().and_then(Weak::upgrade) {
+            Prober::returned(|| look_at(&lock));
+        }
+        let _ = self.0.tell.try_send(());
+    }
+
+    fn lock_released(&self) {}
+}
