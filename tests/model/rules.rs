@@ -55,6 +55,8 @@ pub enum Fault {
     Pause,
     /// The client gives its session up, while the servers still know it.
     Abandon,
+    /// A server refuses a request for now.
+    Refuse,
     /// An administrator deletes a znode.
     Delete,
     /// The server removes the empty directory.
@@ -69,12 +71,13 @@ pub enum Fault {
     GiveUp,
 }
 
-pub const ALL_FAULTS: [Fault; 11] = [
+pub const ALL_FAULTS: [Fault; 12] = [
     Fault::Cut,
     Fault::CutToLagging,
     Fault::Lag,
     Fault::Pause,
     Fault::Abandon,
+    Fault::Refuse,
     Fault::Delete,
     Fault::Sweep,
     Fault::TimeUp,
@@ -130,6 +133,7 @@ impl Lock {
             looks_first: false,
             gate: None,
             companion: None,
+            has_place: false,
         };
         Lock { spec, class, has_session_in_name: false, downgrades: None, bar: None, is_unlisted: false }
     }
@@ -170,6 +174,7 @@ impl Lock {
         let driver = StandardLockInternalsDriver::with_lock_name("lease-");
         let mut lock = Lock { bar, ..Lock::new(driver, Class::Lease(limit)) };
         lock.spec.waits = Some(WaitStrategy::WatchParent);
+        lock.spec.has_place = bar.is_some();
         lock
     }
 

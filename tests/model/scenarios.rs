@@ -11,8 +11,21 @@ const TWICE: [Op; 4] = [Op::Acquire(0), Op::Release(0), Op::Acquire(0), Op::Rele
 const DOWNGRADE: [Op; 4] = [Op::Acquire(0), Op::Acquire(1), Op::Release(0), Op::Release(1)];
 
 /// Of one that takes a lease at once, or queues for it.
-const LEASE: [Op; 7] =
-    [Op::Try(0, 3), Op::Release(0), Op::End, Op::Acquire(1), Op::Acquire(2), Op::Release(1), Op::Release(2)];
+const LEASE: [Op; 12] = [
+    Op::Try(0, 3),
+    Op::Release(0),
+    Op::End,
+    Op::Acquire(1),
+    Op::Try(2, 7),
+    Op::Release(2),
+    Op::End,
+    // Its place was lost: it queues once more.
+    Op::Release(1),
+    Op::Acquire(1),
+    Op::Acquire(2),
+    Op::Release(2),
+    Op::End,
+];
 
 fn rules(locks: Vec<Lock>, threads: Vec<(usize, Vec<Op>)>) -> Rules {
     let kinds = ALL_FAULTS.to_vec();

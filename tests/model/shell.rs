@@ -10,8 +10,8 @@ use std::{
 use curator_locks::{
     CreateMode, ErrorCode,
     hooks::contender::{
-        Condition, Contender, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Over, Patience, Plan,
-        Reaction, Spec, Unlisted, View, WatchId,
+        Companion, Condition, ConnectFor, Contender, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Over,
+        Plan, Reaction, Spec, Unlisted, View, WatchId,
     },
     proto::{EventType, Request, Response},
     session::WatchEvent,
@@ -35,7 +35,7 @@ const T: Duration = Duration::from_secs(3600);
 pub enum Owed {
     /// There is none.
     Nothing,
-    Connection(Patience),
+    Connection(ConnectFor),
     Answers,
     Directory,
     Event,
@@ -68,12 +68,14 @@ pub struct Thread {
     /// The next step of what it does.
     pub at: usize,
     pub contender: Option<Contender<Error>>,
-    /// The session as of the contender's latest step.
-    session: i64,
+    /// The session that was connected last, as far as this shell knows; 0 before the first.
+    pub session: i64,
+    /// The one in which znodes were made.
+    owner: i64,
     pub owed: Owed,
     pub answers: Vec<Option<Result<Response, Failure>>>,
     /// The number of the guard that was asked for with them.
-    guard: Option<(u64, Over)>,
+    guard: Option<u64>,
     pub mailbox: VecDeque<(WatchId, WatchEvent)>,
     pub holds: Vec<Hold>,
     retries: u8,
@@ -92,7 +94,7 @@ struct Surroundings<'a> {
     over: Over,
     granted: &'a [String],
     unlisted: RefCell<&'a mut Unlisted<u64>>,
-    guard: Cell<Option<(u64, Over)>>,
+    guard: Cell<Option<u64>>,
 }
 
 impl Environment<Error> for Surroundings<'_> {
@@ -118,7 +120,7 @@ impl Environment<Error> for Surroundings<'_> {
             return Plan::List;
         }
         let (plan, number) = self.unlisted.borrow_mut().plan(self.over);
-        self.guard.set((plan == Plan::ListAndGuard).then_some((number, self.over)));
+        self.guard.set((plan == Plan::ListAndGuard).then_some(number));
         plan
     }
 
@@ -140,12 +142,13 @@ impl Environment<Error> for Surroundings<'_> {
 }
 
 impl Thread {
-    pub fn new(client: usize, session: i64) -> Thread {
+    pub fn new(client: usize) -> Thread {
         Thread {
             client,
             at: 0,
             contender: None,
-            session,
+            session: 0,
+            owner: 0,
             owed: Owed::Nothing,
             answers: Vec::new(),
             guard: None,
@@ -186,7 +189,8 @@ pub fn connection_lost(maybe_done: bool) -> Failure {
 }
 
 pub fn refused(code: ErrorCode) -> Failure {
-    Failed { error: "refused", code: Some(code), maybe_done: false, reaction: Reaction::Final }
+    let reaction = if code == ErrorCode::ThrottledOp { Reaction::Retry } else { Reaction::Final };
+    Failed { error: "refused", code: Some(code), maybe_done: false, reaction }
 }
 
 fn stopped(stop: Option<Reaction>) -> Input<Error> {
@@ -280,7 +284,7 @@ impl World {
             Op::Acquire(_) | Op::Try(..) => {
                 let thread = &mut *self.threads[t];
                 thread.contender = Some(Contender::new());
-                thread.session = self.clients[thread.client].session;
+                (thread.session, thread.owner) = (0, 0);
                 self.hand_in(rules, t, Input::Begin, notes)
             }
             Op::Release(lock) => {
@@ -301,25 +305,28 @@ impl World {
     fn spec_of(&self, t: usize, lock: &Lock) -> Spec {
         let mut spec = lock.spec.clone();
         let writer = lock.downgrades.and_then(|writer| self.threads[t].hold_of(writer));
+        let session = writer.map_or(0, |writer| writer.session);
         if let (Some(writer), Naming::Unique(name)) = (writer.and_then(|writer| writer.nodes.last()), &mut spec.naming)
         {
             name.push_str(&writer.name[writer.name.len() - 10..]);
-            spec.companion = Some(writer.name.clone());
+            spec.companion = Some(Companion { name: writer.name.clone(), session });
         }
         spec
     }
 
     fn view(&self, t: usize) -> View {
-        let client = &self.clients[self.threads[t].client];
+        let thread = &self.threads[t];
+        let client = &self.clients[thread.client];
         let now = now(client.clock);
+        let lives = thread.session == client.session && !client.is_ended;
         View {
             now,
-            is_time_up: self.threads[t].stop == Some(Reaction::TimeUp),
-            session: client.session,
-            connection: client.connection,
-            valid_until: Some(if client.is_valid { now + T } else { now }).filter(|_| !client.is_ended),
+            is_time_up: thread.stop == Some(Reaction::TimeUp),
+            session: thread.session,
+            connection: if lives { client.connection } else { 0 },
+            valid_until: lives.then_some(if client.is_valid { now + T } else { now }),
             timeout: T,
-            is_ended: client.is_ended,
+            is_ended: !lives && thread.session != 0,
         }
     }
 
@@ -329,6 +336,9 @@ impl World {
         let Some((number, lock)) = self.lock_of(rules, t) else { return Ok(()) };
         let spec = self.spec_of(t, lock);
         loop {
+            if matches!(input, Input::Connected) {
+                self.threads[t].session = self.clients[self.threads[t].client].session;
+            }
             let told = notes.text(|| format!("{input:?}"));
             let next = self.one_step(rules, t, lock, &spec, input);
             notes.add(|| format!("{}: {} -> {}", letter_of(t), shortened(&told), shortened(&format!("{next:?}"))));
@@ -356,7 +366,7 @@ impl World {
             lock,
             thread: t,
             uniques: Cell::new(thread.uniques),
-            over: client.over(),
+            over: Over { session: view.session, connection: view.connection },
             granted: &client.granted,
             unlisted: RefCell::new(&mut thread.unlisted),
             guard: Cell::new(thread.guard),
@@ -374,8 +384,7 @@ impl World {
         let client = &mut *self.clients[thread.client];
         let Some(contender) = &mut thread.contender else { return };
         let discarded = contender.take_discarded();
-        clean_up(client, thread.session, lock, discarded);
-        thread.session = client.session;
+        clean_up(client, thread.owner, lock, discarded);
         client.unwatch(|owner| match owner {
             Owner::Contender(of, watch) => of != t || contender.wants(watch),
             Owner::Holder(..) | Owner::Guard(..) => true,
@@ -410,7 +419,7 @@ impl World {
             Do::Sleep => Owed::Event,
             Do::Doze => Owed::Moment,
             Do::Hold => {
-                self.register(t, number, lock);
+                self.register(rules, t, number, lock);
                 Owed::Registration
             }
             Do::End(end) => return self.ended(rules, t, number, lock, &end),
@@ -424,13 +433,17 @@ impl World {
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
         thread.answers = vec![None; requests.len()];
+        let lives = thread.session == client.session && !client.is_ended;
+        if requests.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
+            thread.owner = thread.session;
+        }
         for (place, (request, watch)) in requests.into_iter().enumerate() {
-            if client.is_ended {
+            if !lives {
                 thread.answer(place, Err(connection_lost(false)));
                 continue;
             }
             let watch = watch.map(|watch| match (watch, thread.guard) {
-                (WatchId::Guard, Some((number, _))) => Owner::Guard(t, number),
+                (WatchId::Guard, Some(number)) => Owner::Guard(t, number),
                 _ => Owner::Contender(t, watch),
             });
             if let Some(watch) = watch {
@@ -443,10 +456,11 @@ impl World {
     fn take_answers(&mut self, t: usize) -> Vec<Result<Response, Failure>> {
         let thread = &mut *self.threads[t];
         let answers: Vec<_> = std::mem::take(&mut thread.answers).into_iter().flatten().collect();
-        if let (Some((number, over)), Some(Ok(_))) = (thread.guard.take(), answers.last())
-            && let Some(useless) = thread.unlisted.guarded(number, over, number)
+        let client = &mut *self.clients[thread.client];
+        if let (Some(number), Some(Ok(_))) = (thread.guard.take(), answers.last())
+            && let Some(useless) = thread.unlisted.guarded(number, client.over(), number)
         {
-            self.clients[thread.client].unwatch(|owner| owner != Owner::Guard(t, useless));
+            client.unwatch(|owner| owner != Owner::Guard(t, useless));
         }
         answers
     }
@@ -479,7 +493,7 @@ impl World {
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
         let Some(contender) = thread.contender.take() else { return };
-        clean_up(client, thread.session, lock, contender.leftovers());
+        clean_up(client, thread.owner, lock, contender.leftovers());
         client.unwatch(|owner| !matches!(owner, Owner::Contender(of, _) if of == t));
         if let Some(place) = thread.holds.iter().position(|hold| hold.lock == number && !hold.is_returned) {
             let hold = thread.holds.remove(place);
@@ -491,7 +505,7 @@ impl World {
         (thread.owed, thread.stop, thread.retries, thread.at) = (Owed::Nothing, None, 0, usize::MAX);
     }
 
-    fn register(&mut self, t: usize, number: usize, lock: &Lock) {
+    fn register(&mut self, rules: &Rules, t: usize, number: usize, lock: &Lock) {
         let writer = lock.downgrades.and_then(|writer| self.threads[t].hold_of(writer)).map(|writer| writer.token);
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
@@ -506,10 +520,23 @@ impl World {
                 watch.owner = Owner::Holder(t, czxid);
             }
         }
-        let (session, seen_over) = (client.session, contender.seen_over());
+        if let Some(node) =
+            nodes.last().filter(|_| lock.is_unlisted && contender.is_alone() && lock.downgrades.is_none())
+            && let Some(useless) = thread.unlisted.stands_alone(&node.name)
+        {
+            client.unwatch(|owner| owner != Owner::Guard(t, useless));
+        }
+        let (session, seen_over) = (thread.session, contender.seen_over());
         let (token, since) = (writer.unwrap_or(czxid), client.clock);
         let (is_lost, is_returned) = (false, false);
         thread.holds.push(Hold { lock: number, nodes, session, token, seen_over, is_lost, is_returned, since });
+        // The head of the other queue is for whoever waits next.
+        let place = thread.holds.iter().position(|hold| Some(hold.lock) == lock.bar);
+        if let Some(place) = place.map(|place| thread.holds.remove(place)).filter(|place| !place.is_lost) {
+            unwatch_hold(client, t, &place);
+            let leftovers = place.nodes.into_iter().map(Leftover::Node).collect();
+            clean_up(client, place.session, &rules.locks[place.lock], leftovers);
+        }
     }
 
     /// Whether an event of the own znode's end waits in the mailbox.
@@ -525,16 +552,16 @@ impl World {
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
         let Some(contender) = thread.contender.take() else { return Ok(()) };
-        clean_up(client, thread.session, lock, contender.leftovers());
+        clean_up(client, thread.owner, lock, contender.leftovers());
         client.unwatch(|owner| !matches!(owner, Owner::Contender(of, _) if of == t));
         thread.mailbox.clear();
-        (thread.owed, thread.stop, thread.retries) = (Owed::Nothing, None, 0);
         thread.at = match (end, op) {
             (End::Granted, _) => thread.at + 1,
-            (_, Op::Try(_, or_else)) => or_else,
+            (_, Op::Try(_, or_else)) if thread.stop.is_none() => or_else,
             // It gives back what it has.
             _ => usize::MAX,
         };
+        (thread.owed, thread.stop, thread.retries) = (Owed::Nothing, None, 0);
         if *end != End::Granted {
             return Ok(());
         }
@@ -543,14 +570,6 @@ impl World {
         };
         hold.is_returned = true;
         hold.seen_over = contender.seen_over();
-        let name = hold.nodes.last().map(|node| node.name.clone()).unwrap_or_default();
-        if lock.is_unlisted
-            && contender.is_alone()
-            && lock.downgrades.is_none()
-            && let Some(useless) = thread.unlisted.stands_alone(&name)
-        {
-            client.unwatch(|owner| owner != Owner::Guard(t, useless));
-        }
         self.returned(rules, t, number)
     }
 

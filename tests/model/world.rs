@@ -1,7 +1,8 @@
 //! All there is at one moment, and what can happen next.
 
 use curator_locks::{
-    hooks::contender::{Patience, Reaction},
+    ErrorCode,
+    hooks::contender::{ConnectFor, Reaction},
     proto::{EventType, Request},
     session::WatchEvent,
 };
@@ -74,11 +75,7 @@ impl World {
         }
         World {
             clients: server.sessions.iter().map(|session| Shared::new(Client::new(*session))).collect(),
-            threads: rules
-                .threads
-                .iter()
-                .map(|(client, _)| Shared::new(Thread::new(*client, session(*client))))
-                .collect(),
+            threads: rules.threads.iter().map(|(client, _)| Shared::new(Thread::new(*client))).collect(),
             server: Shared::new(server),
             faults: rules.faults,
             forgiven: Vec::new(),
@@ -239,6 +236,7 @@ impl World {
             Fault::Lag => client.is_connected() && lives && client.lag.is_none(),
             Fault::Pause => client.is_valid || client.is_touched,
             Fault::Abandon => client.connection == 0 && !client.is_ended,
+            Fault::Refuse => client.is_connected() && lives && !client.requests.is_empty(),
             _ => false,
         }
     }
@@ -249,7 +247,7 @@ impl World {
         match kind {
             Fault::GiveUp => {
                 is_waiting
-                    && thread.owed == Owed::Connection(Patience::Call)
+                    && thread.owed == Owed::Connection(ConnectFor::Call)
                     && !self.clients[thread.client].is_connected()
             }
             _ => is_waiting,
@@ -336,6 +334,7 @@ impl World {
             }
             Fault::TimeUp => self.threads[one].stop = Some(Reaction::TimeUp),
             Fault::Cancel => self.threads[one].stop = Some(Reaction::Final),
+            Fault::Refuse => self.refuse(one),
             Fault::Drop => self.dropped(rules, one),
             Fault::GiveUp => return self.give_up(rules, one, notes),
         }
@@ -381,6 +380,12 @@ impl World {
         self.spread(&changes);
         self.clients[c].inbound.push_back(Message::Reply(slot, watch, answer));
         Ok(())
+    }
+
+    fn refuse(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        let Some(Sent { slot, watch, .. }) = client.requests.pop_front() else { return };
+        client.inbound.push_back(Message::Reply(slot, watch, Err(ErrorCode::ThrottledOp)));
     }
 
     /// Nobody deletes the znode of somebody else, unless an administrator has deleted one of that name before.
