@@ -5,6 +5,7 @@ mod model {
     pub mod check;
     pub mod client;
     pub mod explore;
+    pub mod random;
     pub mod rules;
     pub mod scenarios;
     pub mod server;
@@ -77,4 +78,22 @@ fn each_condition_of_a_grant_is_needed() {
             None => println!("{condition:?}: NOT NEEDED {explored:?}"),
         }
     }
+}
+
+#[test]
+fn random_schedules() {
+    let count: u64 = std::env::var("MODEL_SCHEDULES").map_or(2000, |n| n.parse().unwrap());
+    let base: u64 = std::env::var("MODEL_SEED").map_or(1, |n| n.parse().unwrap());
+    let begin = Instant::now();
+    let mut steps = 0;
+    for seed in base..base + count {
+        match model::random::run(seed, &mut model::world::Notes::default()) {
+            Ok(more) => steps += more,
+            Err(_) => {
+                let wrong = model::random::replay(seed);
+                panic!("seed {}: {}\n{}", wrong.seed, wrong.what, wrong.lines.join("\n"));
+            }
+        }
+    }
+    println!("{count} schedules, {steps} steps, {:?}", begin.elapsed());
 }

@@ -193,6 +193,25 @@ impl Lock {
         lock
     }
 
+    /// One that watches the directory instead of a predecessor.
+    pub fn watching_all(mut self) -> Lock {
+        self.spec.waits = Some(WaitStrategy::WatchParent);
+        self
+    }
+
+    /// One that does not wait, and looks before it writes.
+    pub fn trying(mut self) -> Lock {
+        self.spec.waits = None;
+        self.spec.looks_first = true;
+        self
+    }
+
+    /// So many znodes, all or none.
+    pub fn many(mut self, count: usize) -> Lock {
+        self.spec.count = count;
+        self
+    }
+
     pub fn unlisted(self) -> Lock {
         Lock { is_unlisted: true, ..self }
     }

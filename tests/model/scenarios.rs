@@ -8,10 +8,10 @@ const ONCE: [Op; 2] = [Op::Acquire(0), Op::Release(0)];
 const TWICE: [Op; 4] = [Op::Acquire(0), Op::Release(0), Op::Acquire(0), Op::Release(0)];
 
 /// Of a writer that goes on as a reader; both locks come first.
-const DOWNGRADE: [Op; 4] = [Op::Acquire(0), Op::Acquire(1), Op::Release(0), Op::Release(1)];
+pub const DOWNGRADE: [Op; 4] = [Op::Acquire(0), Op::Acquire(1), Op::Release(0), Op::Release(1)];
 
 /// Of one that takes a lease at once, or queues for it.
-const LEASE: [Op; 12] = [
+pub const LEASE: [Op; 12] = [
     Op::Try(0, 3),
     Op::Release(0),
     Op::End,
@@ -27,7 +27,7 @@ const LEASE: [Op; 12] = [
     Op::End,
 ];
 
-fn rules(locks: Vec<Lock>, threads: Vec<(usize, Vec<Op>)>) -> Rules {
+pub fn rules(locks: Vec<Lock>, threads: Vec<(usize, Vec<Op>)>) -> Rules {
     let kinds = ALL_FAULTS.to_vec();
     Rules {
         locks,
