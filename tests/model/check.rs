@@ -3,7 +3,7 @@
 use super::{
     client::Owner,
     rules::{Class, Rules},
-    server::number_of,
+    server::{Znode, number_of},
     shell::{Hold, letter_of},
     world::World,
 };
@@ -57,6 +57,7 @@ impl World {
         if !hold.is_lost && !self.is_certain(t, hold) && self.clients[self.threads[t].client].clock == hold.since {
             return Err(format!("{} returns with a lock that is in doubt", letter_of(t)));
         }
+        self.check_queue(rules, t, hold)?;
         let directory = number_of(&rules.locks[lock].spec.directory);
         let (any, alone) = self.tokens[directory];
         let is_old = match rules.locks[lock].class {
@@ -70,6 +71,17 @@ impl World {
         let alone = if hold.is_alone(rules) { hold.token.max(alone) } else { alone };
         self.tokens[directory] = (hold.token.max(any), alone);
         Ok(())
+    }
+
+    /// Who takes a lease at once overtakes nobody who had queued before.
+    fn check_queue(&self, rules: &Rules, t: usize, hold: &Hold) -> Result<(), String> {
+        let Some(gate) = &rules.locks[hold.lock].spec.gate else { return Ok(()) };
+        let queued = self.server.tree.directory(number_of(gate)).map_or(&[][..], |directory| &directory.znodes[..]);
+        let is_before = |znode: &&Znode| hold.nodes.iter().any(|node| znode.czxid < node.czxid);
+        match queued.iter().find(is_before) {
+            Some(znode) => Err(format!("{} overtakes {}, which had queued", letter_of(t), znode.name)),
+            None => Ok(()),
+        }
     }
 
     /// Whether all have ended well, and left nothing. Asked when all is at rest.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use curator_locks::{
-    hooks::contender::{Leftover, Over, WatchId},
+    hooks::contender::{Leftover, Over, Unlisted, WatchId},
     proto::{EventType, Request},
 };
 
@@ -20,7 +20,7 @@ pub enum Owner {
     /// Of a holder, by its znode's czxid.
     Holder(usize, i64),
     /// Of what knows when a create needs no list, with its number.
-    Guard(usize, u64),
+    Guard(u64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -93,6 +93,8 @@ pub struct Client {
     /// The znodes that were granted a lock in this process.
     pub granted: Vec<String>,
     pub jobs: VecDeque<Job>,
+    /// Of the one lock object whose creates may need no list.
+    pub unlisted: Unlisted<u64>,
 }
 
 impl Client {
@@ -112,6 +114,7 @@ impl Client {
             is_touched: true,
             granted: Vec::new(),
             jobs: VecDeque::new(),
+            unlisted: Unlisted::default(),
         }
     }
 

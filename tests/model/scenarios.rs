@@ -66,6 +66,29 @@ pub fn unlisted(threads: usize) -> Rules {
     rules
 }
 
+/// Two threads share such a lock.
+pub fn unlisted_in_one_process() -> Rules {
+    rules(vec![Lock::mutex().unlisted()], vec![(0, [TWICE, TWICE].concat()), (0, ONCE.to_vec())])
+}
+
+/// Waiters that watch the directory.
+pub fn mutex_that_watches_all(threads: usize) -> Rules {
+    alike(threads, vec![Lock::mutex().watching_all()], &ONCE)
+}
+
+/// One that only tries, beside others.
+pub fn tried(lock: fn() -> Lock, others: usize) -> Rules {
+    let mut rules = rules(vec![lock(), lock().trying()], vec![(0, vec![Op::Acquire(1), Op::Release(1)])]);
+    rules.threads.extend((1..=others).map(|client| (client, ONCE.to_vec())));
+    rules
+}
+
+/// Two leases of three at a time.
+pub fn many_leases(threads: usize) -> Rules {
+    let locks = vec![Lock::lease_at_once(3).many(2), Lock::place(), Lock::lease(3, Some(1)).many(2)];
+    alike(threads, locks, &LEASE)
+}
+
 /// A writer that downgrades, and so many others of each kind.
 pub fn read_write(writers: usize, readers: usize) -> Rules {
     let locks = vec![Lock::write(), Lock::downgrade(0), Lock::read()];

@@ -82,7 +82,6 @@ pub struct Thread {
     uniques: u8,
     /// The caller's time is up, or it has cancelled.
     pub stop: Option<Reaction>,
-    pub unlisted: Unlisted<u64>,
 }
 
 /// What a contender may ask of its process.
@@ -157,7 +156,6 @@ impl Thread {
             retries: 0,
             uniques: 0,
             stop: None,
-            unlisted: Unlisted::default(),
         }
     }
 
@@ -360,7 +358,7 @@ impl World {
     fn one_step(&mut self, rules: &Rules, t: usize, lock: &Lock, spec: &Spec, input: Input<Error>) -> Do<Error> {
         let view = self.view(t);
         let thread = &mut *self.threads[t];
-        let client = &self.clients[thread.client];
+        let client = &mut *self.clients[thread.client];
         let surroundings = Surroundings {
             rules,
             lock,
@@ -368,7 +366,7 @@ impl World {
             uniques: Cell::new(thread.uniques),
             over: Over { session: view.session, connection: view.connection },
             granted: &client.granted,
-            unlisted: RefCell::new(&mut thread.unlisted),
+            unlisted: RefCell::new(&mut client.unlisted),
             guard: Cell::new(thread.guard),
         };
         let Some(contender) = &mut thread.contender else { return Do::Sleep };
@@ -443,7 +441,7 @@ impl World {
                 continue;
             }
             let watch = watch.map(|watch| match (watch, thread.guard) {
-                (WatchId::Guard, Some(number)) => Owner::Guard(t, number),
+                (WatchId::Guard, Some(number)) => Owner::Guard(number),
                 _ => Owner::Contender(t, watch),
             });
             if let Some(watch) = watch {
@@ -458,9 +456,9 @@ impl World {
         let answers: Vec<_> = std::mem::take(&mut thread.answers).into_iter().flatten().collect();
         let client = &mut *self.clients[thread.client];
         if let (Some(number), Some(Ok(_))) = (thread.guard.take(), answers.last())
-            && let Some(useless) = thread.unlisted.guarded(number, client.over(), number)
+            && let Some(useless) = client.unlisted.guarded(number, client.over(), number)
         {
-            client.unwatch(|owner| owner != Owner::Guard(t, useless));
+            client.unwatch(|owner| owner != Owner::Guard(useless));
         }
         answers
     }
@@ -522,9 +520,9 @@ impl World {
         }
         if let Some(node) =
             nodes.last().filter(|_| lock.is_unlisted && contender.is_alone() && lock.downgrades.is_none())
-            && let Some(useless) = thread.unlisted.stands_alone(&node.name)
+            && let Some(useless) = client.unlisted.stands_alone(&node.name)
         {
-            client.unwatch(|owner| owner != Owner::Guard(t, useless));
+            client.unwatch(|owner| owner != Owner::Guard(useless));
         }
         let (session, seen_over) = (thread.session, contender.seen_over());
         let (token, since) = (writer.unwrap_or(czxid), client.clock);
@@ -590,7 +588,7 @@ impl World {
             return clean_up(client, hold.session, lock, leftovers);
         }
         for node in &hold.nodes {
-            thread.unlisted.leaves(&node.name);
+            client.unlisted.leaves(&node.name);
         }
         let path = |node: &Node| format!("{}/{}", lock.spec.directory, node.name);
         let requests = hold.nodes.iter().map(|node| (Request::Delete { path: path(node), version: -1 }, None));
@@ -608,7 +606,7 @@ impl World {
         let client = &mut *self.clients[thread.client];
         for (node, answer) in hold.nodes.into_iter().zip(answers) {
             match answer {
-                Ok(_) => thread.unlisted.left(&node.name),
+                Ok(_) => client.unlisted.left(&node.name),
                 Err(failed) if failed.code == Some(ErrorCode::NoNode) => {}
                 Err(_) => clean_up(client, hold.session, &rules.locks[hold.lock], vec![Leftover::Node(node)]),
             }

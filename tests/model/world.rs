@@ -421,8 +421,8 @@ impl World {
             Message::Reply(slot, watch, answer) => {
                 if let Some(owner) = watch {
                     client.watch_answered(owner, answer.is_ok());
-                    if let (Owner::Guard(t, number), Err(_)) = (owner, &answer) {
-                        self.threads[t].unlisted.fired(number);
+                    if let (Owner::Guard(number), Err(_)) = (owner, &answer) {
+                        client.unlisted.fired(number);
                     }
                 }
                 if let Some((t, place)) = slot {
@@ -433,13 +433,13 @@ impl World {
                 notes.add(|| format!("client {c}: is told {event:?} {path}"));
                 let connection = client.connection;
                 for owner in client.fire(&path, event) {
-                    self.tell(owner, WatchEvent::Node { event, connection });
+                    self.tell(c, owner, WatchEvent::Node { event, connection });
                 }
             }
         }
     }
 
-    fn tell(&mut self, owner: Owner, event: WatchEvent) {
+    fn tell(&mut self, c: usize, owner: Owner, event: WatchEvent) {
         match owner {
             Owner::Contender(t, watch) => self.threads[t].mailbox.push_back((watch, event)),
             Owner::Holder(t, czxid) => {
@@ -449,9 +449,8 @@ impl World {
                     hold.is_lost = true;
                 }
             }
-            Owner::Guard(t, number) => {
-                let c = self.threads[t].client;
-                self.threads[t].unlisted.fired(number);
+            Owner::Guard(number) => {
+                self.clients[c].unlisted.fired(number);
                 self.clients[c].unwatch(|watch| watch != owner);
             }
         }
@@ -461,7 +460,7 @@ impl World {
         let watches = self.clients[c].watches.iter().map(|watch| watch.owner);
         let guards: Vec<Owner> = watches.filter(|owner| matches!(owner, Owner::Guard(..))).collect();
         for owner in guards {
-            self.tell(owner, WatchEvent::Disconnected);
+            self.tell(c, owner, WatchEvent::Disconnected);
         }
     }
 
@@ -469,25 +468,25 @@ impl World {
         let owners: Vec<Owner> =
             self.clients[c].watches.iter().filter(|watch| watch.is_armed).map(|watch| watch.owner).collect();
         for owner in owners {
-            self.tell(owner, event.clone());
+            self.tell(c, owner, event.clone());
         }
     }
 
     /// The requests come to nothing, as far as their senders know.
-    fn fail_all(&mut self, requests: Vec<(Option<Slot>, Option<Owner>)>, maybe_done: bool) {
+    fn fail_all(&mut self, c: usize, requests: Vec<(Option<Slot>, Option<Owner>)>, maybe_done: bool) {
         for (slot, watch) in requests {
             if let Some((t, place)) = slot {
                 self.threads[t].answer(place, Err(connection_lost(maybe_done)));
             }
-            if let Some(Owner::Guard(t, number)) = watch {
-                self.threads[t].unlisted.fired(number);
+            if let Some(Owner::Guard(number)) = watch {
+                self.clients[c].unlisted.fired(number);
             }
         }
     }
 
     fn cut(&mut self, c: usize) {
         let lost = self.clients[c].cut();
-        self.fail_all(lost, true);
+        self.fail_all(c, lost, true);
         // To a contender that says nothing.
         self.tell_guards(c);
     }
@@ -508,7 +507,7 @@ impl World {
         self.tell_all(c, &WatchEvent::Ended);
         let unsent = self.clients[c].end();
         self.clients[c].unwatch(|_| false);
-        self.fail_all(unsent, false);
+        self.fail_all(c, unsent, false);
     }
 
     /// After a reconnect somebody looks whether the holder's znodes stand.
