@@ -495,8 +495,8 @@ impl<E: Clone> Step<'_, E> {
     }
 
     fn not_created(&mut self, failed: Failed<E>) -> Do<E> {
-        if self.spec.count > 1 {
-            // All or none: the next attempt makes all of them anew.
+        if self.spec.count > 1 || self.spec.gate.is_some() {
+            // All or none, and none found later, when others may have queued: the next attempt makes all of them anew.
             self.forget();
         }
         match (failed.code, &self.spec.naming) {
