@@ -1,4 +1,13 @@
-//! The contender under every lock, against a model of the servers: every schedule.
+//! The contender under every lock, in every schedule: the real state machine against a model of the servers.
+//!
+//! A schedule says what happens next, one thing at a time: a thread takes a step, a server carries out a request, an event
+//! arrives, or something fails. `model/explore.rs` takes all of them, breadth first, and `model/random.rs` some by chance.
+//! What has to be true is in `model/check.rs`; how servers, clients and threads behave in `server.rs`, `client.rs` and
+//! `shell.rs`; what can happen in `world.rs`.
+//!
+//! Most of it ends by itself. What does not is explored up to a length that is printed; there is more of it with
+//! `MODEL_STATES=20000000 cargo test --release --all-features --test model -- --nocapture`. `MODEL_SCHEDULES=1000000` takes so
+//! many schedules by chance, and `MODEL_SEED=<seed>` shows one of them.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod model {
@@ -11,97 +20,148 @@ mod model {
     pub mod server;
     pub mod shared;
     pub mod shell;
+    pub mod trace;
     pub mod world;
 }
 
-use std::time::Instant;
+use std::{
+    env,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
-use model::{explore::explore, rules::Rules, scenarios};
+use curator_locks::hooks::contender::Condition;
+use model::{
+    explore::explore,
+    random,
+    rules::{Lock, Rules},
+    scenarios::{
+        beside_read_write, classical, many_leases, mutex, mutex_in_one_process, mutex_that_watches_all, read_write,
+        semaphore, tried, unfair, unlisted, unlisted_in_one_process, without,
+    },
+};
 
-fn explored(name: &str, rules: &Rules, most_states: usize) {
+/// How many states of one scenario are enough where nobody asks for more.
+const ENOUGH_STATES: usize = 400_000;
+
+/// How long each of the two tests by chance takes where nobody asks for more.
+const BY_CHANCE: Duration = Duration::from_secs(30);
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|number| number.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
+}
+
+/// Explores, prints what came of it, and gives the number of states.
+fn explored(name: &str, faults: u8, rules: Rules) -> usize {
+    let most = number("MODEL_STATES").map_or(ENOUGH_STATES, |most| usize::try_from(most).unwrap());
     let begin = Instant::now();
-    let explored = explore(rules, most_states);
-    let length = if explored.is_complete { "all".to_owned() } else { format!("up to {} steps", explored.depth) };
-    println!(
-        "{name:<40} {:>9} states {:>9} steps, {length} ({:.1} s)",
-        explored.states,
-        explored.steps,
-        begin.elapsed().as_secs_f64()
-    );
+    let explored = explore(&rules.with_faults(faults), most);
+    let depth = if explored.is_complete { "all".to_owned() } else { format!("up to {} steps", explored.depth) };
+    let (states, steps) = (explored.states, explored.steps);
+    println!("{name:<42} {faults} faults {states:>9} states {steps:>9} steps, {depth} ({:.0?})", begin.elapsed());
     if let Some(counterexample) = explored.counterexample {
-        println!("{name}: {counterexample}");
+        panic!("{name}, {faults} faults: {counterexample}");
     }
+    states
 }
 
 #[test]
-fn survey() {
-    let most: usize = std::env::var("MODEL_STATES").map_or(300_000, |n| n.parse().unwrap());
-    for (faults, name, rules) in [
-        (2, "mutex 2", scenarios::mutex(2)),
-        (1, "mutex 3", scenarios::mutex(3)),
-        (2, "mutex 2 in one process", scenarios::mutex_in_one_process(2)),
-        (1, "mutex 3 in two processes", scenarios::mutex_in_one_process(3)),
-        (2, "unlisted 1", scenarios::unlisted(1)),
-        (1, "unlisted 2", scenarios::unlisted(2)),
-        (1, "unlisted 2 in one process", scenarios::unlisted_in_one_process()),
-        (1, "mutex 2 that watch all", scenarios::mutex_that_watches_all(2)),
-        (1, "mutex, one tries", scenarios::tried(model::rules::Lock::mutex, 1)),
-        (1, "unfair, one tries", scenarios::tried(model::rules::Lock::unfair, 1)),
-        (1, "mutex 2 with delays", Rules { has_delays: true, ..scenarios::mutex(2) }),
-        (1, "mutex 2 without directory", Rules { has_directories: false, ..scenarios::mutex(2) }),
-        (1, "unfair 2 without directory", Rules { has_directories: false, ..scenarios::unfair(2) }),
-        (1, "two leases of three", scenarios::many_leases(2)),
-        (2, "downgrade", scenarios::read_write(0, 0)),
-        (2, "downgrade, writer", scenarios::read_write(1, 0)),
-        (2, "downgrade, reader", scenarios::read_write(0, 1)),
-        (1, "downgrade, writer, reader", scenarios::read_write(1, 1)),
-        (2, "downgrade, mutex", scenarios::beside_read_write(1, 0)),
-        (1, "downgrade, mutex, reader", scenarios::beside_read_write(1, 1)),
-        (1, "semaphore, 1 of 2", scenarios::semaphore(2, 1)),
-        (2, "semaphore, 1 of 2", scenarios::semaphore(2, 1)),
-        (1, "semaphore, 2 of 3", scenarios::semaphore(3, 2)),
-        (2, "unfair 2", scenarios::unfair(2)),
-        (1, "unfair 3", scenarios::unfair(3)),
-        (2, "classical 2", scenarios::classical(2)),
-        (1, "classical 3", scenarios::classical(3)),
-    ] {
-        explored(&format!("{name}, {faults} faults"), &rules.with_faults(faults), most);
-    }
+fn every_schedule_keeps_the_rules_of_a_mutex() {
+    let states = explored("mutex, 2 contenders", 2, mutex(2))
+        + explored("mutex, 3 contenders", 1, mutex(3))
+        + explored("mutex, 2 in one process", 2, mutex_in_one_process(2))
+        + explored("mutex, 3 in two processes", 1, mutex_in_one_process(3))
+        + explored("mutex, replies and events take time", 1, Rules { has_delays: true, ..mutex(2) })
+        + explored("mutex without a directory", 1, Rules { has_directories: false, ..mutex(2) })
+        + explored("mutex, waiters watch the directory", 2, mutex_that_watches_all(2))
+        + explored("mutex, one only tries", 2, tried(Lock::mutex, 1));
+    assert!(states > 100_000);
 }
 
 #[test]
-fn each_condition_of_a_grant_is_needed() {
-    use curator_locks::hooks::contender::Condition;
-    for condition in [
-        Condition::Kind,
-        Condition::LastLook,
-        Condition::ValidUntil,
-        Condition::AgeOfAnswer,
-        Condition::OwnWatch,
-        Condition::Connection,
-    ] {
-        let explored = explore(&scenarios::without(condition), 5_000_000);
-        match explored.counterexample {
-            Some(found) => println!("{condition:?}: {} states, {found}", explored.states),
-            None => println!("{condition:?}: NOT NEEDED {explored:?}"),
-        }
-    }
+fn every_schedule_keeps_the_rules_of_a_mutex_that_goes_by_numbers() {
+    explored("unlisted create, alone, 4 rounds", 2, unlisted(1));
+    explored("unlisted create and a rival", 1, unlisted(2));
+    explored("unlisted create, 2 in one process", 1, unlisted_in_one_process());
 }
 
 #[test]
-fn random_schedules() {
-    let count: u64 = std::env::var("MODEL_SCHEDULES").map_or(2000, |n| n.parse().unwrap());
-    let base: u64 = std::env::var("MODEL_SEED").map_or(1, |n| n.parse().unwrap());
-    let begin = Instant::now();
-    let mut steps = 0;
-    for seed in base..base + count {
-        match model::random::run(seed, &mut model::world::Notes::default()) {
+fn every_schedule_keeps_the_rules_of_a_read_write_lock() {
+    explored("downgrade, alone", 2, read_write(0, 0));
+    explored("downgrade and a writer", 2, read_write(1, 0));
+    explored("downgrade and a reader", 2, read_write(0, 1));
+    explored("downgrade, a writer and a reader", 1, read_write(1, 1));
+}
+
+#[test]
+fn every_schedule_keeps_the_rules_of_a_mutex_beside_a_read_write_lock() {
+    explored("downgrade and a mutex", 2, beside_read_write(1, 0));
+    explored("downgrade, a mutex and a reader", 1, beside_read_write(1, 1));
+}
+
+#[test]
+fn every_schedule_keeps_the_rules_of_a_semaphore() {
+    explored("semaphore, 1 lease of 2", 1, semaphore(2, 1));
+    explored("semaphore, 1 lease of 2", 2, semaphore(2, 1));
+    explored("semaphore, 2 leases of 3", 1, semaphore(3, 2));
+    explored("semaphore, 2 at a time of 3 leases", 1, many_leases(2));
+}
+
+#[test]
+fn every_schedule_keeps_the_rules_of_an_unfair_mutex() {
+    explored("unfair, 2 contenders", 2, unfair(2));
+    explored("unfair, 3 contenders", 1, unfair(3));
+    explored("unfair without a directory", 1, Rules { has_directories: false, ..unfair(2) });
+    explored("unfair, one only tries", 2, tried(Lock::unfair, 1));
+}
+
+#[test]
+fn every_schedule_keeps_the_rules_of_zookeepers_own_lock() {
+    explored("WriteLock, 2 contenders", 2, classical(2));
+    explored("WriteLock, 3 contenders", 1, classical(3));
+}
+
+#[test]
+fn without_any_one_condition_of_a_grant_there_are_two_holders() {
+    let conditions = [
+        (Condition::Connection, "mutex"),
+        (Condition::OwnWatch, "mutex"),
+        (Condition::Kind, "mutex beside a read/write lock"),
+        (Condition::LastLook, "mutex"),
+        (Condition::AgeOfAnswer, "mutex"),
+        (Condition::ValidUntil, "mutex"),
+    ];
+    for (condition, kind) in conditions {
+        let explored = explore(&without(condition), 3_000_000);
+        let Some(found) = explored.counterexample else { panic!("{condition:?} is not needed: {explored:?}") };
+        println!("without {condition:?}, {kind}, {} states: {found}", explored.states);
+        assert!(found.what.starts_with("two holders"), "{}", found.what);
+    }
+}
+
+/// Runs schedules from this seed on.
+fn by_chance(name: &str, first: u64, count: Option<u64>) {
+    if let Some(seed) = number("MODEL_SEED") {
+        let wrong = random::replay(seed);
+        return println!("{}\n{}", wrong.lines.join("\n"), wrong.what);
+    }
+    let (begin, mut steps, mut seed) = (Instant::now(), 0, first);
+    while count.map_or(begin.elapsed() < BY_CHANCE, |count| seed < first + count) {
+        match random::run(seed, &mut model::world::Notes::default()) {
             Ok(more) => steps += more,
-            Err(_) => {
-                let wrong = model::random::replay(seed);
-                panic!("seed {}: {}\n{}", wrong.seed, wrong.what, wrong.lines.join("\n"));
-            }
+            Err(what) => panic!("MODEL_SEED={seed}: {what}\n{}", random::replay(seed).lines.join("\n")),
         }
+        seed += 1;
     }
-    println!("{count} schedules, {steps} steps, {:?}", begin.elapsed());
+    println!("{name}: {} schedules of {steps} steps, seeds {first}..{seed} ({:.0?})", seed - first, begin.elapsed());
+}
+
+#[test]
+fn schedules_by_chance_keep_the_rules() {
+    by_chance("by chance", 1, number("MODEL_SCHEDULES"));
+}
+
+#[test]
+fn schedules_by_the_chance_of_the_day_keep_the_rules() {
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
+    by_chance("by the chance of the day", days << 32, None);
 }

@@ -120,17 +120,25 @@ pub fn classical(threads: usize) -> Rules {
     alike(threads, vec![Lock::classical()], &ONCE)
 }
 
+/// Two that wait, and one that comes for the lock and leaves at once if it cannot have it.
+fn two_and_one() -> Rules {
+    let mut impatient = Lock::mutex();
+    impatient.spec.waits = None;
+    let last = vec![Op::Acquire(1), Op::Release(1)];
+    rules(vec![Lock::mutex(), impatient], vec![(0, ONCE.to_vec()), (1, ONCE.to_vec()), (2, last)])
+}
+
 /// What shows that a condition is needed.
 pub fn without(condition: Condition) -> Rules {
     let (mut rules, kinds, faults) = match condition {
-        Condition::Connection => (mutex(3), vec![Fault::Cut, Fault::Delete], 2),
-        Condition::OwnWatch => (mutex(3), vec![Fault::Delete], 1),
+        Condition::Connection => (two_and_one(), vec![Fault::Cut, Fault::Delete], 2),
+        Condition::OwnWatch => (two_and_one(), vec![Fault::Delete], 1),
         Condition::Kind => (beside_read_write(1, 0), Vec::new(), 0),
         Condition::LastLook | Condition::ValidUntil => (mutex(2), vec![Fault::Pause], 1),
         Condition::AgeOfAnswer => (mutex(2), vec![Fault::Pause], 2),
     };
     // The one in the middle is enough.
-    rules.target = (condition == Condition::Connection).then_some(1);
+    rules.target = matches!(condition, Condition::Connection | Condition::OwnWatch).then_some(1);
     rules.omitted = Some(condition);
     Rules { kinds, faults, ..rules }
 }

@@ -21,6 +21,7 @@ use super::{
     client::{Job, Owner, Sent},
     rules::{Class, Lock, Op, Rules},
     server::number_of,
+    trace,
     world::{Notes, World},
 };
 
@@ -337,9 +338,9 @@ impl World {
             if matches!(input, Input::Connected) {
                 self.threads[t].session = self.clients[self.threads[t].client].session;
             }
-            let told = notes.text(|| format!("{input:?}"));
+            let told = notes.text(|| trace::input(&input));
             let next = self.one_step(rules, t, lock, &spec, input);
-            notes.add(|| format!("{}: {} -> {}", letter_of(t), shortened(&told), shortened(&format!("{next:?}"))));
+            notes.add(|| format!("{}: {told} -> {}", letter_of(t), trace::next(&next)));
             self.tidy(t, number, lock);
             input = match next {
                 Do::Connect(_) if self.clients[self.threads[t].client].is_connected() => Input::Connected,
@@ -573,7 +574,7 @@ impl World {
 
     fn release(&mut self, rules: &Rules, t: usize, place: usize, notes: &mut Notes) {
         let hold = self.threads[t].holds.remove(place);
-        notes.add(|| format!("{}: gives back {:?}", letter_of(t), hold.nodes));
+        notes.add(|| format!("{}: gives back {}", letter_of(t), hold.names()));
         let lock = &rules.locks[hold.lock];
         let (is_over, is_certain) = (self.is_over(t, &hold), self.is_certain(t, &hold));
         let thread = &mut *self.threads[t];
@@ -646,24 +647,11 @@ fn directory_made(answer: Option<Result<Response, Failure>>) -> Result<(), Failu
     }
 }
 
-/// Without what is the same in every line.
-fn shortened(text: &str) -> String {
-    let noise = [
-        ("acl: [], ", ""),
-        (", mtime: 0", ""),
-        (", ctime: 0", ""),
-        (", mzxid: 0", ""),
-        (", version: 0", ""),
-        (", cversion: 0", ""),
-        (", aversion: 0", ""),
-        (", data_length: 0", ""),
-        (", num_children: 0", ""),
-        (", pzxid: 0", ""),
-    ];
-    noise.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
 impl Hold {
+    pub fn names(&self) -> String {
+        self.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<&str>>().join(", ")
+    }
+
     pub fn is_alone(&self, rules: &Rules) -> bool {
         rules.locks[self.lock].class == Class::Alone
     }
