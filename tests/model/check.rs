@@ -9,8 +9,16 @@ use super::{
 };
 
 impl World {
+    pub fn note_rightful(&mut self, rules: &Rules) {
+        let is_so = |directory, znode: &Znode| {
+            self.rightful.contains(&znode.czxid) || self.is_rightful(rules, directory, &znode.name)
+        };
+        let standing = self.server.tree.znodes().filter(|(directory, znode)| is_so(*directory, znode));
+        self.rightful = standing.map(|(_, znode)| znode.czxid).collect();
+    }
+
     /// Whether nobody who excludes it stands in front of the znode.
-    pub fn is_rightful(&self, rules: &Rules, directory: usize, name: &str) -> bool {
+    fn is_rightful(&self, rules: &Rules, directory: usize, name: &str) -> bool {
         let is_reader = |name: &str| name.contains("__READ__");
         let limit =
             rules.locks.iter().filter(|lock| number_of(&lock.spec.directory) == directory).map(|lock| lock.limit());

@@ -23,7 +23,10 @@ pub struct World {
     pub clients: Vec<Shared<Client>>,
     pub threads: Vec<Shared<Thread>>,
     pub faults: u8,
-    /// The znodes that an administrator deleted while they were first: their owners may well believe that they hold.
+    /// The standing znodes that nobody stood in front of at some time. A reader in front may come later, by a downgrade
+    /// whose writer was deleted.
+    pub rightful: Vec<i64>,
+    /// Those of them that an administrator deleted: their owners may well believe that they hold.
     pub forgiven: Vec<i64>,
     /// The highest token of a grant so far, by directory: of any, and of one that excludes all others.
     pub tokens: [(i64, i64); 2],
@@ -80,6 +83,7 @@ impl World {
             threads: rules.threads.iter().map(|(client, _)| Shared::new(Thread::new(*client))).collect(),
             server: Shared::new(server),
             faults: rules.faults,
+            rightful: Vec::new(),
             forgiven: Vec::new(),
             tokens: [(0, 0); 2],
         }
@@ -270,6 +274,9 @@ impl World {
                 }
             }
         }
+        if self.faults > 0 && rules.kinds.contains(&Fault::Delete) {
+            self.note_rightful(rules);
+        }
         self.check(rules, None)
     }
 
@@ -328,7 +335,7 @@ impl World {
                 (client.is_valid, client.is_touched) = (false, false);
             }
             Fault::Abandon => self.end(one),
-            Fault::Delete => self.delete(rules, one, two, notes),
+            Fault::Delete => self.delete(one, two, notes),
             Fault::Sweep => {
                 let mut changes = Vec::new();
                 self.server.sweep(one, &mut changes);
@@ -343,13 +350,13 @@ impl World {
         Ok(())
     }
 
-    fn delete(&mut self, rules: &Rules, number: usize, place: usize, notes: &mut Notes) {
+    fn delete(&mut self, number: usize, place: usize, notes: &mut Notes) {
         let Some(znode) = self.server.tree.directory(number).and_then(|directory| directory.znodes.get(place)) else {
             return;
         };
         let (name, czxid) = (znode.name.clone(), znode.czxid);
         notes.add(|| format!("an administrator deletes {name}"));
-        if self.is_rightful(rules, number, &name) {
+        if self.rightful.contains(&czxid) {
             self.forgiven.push(czxid);
         }
         let mut changes = Vec::new();
