@@ -33,7 +33,7 @@ use curator_locks::hooks::contender::Condition;
 use model::{
     explore::explore,
     random,
-    rules::{Lock, Rules},
+    rules::{Fault, Lock, Rules},
     scenarios::{
         beside_read_write, classical, many_leases, mutex, mutex_in_one_process, mutex_that_watches_all, read_write,
         semaphore, tried, unfair, unlisted, unlisted_in_one_process, without,
@@ -72,6 +72,11 @@ fn every_schedule_keeps_the_rules_of_a_mutex() {
         + explored("mutex, 3 in two processes", 1, mutex_in_one_process(3))
         + explored("mutex, replies and events take time", 1, Rules { has_delays: true, ..mutex(2) })
         + explored("mutex without a directory", 1, Rules { has_directories: false, ..mutex(2) })
+        + explored(
+            "mutex, a server vouches for what is gone",
+            3,
+            Rules { kinds: vec![Fault::Lag, Fault::Pause], ..mutex(2) },
+        )
         + explored("mutex, waiters watch the directory", 2, mutex_that_watches_all(2))
         + explored("mutex, one only tries", 2, tried(Lock::mutex, 1));
     assert!(states > 100_000);

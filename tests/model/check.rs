@@ -1,9 +1,11 @@
 //! What has to be true, whatever happens.
 
+use curator_locks::{hooks::contender::Node, proto::Request};
+
 use super::{
     client::Owner,
     rules::{Class, Rules},
-    server::{Znode, number_of},
+    server::{DIRECTORIES, Znode, number_of},
     shell::{Hold, letter_of},
     world::World,
 };
@@ -15,6 +17,23 @@ impl World {
         };
         let standing = self.server.tree.znodes().filter(|(directory, znode)| is_so(*directory, znode));
         self.rightful = standing.map(|(_, znode)| znode.czxid).collect();
+    }
+
+    /// A thread that reads where its znode stood is told that it is gone.
+    pub fn unforgive(&mut self, t: usize, request: &Request) {
+        let Some(contender) = &self.threads[t].contender else { return };
+        let tree = self.clients[self.threads[t].client].sees(&self.server.tree);
+        let is_told = |node: &Node| match request {
+            Request::Exists { path, .. } | Request::GetData { path, .. } => {
+                path.ends_with(&format!("/{}", node.name)) && !tree.stands(node.czxid)
+            }
+            Request::GetChildren { path, .. } => {
+                path == DIRECTORIES[0] && !tree.stands(node.czxid) && tree.find(0, &node.name).is_none()
+            }
+            _ => false,
+        };
+        let told: Vec<i64> = contender.nodes().iter().filter(|node| is_told(node)).map(|node| node.czxid).collect();
+        self.forgiven.retain(|czxid| !told.contains(czxid));
     }
 
     /// Whether nobody who excludes it stands in front of the znode.

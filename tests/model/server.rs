@@ -57,6 +57,11 @@ impl Tree {
         self.directory(number)?.znodes.iter().find(|znode| znode.name == name)
     }
 
+    /// Whether the znode that this transaction created is there.
+    pub fn stands(&self, czxid: i64) -> bool {
+        self.znodes().any(|(_, znode)| znode.czxid == czxid)
+    }
+
     pub fn znodes(&self) -> impl Iterator<Item = (usize, &Znode)> {
         let numbered = self.0.iter().enumerate();
         numbered.flat_map(|(number, directory)| {

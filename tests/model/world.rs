@@ -26,7 +26,7 @@ pub struct World {
     /// The standing znodes that nobody stood in front of at some time. A reader in front may come later, by a downgrade
     /// whose writer was deleted.
     pub rightful: Vec<i64>,
-    /// Those of them that an administrator deleted: their owners may well believe that they hold.
+    /// Those of them that an administrator deleted: their owners may well believe that they hold, until they look.
     pub forgiven: Vec<i64>,
     /// The highest token of a grant so far, by directory: of any, and of one that excludes all others.
     pub tokens: [(i64, i64); 2],
@@ -276,6 +276,8 @@ impl World {
         }
         if self.faults > 0 && rules.kinds.contains(&Fault::Delete) {
             self.note_rightful(rules);
+        } else {
+            self.rightful.clear();
         }
         self.check(rules, None)
     }
@@ -383,6 +385,10 @@ impl World {
             client.catch_up_wholly();
             self.server.serve(client.session, &request, &mut changes)
         };
+        if let (Some((t, _)), Ok(_) | Err(ErrorCode::NoNode)) = (slot, &answer) {
+            self.unforgive(t, &request);
+        }
+        let client = &mut self.clients[c];
         client.is_touched = self.server.lives(client.session);
         client.left_watch(watch, &answer);
         notes.add(|| format!("client {c}: served {}", trace::request(&request)));
