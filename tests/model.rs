@@ -3,7 +3,7 @@
 //! A schedule says what happens next, one thing at a time: a thread takes a step, a server carries out a request, an event
 //! arrives, or something fails. `model/explore.rs` takes all of them, breadth first, and `model/random.rs` some by chance.
 //! What has to be true is in `model/check.rs`; how servers, clients and threads behave in `server.rs`, `client.rs` and
-//! `shell.rs`; what can happen in `world.rs`.
+//! `shell.rs`; what can happen in `world.rs` and `happen.rs`.
 //!
 //! Most of it ends by itself. What does not is explored up to a length that is printed; there is more of it with
 //! `MODEL_STATES=20000000 cargo test --release --all-features --test model -- --nocapture`. `MODEL_SCHEDULES=1000000` takes so
@@ -14,12 +14,15 @@ mod model {
     pub mod check;
     pub mod client;
     pub mod explore;
+    pub mod happen;
+    pub mod holds;
     pub mod random;
     pub mod rules;
     pub mod scenarios;
     pub mod server;
     pub mod shared;
     pub mod shell;
+    pub mod thread;
     pub mod trace;
     pub mod world;
 }
@@ -146,14 +149,14 @@ fn without_any_one_condition_of_a_grant_there_are_two_holders() {
 /// Runs schedules from this seed on.
 fn by_chance(name: &str, first: u64, count: Option<u64>) {
     if let Some(seed) = number("MODEL_SEED") {
-        let wrong = random::replay(seed);
-        return println!("{}\n{}", wrong.lines.join("\n"), wrong.what);
+        let (trace, what) = random::replay(seed);
+        return println!("{trace}\n{what}");
     }
     let (begin, mut steps, mut seed) = (Instant::now(), 0, first);
     while count.map_or(begin.elapsed() < BY_CHANCE, |count| seed < first + count) {
         match random::run(seed, &mut model::world::Notes::default()) {
             Ok(more) => steps += more,
-            Err(what) => panic!("MODEL_SEED={seed}: {what}\n{}", random::replay(seed).lines.join("\n")),
+            Err(what) => panic!("MODEL_SEED={seed}: {what}\n{}", random::replay(seed).0),
         }
         seed += 1;
     }

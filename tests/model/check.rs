@@ -4,9 +4,9 @@ use curator_locks::{hooks::contender::Node, proto::Request};
 
 use super::{
     client::Owner,
-    rules::{Class, Rules},
+    rules::{Class, Lock, Rules},
     server::{DIRECTORIES, Znode, number_of},
-    shell::{Hold, letter_of},
+    thread::{Hold, letter_of},
     world::World,
 };
 
@@ -39,8 +39,7 @@ impl World {
     /// Whether nobody who excludes it stands in front of the znode.
     fn is_rightful(&self, rules: &Rules, directory: usize, name: &str) -> bool {
         let is_reader = |name: &str| name.contains("__READ__");
-        let limit =
-            rules.locks.iter().filter(|lock| number_of(&lock.spec.directory) == directory).map(|lock| lock.limit());
+        let limit = rules.locks.iter().filter(|lock| number_of(&lock.spec.directory) == directory).map(Lock::limit);
         let own = sequence_of(name);
         let znodes = self.server.tree.directory(directory).map_or(&[][..], |directory| &directory.znodes[..]);
         let in_front = znodes

@@ -12,14 +12,6 @@ const THREADS: usize = 8;
 /// How many steps the world has to come to rest once there are no more faults.
 const STEPS_TO_REST: usize = 20_000;
 
-/// A schedule that went wrong.
-#[derive(Debug)]
-pub struct Wrong {
-    pub seed: u64,
-    pub what: String,
-    pub lines: Vec<String>,
-}
-
 /// SplitMix64: the same everywhere.
 struct Chance(u64);
 
@@ -78,11 +70,11 @@ fn by_chance(world: &World, rules: &Rules, chance: &mut Chance) -> Option<Action
     chance.one_of(&of_kind)
 }
 
-/// The same once more, with the lines of its trace.
-pub fn replay(seed: u64) -> Wrong {
+/// The same once more: the lines of its trace, and what went wrong.
+pub fn replay(seed: u64) -> (String, String) {
     let mut notes = Notes(Some(Vec::new()));
     let what = run(seed, &mut notes).err().unwrap_or_else(|| "nothing is wrong".to_owned());
-    Wrong { seed, what, lines: notes.0.unwrap_or_default() }
+    (notes.0.unwrap_or_default().join("\n"), what)
 }
 
 /// Some locks in one directory, and who acquires which of them.

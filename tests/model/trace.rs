@@ -6,7 +6,7 @@ use curator_locks::{
     session::WatchEvent,
 };
 
-use super::shell::{Error, Failure};
+use super::thread::{Error, Failure};
 
 pub fn request(request: &Request) -> String {
     let watched = |watch: &bool| if *watch { " and watch" } else { "" };
