@@ -502,8 +502,8 @@ impl<E: Clone> Step<'_, E> {
     }
 
     fn not_created(&mut self, failed: Failed<E>) -> Do<E> {
-        if self.spec.count > 1 {
-            // All or none: the next attempt makes all of them anew.
+        if self.spec.count > 1 || self.spec.gate.is_some() {
+            // All or none, and none found later, when others may have queued: the next attempt makes all of them anew.
             self.forget();
         }
         match (failed.code, &self.spec.naming) {
@@ -757,7 +757,8 @@ impl<E: Clone> Step<'_, E> {
     /// (CURATOR-107).
     fn send_watches(&mut self, predecessor: Option<Predecessor>, ahead: Option<String>) -> Do<E> {
         self.me.predecessor = None;
-        let own = self.me.own.is_none().then(|| self.next_watch());
+        let watches_own = self.me.own.is_none() && !self.env.omits(Condition::OwnWatch);
+        let own = watches_own.then(|| self.next_watch());
         let mut requests = Vec::with_capacity(2);
         if let Some(Predecessor { name, watch, .. }) = &predecessor {
             requests.push((self.watch_of(name), Some(WatchId::Predecessor(*watch))));
@@ -870,6 +871,7 @@ impl<E: Clone> Step<'_, E> {
             (_, WatchEvent::Disconnected) | (WatchId::Own(_) | WatchId::Ahead(_), WatchEvent::Reconnected { .. }) => {
                 self.sleep()
             }
+            (_, WatchEvent::Reconnected { .. }) if self.env.omits(Condition::Connection) => self.sleep(),
             // Events after a reconnect come in the order of paths, not of time.
             (_, WatchEvent::Reconnected { .. }) => self.list(),
             (WatchId::Predecessor(_), WatchEvent::Node { event, connection }) => {
