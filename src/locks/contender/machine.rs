@@ -248,13 +248,9 @@ impl<E: Clone> Step<'_, E> {
             Input::Answers(answers) => self.answered(answers),
             Input::DirectoryMade(made) => self.directory_made(made),
             Input::Event(watch, event) => self.happened(watch, &event),
-            Input::Held { is_deleted } => {
-                if is_deleted {
-                    self.gone()
-                } else {
-                    self.finish()
-                }
-            }
+            // It may have gone with its session, of which the server reports the znodes first: then it was nobody's doing.
+            Input::Held { is_deleted: true } => self.ask(Why::LastLook),
+            Input::Held { is_deleted: false } => self.finish(),
             Input::Barred => self.barred(),
             Input::TimeUp => self.leave(End::TimeUp),
             Input::Woken => self.woken(),
