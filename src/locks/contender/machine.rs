@@ -121,7 +121,7 @@ pub struct Contender<E> {
     /// What was left on the way, for the shell to clean up.
     discarded: Vec<Leftover>,
     has_looked: bool,
-    /// How often the directory was missing.
+    /// How often the directory was missing since the last create that found it.
     missing: u32,
     watches: u64,
     own: Option<u64>,
@@ -465,6 +465,7 @@ impl<E: Clone> Step<'_, E> {
         if let Some(failed) = failure {
             return self.not_created(failed);
         }
+        self.me.missing = 0;
         if let Some(number) = self.exhausted() {
             return self.leave(End::Exhausted(number));
         }
