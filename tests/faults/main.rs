@@ -11,6 +11,7 @@ mod expiry;
 mod frames;
 mod leaving;
 mod logs;
+mod mixed;
 mod multi;
 mod panics;
 mod read_only;

@@ -154,7 +154,7 @@ pub fn nodes_in(observer: &CuratorFramework, directory: &str) -> Vec<String> {
 }
 
 /// Polls until the condition holds, and returns when it did.
-pub fn wait_until(what: &str, condition: impl Fn() -> bool) -> Instant {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) -> Instant {
     let deadline = Instant::now() + LONG;
     loop {
         if condition() {
