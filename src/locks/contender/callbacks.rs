@@ -361,8 +361,9 @@ impl Candidate {
             attempt.retries += 1;
             (attempt.retries - 1, attempt.started.elapsed(), attempt.caller.is_some())
         };
-        let allowed = error.is_no_node() || policy.allows_error(&error);
-        let allowed = caught("the retry policy", || allowed && policy.allow_retry(retries, elapsed, &sleeper));
+        let allowed = caught("the retry policy", || {
+            (error.is_no_node() || policy.allows_error(&error)) && policy.allow_retry(retries, elapsed, &sleeper)
+        });
         let delay = sleeper.0.into_inner();
         match allowed {
             Some(true) => self.later(round, delay, || Input::Allowed),
