@@ -17,7 +17,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
-    CreateMode, CuratorFramework, Error, LockListener, Stat, WriteLock, ZNodeName, testing::TestingServer,
+    CreateMode, CuratorFramework, Error, LockListener, RetryForever, Stat, WriteLock, ZNodeName, testing::TestingServer,
 };
 use zk::{PATIENCE, SESSION, children, client, client_of, eventually, namespace};
 
@@ -328,6 +328,31 @@ fn closing_the_client_is_told_to_the_owner() {
     assert_eq!(next(&told), Released);
     assert!(!owner.is_owner());
     assert!(matches!(owner.lock(), Err(Error::ClientClosed)));
+}
+
+/// No session will come, however often the retry policy wants to try.
+#[test]
+fn a_call_ends_when_the_credentials_are_rejected() {
+    let client = CuratorFramework::builder()
+        .connect_string(zk::server().connect_string())
+        .connection_timeout(Duration::from_millis(100))
+        .retry_policy(RetryForever::new(Duration::from_millis(10)))
+        .authorization("no-such-scheme", "x")
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    let (sender, outcome) = unbounded();
+    let (lock, _) = candidate(&client);
+    std::thread::spawn(move || {
+        // The first may have come before the rejection.
+        let _ = lock.lock();
+        let _ = lock.unlock();
+        let _ = sender.send(lock.lock());
+    });
+    let outcome = outcome.recv_timeout(PATIENCE).expect("the call hangs");
+    client.close();
+    assert!(matches!(outcome, Err(Error::AuthFailed { .. })), "{outcome:?}");
 }
 
 #[test]

@@ -205,7 +205,11 @@ impl Candidate {
 
     fn connect(self: &Arc<Self>, round: u64, patience: ConnectFor) -> Option<Input<Error>> {
         let core = &self.lock.client().core;
-        let session = core.current_session().filter(|session| session.connection() != 0);
+        let session = match core.connected_session(Stop::at(Instant::now())) {
+            Ok(found) => found.ok(),
+            // None will come, so the retry policy is not asked.
+            Err(error) => return Some(Input::Failed(failed(error))),
+        };
         let mut state = self.state.lock();
         let attempt = state.attempt(round)?;
         if let Some(session) = session {
