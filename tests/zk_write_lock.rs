@@ -447,6 +447,28 @@ mod faults {
         }
     }
 
+    /// The change uses up the watch on the own znode while the queue is read for the last time.
+    #[test]
+    fn a_change_of_a_waiters_data_just_before_its_turn_hides_no_later_delete() {
+        let namespace = namespace();
+        let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
+        let (faulty, admin) = (zk::client_at(&proxy.connect_string(), &namespace, SESSION), client(&namespace));
+        let ((owner, _), (waiter, told)) = (candidate(&admin), candidate(&faulty));
+        assert!(owner.lock().unwrap());
+        assert!(!waiter.lock().unwrap());
+        let list = RequestMatch::op(op::GET_CHILDREN).path(|path| path.contains(DIR));
+        let held_back = proxy.inject(list, Fault::HoldRequest);
+        owner.close().unwrap();
+        held_back.wait_for_hits(1, PATIENCE).unwrap();
+        let node = waiter.id().unwrap();
+        admin.set_data().for_path_and_data(&node, b"changed").unwrap();
+        held_back.release();
+        assert_eq!(next(&told), Acquired);
+        admin.delete().for_path(&node).unwrap();
+        assert_eq!(next(&told), Released);
+        waiter.close().ok();
+    }
+
     #[test]
     fn lost_replies_in_the_background_delay_the_lock_and_leave_nothing() {
         let namespace = namespace();

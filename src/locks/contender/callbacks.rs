@@ -380,9 +380,16 @@ impl Candidate {
     fn hold(&self, round: u64) -> Option<Input<Error>> {
         let mut state = self.state.lock();
         let attempt = state.attempt(round)?;
-        drop(attempt.effects.hold(&self.lock, &self.spec, None, None));
-        let is_own_end = |input: &Input<Error>| matches!(input, Input::Event(WatchId::Own(_), event) if is_end(event));
-        Some(Input::Held { is_deleted: attempt.mailbox.iter().any(is_own_end) })
+        let held = attempt.effects.hold(&self.lock, &self.spec, None, None);
+        let of_own = attempt.mailbox.iter().filter_map(|input| match input {
+            Input::Event(WatchId::Own(_), event) => Some(event.clone()),
+            _ => None,
+        });
+        let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
+        drop(state);
+        // A change of the data has used the watch up. Not under the lock: it gives the watch up.
+        held.iter().for_each(|held| others.iter().for_each(|event| held.watched(event)));
+        Some(Input::Held { is_deleted: !ends.is_empty() })
     }
 
     fn ended(self: &Arc<Self>, round: u64, end: End<Error>) {
