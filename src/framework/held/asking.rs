@@ -115,7 +115,7 @@ impl HeldNode {
         }
         match reply {
             Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
-                self.seen_over.store(connection, Ordering::Release);
+                self.seen_again(connection);
             }
             Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(self.session.connection()),
             // Unknown: a later look asks again. A watch that was asked for is not there.
