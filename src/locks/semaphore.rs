@@ -269,6 +269,8 @@ impl InterProcessSemaphoreV2 {
                     return Ok(Some(held));
                 }
                 Outcome::TimeUp | Outcome::WriterGone => return Ok(None),
+                // Queues again in the session that follows, as a waiter in the queue itself does.
+                Outcome::Barred if place.has_ended() => {}
                 Outcome::Barred => call.allow_again(&mut retries, self.leases.node_gone())?,
             }
         }

@@ -93,6 +93,44 @@ fn a_waiter_that_lost_its_session_gets_a_lease_of_its_new_session() {
     });
 }
 
+/// That its session ends is no failure of the acquire: the mutex asks no retry policy about it either.
+#[test]
+fn a_waiter_whose_sessions_expire_goes_on_whatever_the_retry_policy_says() {
+    struct Never;
+    impl curator_locks::RetryPolicy for Never {
+        fn allow_retry(&self, _: u32, _: Duration, _: &dyn curator_locks::RetrySleeper) -> bool {
+            false
+        }
+    }
+    let server = TestingServer::start().unwrap();
+    let holder = client_of(&server.connect_string(), "ends", Duration::from_secs(60));
+    let waiter = CuratorFramework::builder()
+        .connect_string(server.connect_string())
+        .session_timeout(Duration::from_secs(60))
+        .retry_policy(Never)
+        .lock_recheck_interval(None)
+        .namespace("ends")
+        .build()
+        .unwrap();
+    waiter.start().unwrap();
+    let lease = InterProcessSemaphoreV2::new(&holder, "/s", 1).unwrap().acquire().unwrap();
+    let semaphore = InterProcessSemaphoreV2::new(&waiter, "/s", 1).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| semaphore.acquire_timeout(LONG));
+        let waits = || children(&holder, "/s/locks").len() == 1 && children(&holder, "/s/leases").len() == 2;
+        eventually("it waits", waits);
+        for _ in 0..2 {
+            let (session, password) = (waiter.session_id(), waiter.session_password());
+            curator_locks::testing::expire_session(&server.connect_string(), session, &password).unwrap();
+            eventually("it waits in another session, or has failed", || {
+                waiting.is_finished() || waiter.session_id() != session && waits()
+            });
+        }
+        lease.close().unwrap();
+        assert!(waiting.join().unwrap().unwrap().is_some());
+    });
+}
+
 #[test]
 fn a_waiter_keeps_its_place_while_the_server_is_restarted() {
     let server = TestingServer::start().unwrap();

@@ -18,7 +18,7 @@ use super::{
     unlisted::{Over, Unlisted},
 };
 use crate::{
-    CuratorFramework, Error, Result, WaitStrategy,
+    CuratorFramework, Error, HoldState, LostReason, Result, WaitStrategy,
     framework::{Call, Failure, HeldNode, Job, RevocableNode},
     locks::{LockInternals, internals::Patience, limit::Limit, owners::Owners},
     proto::Response,
@@ -57,8 +57,14 @@ impl<'a> Place<'a> {
         Place { queue, held, is_left: AtomicBool::new(false) }
     }
 
+    /// For certain, and the reason is known.
     fn is_lost(&self) -> bool {
-        self.held.lost().is_some()
+        matches!(self.held.state(Instant::now()), HoldState::Lost(_))
+    }
+
+    /// It went with its session.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.held.session().is_ended() || self.held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted)
     }
 
     fn leave(&self) {
@@ -346,7 +352,7 @@ impl<'a> Shell<'a> {
     fn doze(&mut self) -> Input<Error> {
         let stop = self.wish.patience.waits_until().unwrap_or(self.io);
         let _ = stop.by(Instant::now() + moment(self.client())).recv(&crossbeam_channel::never::<()>());
-        stop.is_over().map_or(Input::Woken, |end| self.stopped(end))
+        stop.is_over().map_or_else(|| self.effects.dozed(), |end| self.stopped(end))
     }
 
     fn hold(&mut self) -> Input<Error> {

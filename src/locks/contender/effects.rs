@@ -97,6 +97,12 @@ impl Effects {
         self.held.last().filter(|_| is_watched).cloned()
     }
 
+    /// A moment is over. The watch on the own znode reports to the hold by now.
+    pub(super) fn dozed(&self) -> Input<Error> {
+        let is_lost = self.held.iter().any(|held| held.lost().is_some());
+        if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
+    }
+
     /// Whether an event is that of the own znode, and of no earlier one.
     pub(super) fn is_of_own(&self, id: WatchId) -> bool {
         self.contender.own_watch() == Some(id)

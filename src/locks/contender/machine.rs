@@ -249,11 +249,8 @@ impl<E: Clone> Step<'_, E> {
             Input::DirectoryMade(made) => self.directory_made(made),
             Input::Event(watch, event) => self.happened(watch, &event),
             Input::Held { is_deleted } => {
-                if is_deleted {
-                    self.gone()
-                } else {
-                    self.finish()
-                }
+                // Its session may have ended: the question tells.
+                if is_deleted { self.ask(Why::LastLook) } else { self.finish() }
             }
             Input::Barred => self.barred(),
             Input::TimeUp => self.leave(End::TimeUp),
@@ -956,7 +953,8 @@ impl<E: Clone> Step<'_, E> {
             return self.end(End::Granted);
         }
         let since = *self.me.in_doubt_since.get_or_insert(self.view.now);
-        if !self.me.confirmed.is_some_and(|at| self.is_young(at)) {
+        let is_unseen = self.view.connection != 0 && !self.view.is_over(self.me.seen_over);
+        if is_unseen || !self.me.confirmed.is_some_and(|at| self.is_young(at)) {
             return self.ask(Why::LastLook);
         }
         // The znodes stand, and the next prompt heartbeats make the session certain. Where none is prompt for as long as
