@@ -40,7 +40,7 @@ pub(super) struct Debris {
 
 impl Effects {
     pub(super) fn new() -> Effects {
-        Effects { contender: Contender::new(), session: None, owner: None, watches: Vec::new(), held: Vec::new() }
+        Effects { contender: Contender::default(), session: None, owner: None, watches: Vec::new(), held: Vec::new() }
     }
 
     pub(super) fn step(

@@ -139,9 +139,9 @@ pub struct Contender<E> {
     in_doubt_since: Option<Instant>,
 }
 
-impl<E: Clone> Contender<E> {
-    /// Nothing is sent before the first [`step`](Self::step).
-    pub fn new() -> Contender<E> {
+impl<E> Default for Contender<E> {
+    /// Nothing is sent before the first [`step`](Contender::step).
+    fn default() -> Self {
         Contender {
             stage: Stage::Ended,
             session: 0,
@@ -163,7 +163,9 @@ impl<E: Clone> Contender<E> {
             in_doubt_since: None,
         }
     }
+}
 
+impl<E: Clone> Contender<E> {
     /// The own znodes, in the order of their numbers.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
