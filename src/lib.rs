@@ -84,11 +84,16 @@
 //! 4. When a predecessor is deleted that is known to have held the lock, over the connection over which the queue was
 //!    read, the next one has the lock without another look. Otherwise it reads the queue again. So that this is known of
 //!    a predecessor in another process, too, whoever is third in line or further back watches the one in front of its
-//!    predecessor as well: once that is gone the queue is read, while the predecessor holds the lock and the waiter
-//!    sleeps on. Read/write locks read the queue each time, because a downgrade gets in front of waiting writers.
-//! 5. Before it says so, the znode has to belong to the current session, and the session to be alive for certain. If
-//!    either is in doubt, for instance because the process was paused, the server is asked first. A znode of an earlier
-//!    session is never taken for a lock.
+//!    predecessor as well: once that is gone the queue is read, while the predecessor holds the lock. Behind a znode of
+//!    another kind, and in a read/write lock, the queue is read each time, because a downgrade leaves a reader with the
+//!    writer's number.
+//! 5. The last thing before the return is one more look: the znode belongs to the current session, and the session is
+//!    alive for certain. If either is in doubt, for instance because the process was paused, the server is asked, in one
+//!    write of sync and exists, and the acquire waits until the next heartbeats make the session certain again, at most
+//!    for the session timeout. A znode of an earlier session is never taken for a lock.
+//!
+//!    All of this is one state machine for every kind of lock, without a socket, a thread or a clock. `tests/model.rs`
+//!    tries it in every schedule of two and three contenders with faults.
 //! 6. Each way out without the lock deletes the znode: at once if the server answers, else in the background until it
 //!    is known to be gone or its session has ended.
 //!

@@ -161,6 +161,15 @@ fn when_the_time_is_up_the_next_lock_is_not_merely_tried() {
     assert_eq!(*log.lock().unwrap(), ["acquire late", "acquire a"]);
 }
 
+/// They tell nothing, so there is nothing to ask the servers about.
+#[test]
+fn foreign_locks_that_had_to_be_waited_for_are_taken_as_they_are() {
+    let log = Log::default();
+    let slow = |name| Stub { takes: Duration::from_millis(80), ..Stub::new(name, &log) };
+    assert!(multi(vec![slow("a"), slow("b")]).acquire_timeout(Duration::from_secs(2)).unwrap());
+    assert_eq!(*log.lock().unwrap(), ["acquire a", "acquire b"]);
+}
+
 #[test]
 fn a_lock_that_knows_no_cancel_tokens_refuses_one() {
     let log = Log::default();

@@ -388,6 +388,35 @@ mod faults {
         assert_eq!(children(&second, PATH), [""; 0]);
     }
 
+    /// While there is no connection nothing tells the holder that its znode was deleted, and it is certain up to
+    /// `valid_until`. The delete goes over the next connection, where the name may be another holder's.
+    #[test]
+    fn a_release_that_waits_for_a_connection_takes_the_lock_from_nobody() {
+        let namespace = namespace();
+        let faulty = Faulty::start(&namespace);
+        let (second, third) = (client(&namespace), client(&namespace));
+        let (first, next, last) = (mutex(&faulty.client), mutex(&second), mutex(&third));
+        first.acquire().unwrap();
+        faulty.stay_away();
+        faulty.proxy.cut();
+        eventually("the first one has no connection", || !faulty.client.is_connected());
+        second.delete().for_path(NODE).unwrap();
+        assert!(next.acquire_timeout(PATIENCE).unwrap());
+        assert!(first.hold().unwrap().is_valid(), "the session was too short for this test");
+        let hold = first.hold().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                eventually("the release has begun", || hold.state() == HoldState::Released);
+                faulty.proxy.pass().unwrap();
+            });
+            // Whatever it says: somebody has deleted the znode.
+            let _ = first.release();
+        });
+        assert!(last.try_lock().unwrap().is_none(), "two holders");
+        assert_eq!(children(&second, PATH).len(), 1);
+        next.release().unwrap();
+    }
+
     #[test]
     fn a_delete_that_never_arrived_is_sent_again() {
         let namespace = namespace();

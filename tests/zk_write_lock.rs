@@ -17,7 +17,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
-    CreateMode, CuratorFramework, Error, LockListener, Stat, WriteLock, ZNodeName, testing::TestingServer,
+    CreateMode, CuratorFramework, Error, LockListener, RetryForever, Stat, WriteLock, ZNodeName, testing::TestingServer,
 };
 use zk::{PATIENCE, SESSION, children, client, client_of, eventually, namespace};
 
@@ -330,6 +330,31 @@ fn closing_the_client_is_told_to_the_owner() {
     assert!(matches!(owner.lock(), Err(Error::ClientClosed)));
 }
 
+/// No session will come, however often the retry policy wants to try.
+#[test]
+fn a_call_ends_when_the_credentials_are_rejected() {
+    let client = CuratorFramework::builder()
+        .connect_string(zk::server().connect_string())
+        .connection_timeout(Duration::from_millis(100))
+        .retry_policy(RetryForever::new(Duration::from_millis(10)))
+        .authorization("no-such-scheme", "x")
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    let (sender, outcome) = unbounded();
+    let (lock, _) = candidate(&client);
+    std::thread::spawn(move || {
+        // The first may have come before the rejection.
+        let _ = lock.lock();
+        let _ = lock.unlock();
+        let _ = sender.send(lock.lock());
+    });
+    let outcome = outcome.recv_timeout(PATIENCE).expect("the call hangs");
+    client.close();
+    assert!(matches!(outcome, Err(Error::AuthFailed { .. })), "{outcome:?}");
+}
+
 #[test]
 fn never_two_owners_while_everybody_comes_and_goes() {
     let namespace = namespace();
@@ -420,6 +445,28 @@ mod faults {
             lock.close().unwrap();
             assert_eq!(children(&client, DIR), [""; 0]);
         }
+    }
+
+    /// The change uses up the watch on the own znode while the queue is read for the last time.
+    #[test]
+    fn a_change_of_a_waiters_data_just_before_its_turn_hides_no_later_delete() {
+        let namespace = namespace();
+        let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
+        let (faulty, admin) = (zk::client_at(&proxy.connect_string(), &namespace, SESSION), client(&namespace));
+        let ((owner, _), (waiter, told)) = (candidate(&admin), candidate(&faulty));
+        assert!(owner.lock().unwrap());
+        assert!(!waiter.lock().unwrap());
+        let list = RequestMatch::op(op::GET_CHILDREN).path(|path| path.contains(DIR));
+        let held_back = proxy.inject(list, Fault::HoldRequest);
+        owner.close().unwrap();
+        held_back.wait_for_hits(1, PATIENCE).unwrap();
+        let node = waiter.id().unwrap();
+        admin.set_data().for_path_and_data(&node, b"changed").unwrap();
+        held_back.release();
+        assert_eq!(next(&told), Acquired);
+        admin.delete().for_path(&node).unwrap();
+        assert_eq!(next(&told), Released);
+        waiter.close().ok();
     }
 
     #[test]

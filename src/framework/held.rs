@@ -261,9 +261,10 @@ impl HeldNode {
         inner.lost.is_none() && !self.has_session_ended() && self.is_there(&inner, Instant::now())
     }
 
-    /// The znode was seen over this connection, after the hold began.
+    /// The znode was seen over this connection, after the hold began. A later one may be known already, over which nobody
+    /// asks again.
     pub(crate) fn seen_again(&self, connection: u64) {
-        self.seen_over.store(connection, Ordering::Release);
+        self.seen_over.fetch_max(connection, Ordering::AcqRel);
     }
 
     /// Listeners hear of it now. The first reason stays.

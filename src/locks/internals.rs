@@ -395,8 +395,7 @@ impl LockInternals {
         loop {
             let deleted = match first.take() {
                 Some(deleted) => deleted,
-                None if self.reuses_names() && (sent_before || !held.is_certain()) => self.delete_if_ours(call, held),
-                None => self.delete(call, held),
+                None => self.delete(call, held, sent_before),
             };
             let error = match deleted {
                 Ok(()) => {
@@ -423,20 +422,23 @@ impl LockInternals {
         }
     }
 
-    fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
+    fn delete(&self, call: &Call<'_>, held: &HeldNode, sent_before: bool) -> Result<()> {
         let session = self.session_of(call, held)?;
+        // Not before the wait for a connection: without one the znode counts as certain up to `valid_until`.
+        if self.reuses_names() && (sent_before || !held.is_certain()) {
+            return self.delete_if_ours(call, held, &session);
+        }
         call.ask(&session, deletion_of(held)).map(drop)
     }
 
     /// Deletes the znode where it may be gone already, by a delete whose reply was lost or while the connection was: the
     /// name may be another holder's by now. What can still happen between the look and the delete: see `Job::marked`.
-    fn delete_if_ours(&self, call: &Call<'_>, held: &HeldNode) -> Result<()> {
-        let session = self.session_of(call, held)?;
+    fn delete_if_ours(&self, call: &Call<'_>, held: &HeldNode, session: &Arc<dyn Session>) -> Result<()> {
         let path = || held.path().as_str().to_owned();
         loop {
             let sync = Request::Sync { path: path() };
             let look = Request::Exists { path: path(), watch: false };
-            let replies = submit(&session, vec![(sync, None), (look, None)]);
+            let replies = submit(session, vec![(sync, None), (look, None)]);
             let mut stat = None;
             for (pending, _) in replies {
                 if let Response::Stat(found) = call.reply(pending)? {
@@ -444,7 +446,7 @@ impl LockInternals {
                 }
             }
             let Some(stat) = stat.filter(|stat| held.is_ours(stat)) else { return Ok(()) };
-            match call.ask(&session, Request::Delete { path: path(), version: stat.version }) {
+            match call.ask(session, Request::Delete { path: path(), version: stat.version }) {
                 // Its data was changed in between.
                 Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
                 result => return result.map(drop),

@@ -44,6 +44,8 @@ fn look(held: &[Arc<HeldNode>], stop: Stop<'_>, mut has_to_ask: bool) -> Look {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
     let stop = by(stop, longest);
+    // Where no lock tells anything there is nobody to ask.
+    has_to_ask &= !held.is_empty();
     let mut asked: Option<Instant> = None;
     loop {
         match glance(held) {

@@ -270,6 +270,36 @@ fn a_retry_policy_that_panics_leaves_nothing_of_the_call() {
     figure("a retry policy that panics: znodes left", nodes(&scene.observer).len());
 }
 
+/// For a lock that nobody waits for it is asked on the client's own thread, and the caller waits for the answer.
+#[test]
+fn a_retry_policy_that_panics_about_an_error_ends_the_call_of_a_lock_that_is_told() {
+    struct Undecided;
+    impl curator_locks::RetryPolicy for Undecided {
+        fn allow_retry(&self, _: u32, _: Duration, _: &dyn curator_locks::RetrySleeper) -> bool {
+            true
+        }
+
+        fn allows_error(&self, _: &curator_locks::Error) -> bool {
+            panic!("what is that");
+        }
+    }
+    let scene = scene();
+    make_directory(&scene.observer);
+    let client = scene.builder(T).retry_policy(Undecided).build().unwrap();
+    start(&client);
+    let creates = curator_locks::testing::RequestMatch::creates();
+    let fault = scene.proxy.inject(creates, curator_locks::testing::Fault::CutInsteadOfReply);
+    let lock = Arc::new(WriteLock::new(&client, LOCK).unwrap());
+    let caller = lock.clone();
+    let outcome = spawn(move || caller.lock());
+    let (_, outcome) = outcome.recv_timeout(10 * T).expect("the call hangs");
+    assert!(outcome.is_err());
+    assert_eq!(fault.hits(), 1);
+    wait_for_nodes(&scene.observer, 0);
+    assert!(lock.lock().unwrap());
+    lock.close().unwrap();
+}
+
 /// A session that has a watch on `/`, whose watcher panics when it is told anything. So does the observer at the end.
 fn session_that_panics(server: &str) -> Arc<dyn Session> {
     let config = SessionConfig {

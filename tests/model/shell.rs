@@ -104,7 +104,7 @@ impl World {
         match self.next_op(rules, t) {
             Op::Acquire(_) | Op::Try(..) => {
                 let thread = &mut *self.threads[t];
-                thread.contender = Some(Contender::new());
+                thread.contender = Some(Contender::default());
                 (thread.session, thread.owner) = (0, 0);
                 self.hand_in(rules, t, Input::Begin, notes)
             }

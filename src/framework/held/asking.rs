@@ -120,7 +120,7 @@ impl HeldNode {
         }
         match reply {
             Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
-                self.seen_over.store(connection, Ordering::Release);
+                self.seen_again(connection);
             }
             Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(self.session.connection()),
             Err(error) => self.unanswered(connection, &error),

@@ -418,6 +418,20 @@ fn changes_can_be_selected_on() {
     }
 }
 
+/// Who looked over the second connection may say so after the client's thread has looked over the third.
+#[test]
+fn what_was_seen_over_an_earlier_connection_puts_nothing_in_doubt() {
+    let scene = Scene::new(None);
+    let node = scene.watched();
+    scene.said.connection.store(3, Ordering::Release);
+    scene.look_at(scene.begun + WATCH_AFTER);
+    scene.answer(Ok(ours()));
+    for sees in [|node: &HeldNode| node.seen_again(2), |node: &HeldNode| node.seen(2, Ok(ours()))] {
+        sees(&node);
+        assert_eq!(node.state(scene.begun), HoldState::Held);
+    }
+}
+
 #[test]
 fn a_watch_that_was_refused_is_asked_for_again_and_not_in_a_circle() {
     let scene = Scene::new(None);

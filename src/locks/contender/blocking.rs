@@ -352,7 +352,7 @@ impl<'a> Shell<'a> {
     fn doze(&mut self) -> Input<Error> {
         let stop = self.wish.patience.waits_until().unwrap_or(self.io);
         let _ = stop.by(Instant::now() + moment(self.client())).recv(&crossbeam_channel::never::<()>());
-        stop.is_over().map_or(Input::Woken, |end| self.stopped(end))
+        stop.is_over().map_or_else(|| self.effects.dozed(), |end| self.stopped(end))
     }
 
     fn hold(&mut self) -> Input<Error> {

@@ -180,7 +180,7 @@ impl Candidate {
                 Do::Ask(ask) => return self.ask(round, ask),
                 Do::MakeDirectory => return self.make_directory(round),
                 Do::Again(error) => return self.again(round, error),
-                Do::Doze => return self.later(round, moment(self.lock.client()), || Input::Woken),
+                Do::Doze => return self.doze(round),
                 Do::End(end) => return self.ended(round, end),
             };
         }
@@ -215,7 +215,11 @@ impl Candidate {
 
     fn connect(self: &Arc<Self>, round: u64, patience: ConnectFor) -> Option<Input<Error>> {
         let core = &self.lock.client().core;
-        let session = core.current_session().filter(|session| session.connection() != 0);
+        let session = match core.connected_session(Stop::at(Instant::now())) {
+            Ok(found) => found.ok(),
+            // None will come, so the retry policy is not asked.
+            Err(error) => return Some(Input::Failed(failed(error))),
+        };
         let mut state = self.state.lock();
         let attempt = state.attempt(round)?;
         if let Some(session) = session {
@@ -376,8 +380,9 @@ impl Candidate {
             attempt.retries += 1;
             (attempt.retries - 1, attempt.started.elapsed(), attempt.caller.is_some())
         };
-        let allowed = error.is_no_node() || policy.allows_error(&error);
-        let allowed = caught("the retry policy", || allowed && policy.allow_retry(retries, elapsed, &sleeper));
+        let allowed = caught("the retry policy", || {
+            (error.is_no_node() || policy.allows_error(&error)) && policy.allow_retry(retries, elapsed, &sleeper)
+        });
         let delay = sleeper.0.into_inner();
         match allowed {
             Some(true) => self.later(round, delay, || Input::Allowed),
@@ -387,16 +392,31 @@ impl Candidate {
         }
     }
 
+    fn doze(self: &Arc<Self>, round: u64) {
+        let this = self.clone();
+        let core = &self.lock.client().core;
+        core.run_later(moment(self.lock.client()), move || {
+            let input = this.state.lock().attempt(round).map(|attempt| attempt.effects.dozed());
+            if let Some(input) = input {
+                this.drive(round, input);
+            }
+        });
+    }
+
     fn hold(&self, round: u64) -> Option<Input<Error>> {
         let mut state = self.state.lock();
         let attempt = state.attempt(round)?;
-        drop(attempt.effects.hold(&self.lock, &self.spec, None, None));
+        let held = attempt.effects.hold(&self.lock, &self.spec, None, None);
         let effects = &attempt.effects;
-        let is_own_end = |input: &Input<Error>| match input {
-            Input::Event(id, event) => effects.is_of_own(*id) && is_end(event),
-            _ => false,
-        };
-        Some(Input::Held { is_deleted: attempt.mailbox.iter().any(is_own_end) })
+        let of_own = attempt.mailbox.iter().filter_map(|input| match input {
+            Input::Event(id, event) if effects.is_of_own(*id) => Some(event.clone()),
+            _ => None,
+        });
+        let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
+        drop(state);
+        // A change of the data has used the watch up. Not under the lock: it gives the watch up.
+        held.iter().for_each(|held| others.iter().for_each(|event| held.watched(event)));
+        Some(Input::Held { is_deleted: !ends.is_empty() })
     }
 
     fn ended(self: &Arc<Self>, round: u64, end: End<Error>) {

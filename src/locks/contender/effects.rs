@@ -40,7 +40,7 @@ pub(super) struct Debris {
 
 impl Effects {
     pub(super) fn new() -> Effects {
-        Effects { contender: Contender::new(), session: None, owner: None, watches: Vec::new(), held: Vec::new() }
+        Effects { contender: Contender::default(), session: None, owner: None, watches: Vec::new(), held: Vec::new() }
     }
 
     pub(super) fn step(
@@ -95,6 +95,12 @@ impl Effects {
             self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable.cloned()));
         }
         self.held.last().filter(|_| is_watched).cloned()
+    }
+
+    /// A moment is over. The watch on the own znode reports to the hold by now.
+    pub(super) fn dozed(&self) -> Input<Error> {
+        let is_lost = self.held.iter().any(|held| held.lost().is_some());
+        if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
     }
 
     /// Whether an event is that of the own znode, and of no earlier one.

@@ -139,9 +139,9 @@ pub struct Contender<E> {
     in_doubt_since: Option<Instant>,
 }
 
-impl<E: Clone> Contender<E> {
-    /// Nothing is sent before the first [`step`](Self::step).
-    pub fn new() -> Contender<E> {
+impl<E> Default for Contender<E> {
+    /// Nothing is sent before the first [`step`](Contender::step).
+    fn default() -> Self {
         Contender {
             stage: Stage::Ended,
             session: 0,
@@ -163,7 +163,9 @@ impl<E: Clone> Contender<E> {
             in_doubt_since: None,
         }
     }
+}
 
+impl<E: Clone> Contender<E> {
     /// The own znodes, in the order of their numbers.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -248,9 +250,10 @@ impl<E: Clone> Step<'_, E> {
             Input::Answers(answers) => self.answered(answers),
             Input::DirectoryMade(made) => self.directory_made(made),
             Input::Event(watch, event) => self.happened(watch, &event),
-            // It may have gone with its session, of which the server reports the znodes first: then it was nobody's doing.
-            Input::Held { is_deleted: true } => self.ask(Why::LastLook),
-            Input::Held { is_deleted: false } => self.finish(),
+            Input::Held { is_deleted } => {
+                // Its session may have ended: the question tells.
+                if is_deleted { self.ask(Why::LastLook) } else { self.finish() }
+            }
             Input::Barred => self.barred(),
             Input::TimeUp => self.leave(End::TimeUp),
             Input::Woken => self.woken(),
@@ -953,7 +956,8 @@ impl<E: Clone> Step<'_, E> {
             return self.end(End::Granted);
         }
         let since = *self.me.in_doubt_since.get_or_insert(self.view.now);
-        if !self.me.confirmed.is_some_and(|at| self.is_young(at)) {
+        let is_unseen = self.view.connection != 0 && !self.view.is_over(self.me.seen_over);
+        if is_unseen || !self.me.confirmed.is_some_and(|at| self.is_young(at)) {
             return self.ask(Why::LastLook);
         }
         // The znodes stand, and the next prompt heartbeats make the session certain. Where none is prompt for as long as

@@ -3,8 +3,9 @@
 //! [`machine`] is the contender: (state, input, view) -> (state, what to do next). It has no socket, thread, clock or
 //! channel, so that `tests/model.rs` can try it in every interleaving. [`spec`] is what differs between the kinds of lock,
 //! and the words that contender and shells exchange. [`unlisted`] knows when a create needs no list. Two shells carry out
-//! what the contender wants: [`blocking`] for threads that wait, [`callbacks`] for those that are told.
-//! [`release`] gives back what was granted.
+//! what the contender wants, [`blocking`] for threads that wait and [`callbacks`] for those that are told; [`effects`] is
+//! what they share. How a lock is given back stands in [`LockInternals`](super::LockInternals) and, where the outcome is
+//! unknown, in the client's clean-up.
 
 pub(crate) mod blocking;
 pub(crate) mod callbacks;
