@@ -938,6 +938,8 @@ impl<E: Clone> Step<'_, E> {
 
     fn hold(&mut self) -> Do<E> {
         self.me.is_held = true;
+        // Given up now, since that may send a request: nothing may come between the last look and the return.
+        self.unwatch();
         // The shell leaves the other queue. Should this hold come to nothing, it must not wait here any more.
         self.me.is_barred |= self.spec.has_place;
         self.me.stage = Stage::Holding;
