@@ -9,7 +9,7 @@ use std::{
 };
 
 use crossbeam_channel::Receiver;
-use curator_locks::{CuratorFramework, Error, InterProcessMutex, Result, Revoker, Stat};
+use curator_locks::{CuratorFramework, Error, HoldState, InterProcessMutex, Result, Revoker, Stat};
 
 use super::locks::{Held, Known, Locks};
 use crate::common::{PATIENCE, child, shared_clock};
@@ -50,7 +50,11 @@ impl Owner {
             return Ok(());
         };
         for hold in held.holds() {
-            hold.on_state_change(|state| child::say(&format!("state {} {state:?}", shared_clock())));
+            // A release is its own answer.
+            hold.on_state_change(|state| match state {
+                HoldState::Released => {}
+                state => child::say(&format!("state {} {state:?}", shared_clock())),
+            });
         }
         held.announce_loss(true);
         child::say(&format!("acquired {at} {}", self.describe(&held.known()[0])));
