@@ -8,7 +8,7 @@ use std::{
 
 use curator_locks::{
     CuratorFramework, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessUnfairMutex, RetryOneTime,
+    InterProcessSemaphoreMutex, InterProcessUnfairMutex, RetryNTimes,
     testing::{FaultProxy, expire_session},
 };
 
@@ -58,8 +58,8 @@ fn under_cuts_and_expiries_an_acquire_fails_with_nothing_else() {
     let scene = scene_alone(LONG);
     let open = || {
         let proxy = FaultProxy::start(scene.server.connect_string()).unwrap();
-        // An impatient policy shows what is counted as a failure.
-        let builder = builder_of(&proxy.connect_string(), LONG).retry_policy(RetryOneTime::new(20 * MS));
+        // Patient, because the servers remove the directories, which are containers, whenever an expiry has emptied them.
+        let builder = builder_of(&proxy.connect_string(), LONG).retry_policy(RetryNTimes::new(200, 20 * MS));
         let client = builder.namespace("mixed").build().unwrap();
         start(&client);
         (proxy, client)
