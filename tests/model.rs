@@ -44,7 +44,7 @@ use model::{
 };
 
 /// How many states of one scenario are enough where nobody asks for more.
-const ENOUGH_STATES: usize = 450_000;
+const ENOUGH_STATES: usize = 300_000;
 
 /// How long each of the two tests by chance takes where nobody asks for more.
 const BY_CHANCE: Duration = Duration::from_secs(30);

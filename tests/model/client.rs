@@ -204,15 +204,11 @@ impl Client {
     /// The server uses watches up and sends the events, if there is a connection.
     fn tell(&mut self, change: &Change) {
         let mut told: Vec<String> = Vec::new();
-        for watch in &mut self.watches {
-            if !watch.is_at_server || !change.fires(&watch.path, watch.is_on_children) {
-                continue;
-            }
+        for watch in self.watches.iter_mut().filter(|watch| watch.is_at_server) {
+            let Some(event) = change.reports(&watch.path, watch.is_on_children) else { continue };
             watch.is_at_server = false;
             if self.connection != 0 && !told.contains(&watch.path) {
                 told.push(watch.path.clone());
-                let event =
-                    if change.ends(&watch.path) { EventType::NodeDeleted } else { EventType::NodeChildrenChanged };
                 self.inbound.push_back(Message::Event(watch.path.clone(), event));
             }
         }

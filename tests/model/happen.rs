@@ -96,6 +96,7 @@ impl World {
             }
             Fault::Abandon => self.end(one),
             Fault::Delete => self.delete(one, two, notes),
+            Fault::Touch => self.touch(one, two),
             Fault::Sweep => {
                 let mut changes = Vec::new();
                 self.server.sweep(one, &mut changes);
@@ -122,6 +123,13 @@ impl World {
         let mut changes = Vec::new();
         self.server.delete(number, &name, &mut changes);
         self.spread(&changes);
+    }
+
+    fn touch(&mut self, number: usize, place: usize) {
+        let znode = self.server.tree.directory(number).and_then(|directory| directory.znodes.get(place));
+        if let Some(name) = znode.map(|znode| znode.name.clone()) {
+            self.spread(&[Change::Touched(number, name)]);
+        }
     }
 
     fn spread(&mut self, changes: &[Change]) {

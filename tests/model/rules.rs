@@ -59,6 +59,8 @@ pub enum Fault {
     Refuse,
     /// An administrator deletes a znode.
     Delete,
+    /// Somebody changes a znode's data.
+    Touch,
     /// The server removes the empty directory.
     Sweep,
     /// The caller's time is up.
@@ -71,7 +73,7 @@ pub enum Fault {
     GiveUp,
 }
 
-pub const ALL_FAULTS: [Fault; 12] = [
+pub const ALL_FAULTS: [Fault; 13] = [
     Fault::Cut,
     Fault::CutToLagging,
     Fault::Lag,
@@ -79,6 +81,7 @@ pub const ALL_FAULTS: [Fault; 12] = [
     Fault::Abandon,
     Fault::Refuse,
     Fault::Delete,
+    Fault::Touch,
     Fault::Sweep,
     Fault::TimeUp,
     Fault::Cancel,

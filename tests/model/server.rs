@@ -2,7 +2,7 @@
 
 use curator_locks::{
     CreateMode, ErrorCode, Stat,
-    proto::{Request, Response},
+    proto::{EventType, Request, Response},
 };
 
 /// The directories, by number: that of the lock, and that of a semaphore's queue.
@@ -37,6 +37,8 @@ pub enum Change {
     Removed(usize),
     Created(usize, Znode),
     Deleted(usize, String),
+    /// Other data, as of one who asks for the lock to be given back. No contender reads them.
+    Touched(usize, String),
 }
 
 /// The leader, whose word counts.
@@ -93,6 +95,7 @@ impl Tree {
                     directory.znodes.retain(|znode| znode.name != *name);
                 }
             }
+            Change::Touched(..) => {}
         }
     }
 
@@ -196,24 +199,21 @@ impl Server {
 }
 
 impl Change {
-    /// Whether it uses up a watch of this kind on this path.
-    pub fn fires(&self, path: &str, is_on_children: bool) -> bool {
-        let Some((at, name)) = split(path) else { return false };
+    /// What it reports to a watch of this kind on this path, which it uses up.
+    pub fn reports(&self, path: &str, is_on_children: bool) -> Option<EventType> {
+        let (at, name) = split(path)?;
         match (self, name) {
-            (Change::Made(_), _) => false,
-            (Change::Removed(number), _) => at == *number && name.is_none(),
-            (Change::Created(number, _) | Change::Deleted(number, _), None) => at == *number && is_on_children,
-            (Change::Created(..), Some(_)) => false,
-            (Change::Deleted(number, deleted), Some(name)) => at == *number && deleted == name && !is_on_children,
-        }
-    }
-
-    /// Whether it is the end of what the path names.
-    pub fn ends(&self, path: &str) -> bool {
-        match self {
-            Change::Deleted(..) => split(path).is_some_and(|(_, name)| name.is_some()),
-            Change::Removed(_) => true,
-            Change::Made(_) | Change::Created(..) => false,
+            (Change::Removed(number), None) if at == *number => Some(EventType::NodeDeleted),
+            (Change::Created(number, _) | Change::Deleted(number, _), None) if at == *number && is_on_children => {
+                Some(EventType::NodeChildrenChanged)
+            }
+            (Change::Deleted(number, gone), Some(name)) if at == *number && gone == name && !is_on_children => {
+                Some(EventType::NodeDeleted)
+            }
+            (Change::Touched(number, touched), Some(name)) if at == *number && touched == name && !is_on_children => {
+                Some(EventType::NodeDataChanged)
+            }
+            _ => None,
         }
     }
 }

@@ -185,7 +185,7 @@ impl World {
 
     pub fn is_barred(&self, rules: &Rules, t: usize) -> bool {
         let Some(bar) = self.lock_of(rules, t).and_then(|(_, lock)| lock.bar) else { return false };
-        self.threads[t].hold_of(bar).is_none_or(|hold| self.is_over(t, hold))
+        self.threads[t].hold_of(bar).is_some_and(|hold| self.is_over(t, hold))
     }
 
     /// Whether the holder has been told that it lost the lock.

@@ -192,7 +192,7 @@ impl World {
         }
         for kind in &rules.kinds {
             match kind {
-                Fault::Delete => {
+                Fault::Delete | Fault::Touch => {
                     let mut place = [0_u8; 2];
                     for (number, _) in self.server.tree.znodes() {
                         actions.push(Action::Fault(*kind, u8::try_from(number).unwrap_or(0), place[number]));
