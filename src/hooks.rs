@@ -6,12 +6,14 @@ use std::{
 };
 
 use crate::{
-    ConnectionState,
-    framework::connection_state::ConnectionStateMachine,
-    proto::{ConnectResponse, ProtoError, Request},
+    framework::events::connection_state::{ConnectionState, ConnectionStateMachine},
+    proto::{connect::ConnectResponse, error::ProtoError, request::Request},
     session::{
-        SessionConfig, SessionError, SessionEvent,
-        machine::{Action, Actions, Machine},
+        api::{SessionConfig, SessionError, SessionEvent},
+        machine::{
+            Machine,
+            actions::{Action, Actions},
+        },
     },
 };
 

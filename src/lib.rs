@@ -218,7 +218,6 @@
 //! mind, is in the chapter [Sharing locks with Curator and kazoo](sharing).
 #![forbid(unsafe_code)]
 
-mod cancel;
 mod error;
 pub mod framework;
 #[cfg(feature = "testing")]
@@ -233,7 +232,6 @@ pub mod sharing;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use cancel::CancelToken;
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
@@ -250,9 +248,9 @@ pub use locks::{
     StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
-pub use session::ConnectString;
 #[cfg(feature = "tls")]
 pub use session::TlsConfig;
+pub use session::{ConnectString, wait::cancel::CancelToken};
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -1,18 +1,18 @@
 //! Bytes only: the jute codec, frames, and every request and reply. No socket, no thread, no clock.
 
-mod codec;
-mod connect;
+pub(crate) mod codec;
+pub(crate) mod connect;
 mod decode;
 mod encode;
-mod error;
-mod frame;
-mod header;
-mod op;
-mod request;
-mod response;
+pub(crate) mod error;
+pub(crate) mod frame;
+pub(crate) mod header;
+pub(crate) mod op;
+pub(crate) mod request;
+pub(crate) mod response;
 #[cfg(test)]
 mod tests;
-mod types;
+pub(crate) mod types;
 
 pub use connect::{ConnectRequest, ConnectResponse};
 pub use error::ProtoError;

@@ -6,28 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{HeldNode, WATCH_AFTER};
+use super::node::{Deletion, HeldNode, WATCH_AFTER, WatchState};
 use crate::{
-    LostReason,
-    error::Meaning,
-    framework::background::Event,
-    proto::{ErrorCode, EventType, Request, Response, Stat},
-    session::{Reply, SessionError, Submission, Ticket, Watch, WatchEvent, Watcher},
+    error::{LostReason, Meaning},
+    framework::client::background::Event,
+    proto::{
+        request::Request,
+        response::Response,
+        types::{ErrorCode, EventType, Stat},
+    },
+    session::{
+        api::{Reply, SessionError, Submission, Ticket, WatchEvent, Watcher},
+        wait::pending::Watch,
+    },
 };
-
-pub(super) enum WatchState {
-    Absent,
-    Requested,
-    Present(#[allow(dead_code, reason = "dropping it gives the watch up")] Watch),
-}
-
-/// The end of a znode, as long as it is not known whether the session has ended, too.
-pub(super) struct Deletion {
-    /// The connection that reported it.
-    connection: u64,
-    /// The session was asked for a sign of life after that.
-    is_asked: bool,
-}
 
 impl HeldNode {
     /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it;

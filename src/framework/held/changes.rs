@@ -8,7 +8,7 @@ use std::{
 
 use crossbeam_channel::Receiver;
 
-use super::{HeldNode, HoldState};
+use super::node::{HeldNode, HoldState};
 
 /// The changes of a hold's state: a [`Receiver`], also in `select!`.
 ///

@@ -12,11 +12,14 @@ use std::{
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Audience, HeldNode, HoldState, Inner, WATCH_AFTER, WatchState, Znode};
+use super::{
+    node::{Audience, HeldNode, HoldState, Inner, WATCH_AFTER, WatchState, Znode},
+    revocation::RevocableNode,
+};
 use crate::{
-    LostReason,
-    framework::{background::Event, dispatch::Dispatcher, revocation::RevocableNode},
-    session::{Session, Watch},
+    error::LostReason,
+    framework::{client::background::Event, events::dispatch::Dispatcher},
+    session::{api::Session, wait::pending::Watch},
 };
 
 /// All znodes held by one client.

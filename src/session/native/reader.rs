@@ -9,16 +9,20 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 
 use super::{
-    super::{
-        ConnectString,
-        names::Names,
-        rotation::{Rotation, Step},
+    search::Search,
+    session::{Shared, Writer, does_not_take, invalid_data},
+};
+use crate::{
+    proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
+    session::{
+        servers::{
+            connect_string::ConnectString,
+            resolver::Names,
+            rotation::{Rotation, Step},
+        },
         transport::{Closer, Connection, ReadHalf, WriteHalf},
     },
-    Shared, Writer, does_not_take, invalid_data,
-    search::Search,
 };
-use crate::proto::{ConnectResponse, FrameBuffer, ProtoError};
 
 /// No wait for bytes lasts longer: nothing wakes this thread from a peer that says nothing, and a session that leaves may
 /// have no time left.

@@ -13,10 +13,8 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    super::transport::{Closer, Connection, Transport},
-    does_not_take,
-};
+use super::session::does_not_take;
+use crate::session::transport::{Closer, Connection, Transport};
 
 /// When the first server is asked. Each pause is twice as long as the one before, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -13,14 +13,16 @@ use ::zookeeper::ZkState;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Condvar, Mutex};
 
-use super::{
-    super::{
-        OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Submission, Ticket, Watcher,
-        machine::Actions,
+use super::state::{Proof, Queued, Rearm, State};
+use crate::{
+    proto::{request::Request, types::EventType},
+    session::{
+        api::{
+            OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Submission, Ticket, Watcher,
+        },
+        machine::actions::{Actions, carry_out},
     },
-    state::{Proof, Queued, Rearm, State},
 };
-use crate::proto::{EventType, Request};
 
 /// How long after a failed attempt to take the session up the next one follows, unless the handle reports something.
 const RETRY: Duration = Duration::from_millis(100);
@@ -163,7 +165,7 @@ impl Shared {
     }
 
     fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
-        crate::session::carry_out(actions, &self.observer);
+        carry_out(actions, &self.observer);
     }
 
     /// What the handle reports, on its own thread and under its own lock: it is noted here, and no more.

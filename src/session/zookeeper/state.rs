@@ -7,12 +7,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::super::{
-    OnReply, Reply, SessionError, SessionEvent, Submission, Ticket, WatchEvent, Watcher,
-    liveness::Liveness,
-    machine::{Action, Actions},
+use crate::{
+    proto::{
+        request::Request,
+        response::Response,
+        types::{ErrorCode, EventType},
+    },
+    session::{
+        api::{OnReply, Reply, SessionError, SessionEvent, Submission, Ticket, WatchEvent, Watcher},
+        machine::{
+            actions::{Action, Actions},
+            liveness::Liveness,
+        },
+    },
 };
-use crate::proto::{ErrorCode, EventType, Request, Response};
 
 /// What a watch was set on, to tell after a reconnect what has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,7 +297,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::proto::Stat;
+    use crate::proto::types::Stat;
 
     const T: Duration = Duration::from_secs(6);
 

@@ -10,14 +10,16 @@ use ::zookeeper::{Acl as ZkAcl, CreateMode as ZkMode, Subscription, WatchedEvent
 use crossbeam_channel::Sender;
 
 use super::{
-    super::{SessionError, SessionEvent},
     Source,
     execute::{OnEvent, event_of, execute, session_error},
     leftovers::Leftovers,
     shared::{Shared, Task},
     state::{Proof, Rearm, Seen, change},
 };
-use crate::proto::{EventType, Request, Response};
+use crate::{
+    proto::{request::Request, response::Response, types::EventType},
+    session::api::{SessionError, SessionEvent},
+};
 
 /// A handle of the package and what this session has put into it.
 struct Handle {

@@ -11,7 +11,7 @@ mod the_end;
 mod watching;
 
 use super::*;
-use crate::session::server_side::{self as server, Frame};
+use crate::session::fake::server_side::{self as server, Frame};
 
 /// The session's id; the first bit of the server's number makes it negative.
 const ID: i64 = -0x1122_3344_5566_7788;

@@ -1,0 +1,5 @@
+//! What happens to a client, and who is told: connection states, followers, listeners.
+
+pub(crate) mod connection_state;
+pub(crate) mod dispatch;
+pub(crate) mod followers;
