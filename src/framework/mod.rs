@@ -21,15 +21,15 @@ pub use config::{
     },
 };
 pub use events::connection_state::ConnectionState;
-pub use held::{StateChanges, node::HoldState};
+pub use held::changes::{HoldState, StateChanges};
 
 // What the locks use.
 pub(crate) use crate::panics::caught;
 pub(crate) use cleanup::{jobs::Job, removal::Mark};
 pub(crate) use client::call::{Call, Failure};
-#[cfg(test)]
-pub(crate) use events::dispatch::Dispatcher;
 pub(crate) use events::followers::Follower;
+#[cfg(test)]
+pub(crate) use events::{dispatch::Dispatcher, event::event_channel};
 #[cfg(test)]
 pub(crate) use held::registry::HeldNodes;
 pub(crate) use held::{

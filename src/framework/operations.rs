@@ -16,7 +16,7 @@ use crate::{
         response::Response,
         types::{Acl, CreateMode, ErrorCode, Stat},
     },
-    session::wait::pending::Stop,
+    session::wait::deadline::Stop,
 };
 
 impl CuratorFramework {

@@ -35,4 +35,7 @@ pub use transport::TlsConfig;
 
 #[cfg(test)]
 pub(crate) use fake::stub;
-pub(crate) use wait::pending::{Answer, Pending, Stop, WaitEnd, Watch, submit, submit_one};
+pub(crate) use wait::{
+    deadline::{Stop, WaitEnd},
+    pending::{Answer, Pending, Watch, submit, submit_one},
+};

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use super::{TestingError, TestingServer, TlsServerConfig, install::Installation};
+#[cfg(doc)]
+use super::server::TestingServer;
+use super::{install::Installation, tls::TlsServerConfig};
 
 /// Configures a [`TestingServer`]. What is set twice takes the later value.
 #[derive(Debug, Clone)]
@@ -109,15 +111,6 @@ impl TestingServerBuilder {
     pub fn jvm_option(mut self, option: impl Into<String>) -> Self {
         self.jvm_options.push(option.into());
         self
-    }
-
-    /// Starts the server and waits until it serves.
-    ///
-    /// # Errors
-    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 120 s: then with the end of
-    /// its log.
-    pub fn start(self) -> Result<TestingServer, TestingError> {
-        TestingServer::start_with(self)
     }
 
     pub(super) fn is_secure(&self) -> bool {

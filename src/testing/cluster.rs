@@ -5,7 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Direction, FaultProxy, TestingError, TestingServer, TestingServerBuilder, port::ReservedPort};
+use super::{
+    builder::TestingServerBuilder,
+    error::TestingError,
+    port::ReservedPort,
+    proxy::{FaultProxy, connection::Direction},
+    server::TestingServer,
+};
 
 /// How long the servers may take to elect a leader and serve. They take about 1 s; this is for machines under load.
 const START_TIMEOUT: Duration = Duration::from_secs(120);

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{TestingError, op};
+use super::{error::TestingError, proxy::op};
 
 /// How long all attempts together may take.
 const TIMEOUT: Duration = Duration::from_secs(30);

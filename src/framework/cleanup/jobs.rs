@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::removal::{Mark, Progress, Removal, Search};
 use crate::{
     error::Meaning,
-    framework::client::background::Event,
+    framework::events::event::{Event, EventSender},
     paths::ServerPath,
     proto::{response::Response, types::ErrorCode},
     session::api::{Reply, Session, SessionError, Submission},
@@ -128,7 +128,7 @@ pub(crate) struct Cleanup {
     /// The background thread has been told that there is something to do, and has yet to look: once for all that comes
     /// until then. It clears this before it looks, so nothing that comes later is overlooked.
     is_told: AtomicBool,
-    events: Sender<Event>,
+    events: EventSender,
 }
 
 /// Taken apart, so that a look costs what there is to do and not what is under way.
@@ -145,7 +145,7 @@ struct Jobs {
 }
 
 impl Cleanup {
-    pub(crate) fn new(events: Sender<Event>) -> Self {
+    pub(crate) fn new(events: EventSender) -> Self {
         Cleanup { jobs: Mutex::default(), next_id: AtomicU64::new(1), is_told: AtomicBool::new(false), events }
     }
 
@@ -158,8 +158,7 @@ impl Cleanup {
 
     fn tell(&self) {
         if !self.is_told.swap(true, Ordering::AcqRel) {
-            // The inbox lives as long as the client.
-            let _ = self.events.send(Event::CleanUp);
+            self.events.send(Event::CleanUp);
         }
     }
 
@@ -212,8 +211,7 @@ impl Cleanup {
                     let (events, replies) = (self.events.clone(), replies.clone());
                     let on_reply = Box::new(move |reply| {
                         if let Some((ids, replies)) = replies.lock().add(index, reply) {
-                            // The inbox lives as long as the client.
-                            let _ = events.send(Event::CleanedUp(ids, replies));
+                            events.send(Event::CleanedUp(ids, replies));
                         }
                     });
                     batch.push(Submission { request, watcher: None, on_reply });

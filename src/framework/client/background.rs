@@ -8,11 +8,14 @@ use std::{
 use super::core::{Core, CuratorFramework, LastHandle};
 use crate::{
     error::{Error, LostReason, Result},
-    framework::events::connection_state::{ConnectionState, ConnectionStateMachine},
+    framework::events::{
+        connection_state::{ConnectionState, ConnectionStateMachine},
+        event::{Event, Task},
+    },
     panics::caught,
     paths::Prefix,
     session::{
-        api::{Reply, SessionConfig, SessionEvent, SessionObserver},
+        api::{SessionConfig, SessionEvent, SessionObserver},
         servers::connect_string::ConnectString,
     },
 };
@@ -23,27 +26,6 @@ const LOOK_FOR_SERVERS: Duration = Duration::from_secs(1);
 
 /// When the held znodes are looked at again if a look came to nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// What does not block.
-pub(crate) type Task = Box<dyn FnOnce() + Send>;
-
-/// What the thread is told.
-pub(crate) enum Event {
-    /// Something happened to the session with this number.
-    Session(u64, SessionEvent),
-    /// Look at the held znodes.
-    Look,
-    /// There is something to clean up.
-    CleanUp,
-    /// The replies to the requests of some jobs.
-    CleanedUp(Vec<u64>, Vec<Reply>),
-    /// Something to run that does not block.
-    Run(Task),
-    /// Something of that kind to run then.
-    RunAt(Instant, Task),
-    /// The client is closed.
-    Stop,
-}
 
 pub(crate) struct Background {
     core: Arc<Core>,
@@ -89,8 +71,8 @@ impl Background {
     fn run(mut self) {
         loop {
             let event = match self.next_deadline() {
-                Some(at) => self.core.inbox().recv_deadline(at).ok(),
-                None => self.core.inbox().recv().ok(),
+                Some(at) => self.core.received.recv_deadline(at).ok(),
+                None => self.core.received.recv().ok(),
             };
             // Sessions, providers and what drops with a task may be the caller's. Without this thread no holder would be
             // told of anything.
@@ -220,11 +202,8 @@ impl Background {
 
     fn open_session(&mut self) -> Result<()> {
         self.generation += 1;
-        let (events, generation) = (self.core.poster(), self.generation);
-        let observer: SessionObserver = Arc::new(move |event| {
-            // The inbox lives as long as the client.
-            let _ = events.send(Event::Session(generation, event));
-        });
+        let (events, generation) = (self.core.events.clone(), self.generation);
+        let observer: SessionObserver = Arc::new(move |event| events.send(Event::Session(generation, event)));
         let config = &self.core.config;
         let session_config = SessionConfig {
             hosts: self.hosts.clone(),

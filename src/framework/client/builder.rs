@@ -4,37 +4,18 @@ use std::{fmt, net::UdpSocket, sync::Arc, time::Duration};
 
 use super::core::CuratorFramework;
 #[cfg(feature = "tls")]
-use crate::session::transport::{tls::TlsSessionFactory, tls_config::TlsConfig};
+use crate::session::{native::factory::TlsSessionFactory, transport::tls_config::TlsConfig};
 use crate::{
     error::{Error, Result},
     framework::config::{
+        Config,
         acl::{AclProvider, DefaultAclProvider},
         ensemble::{EnsembleProvider, FixedEnsembleProvider},
         retry::RetryPolicy,
     },
     paths::Prefix,
-    session::{api::SessionFactory, native::session::NativeSessionFactory, servers::connect_string::ConnectString},
+    session::{api::SessionFactory, native::factory::NativeSessionFactory, servers::connect_string::ConnectString},
 };
-
-/// Everything a client was configured with, checked.
-pub(crate) struct Config {
-    pub(crate) ensemble: Arc<dyn EnsembleProvider>,
-    pub(crate) hosts: ConnectString,
-    pub(crate) session_timeout: Duration,
-    pub(crate) connection_timeout: Duration,
-    pub(crate) retry_policy: Arc<dyn RetryPolicy>,
-    pub(crate) authorizations: Vec<(String, Vec<u8>)>,
-    pub(crate) acl_provider: Arc<dyn AclProvider>,
-    pub(crate) default_data: Vec<u8>,
-    pub(crate) container_parents: bool,
-    pub(crate) can_be_read_only: bool,
-    pub(crate) max_frame_size: usize,
-    pub(crate) max_close_wait: Duration,
-    pub(crate) expiration_percent: u8,
-    pub(crate) recheck_interval: Option<Duration>,
-    pub(crate) max_hold_time: Option<Duration>,
-    pub(crate) session_factory: Arc<dyn SessionFactory>,
-}
 
 /// Configures a client. Java: `CuratorFrameworkFactory.Builder`.
 ///
@@ -283,6 +264,13 @@ impl Builder {
             session_factory,
         };
         Ok(CuratorFramework::new(config, prefix))
+    }
+}
+
+impl CuratorFramework {
+    /// Begins to configure a client.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 }
 

@@ -9,14 +9,17 @@ use std::{
 
 use crossbeam_channel::select;
 
-use super::core::Core;
+use super::core::{Core, CuratorFramework};
 use crate::{
     error::{Error, Result},
     framework::config::retry::RetrySleeper,
     proto::{request::Request, response::Response},
     session::{
         api::{Session, SessionError},
-        wait::pending::{Answer, Pending, Stop, WaitEnd, Watch, submit_one},
+        wait::{
+            deadline::{Stop, WaitEnd},
+            pending::{Answer, Pending, Watch, submit_one},
+        },
     },
 };
 
@@ -175,6 +178,12 @@ impl<'a> Call<'a> {
     /// A reply of the wrong kind: our own session decodes by the request, so it can only come from another one.
     pub(crate) fn unexpected(&self, response: &Response) -> Error {
         Error::Protocol(format!("{} {} was answered with {}", self.operation, self.path, response.kind_name()))
+    }
+}
+
+impl CuratorFramework {
+    pub(crate) fn call<'a>(&'a self, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Call<'a> {
+        Call::new(&self.core, operation, path, stop)
     }
 }
 

@@ -1,27 +1,24 @@
-//! The client: its life, its session, its connection states.
+//! What all handles of one client share: its life, its session, who waits for a connection.
 
 use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::{
-    background::{Background, Event},
-    builder::{Builder, Config},
-    call::Call,
-};
 use crate::{
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::{Cleanup, Job},
-        events::{connection_state::ConnectionState, dispatch::Dispatcher, followers::Followers},
+        config::Config,
+        events::{
+            connection_state::ConnectionState,
+            dispatch::Dispatcher,
+            event::{Event, EventSender, event_channel},
+            followers::Followers,
+        },
         held::{grants::RecentGrants, holds::Holds, registry::HeldNodes},
     },
     panics::caught,
@@ -30,7 +27,7 @@ use crate::{
         api::Session,
         wait::{
             cancel::CancelToken,
-            pending::{Stop, WaitEnd},
+            deadline::{Stop, WaitEnd},
         },
     },
 };
@@ -53,7 +50,7 @@ pub struct ListenerId(pub(crate) u64);
 /// `close` waits no longer, whatever was configured, so that the clock's range is enough.
 const LONGEST_CLOSE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
+pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 
 /// What all handles of one client share.
 pub(crate) struct Core {
@@ -66,23 +63,24 @@ pub(crate) struct Core {
     pub(crate) grants: RecentGrants,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) followers: Followers,
-    events: Sender<Event>,
-    inbox: Receiver<Event>,
-    link: Mutex<Link>,
-    listeners: Mutex<Vec<(ListenerId, StateListener)>>,
-    next_listener: AtomicU64,
+    pub(super) events: EventSender,
+    /// What the client's own thread is told.
+    pub(super) received: Receiver<Event>,
+    pub(super) link: Mutex<Link>,
+    pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
+    pub(super) next_listener: AtomicU64,
 }
 
-struct Link {
-    life: CuratorFrameworkState,
-    state: Option<ConnectionState>,
-    session: Option<Arc<dyn Session>>,
+pub(super) struct Link {
+    pub(super) life: CuratorFrameworkState,
+    pub(super) state: Option<ConnectionState>,
+    pub(super) session: Option<Arc<dyn Session>>,
     /// The server rejected the credentials of this scheme: no session will come.
-    auth_failed: Option<String>,
+    pub(super) auth_failed: Option<String>,
     /// Sessions given up, on their way to be closed at the server.
-    retired: Vec<Arc<dyn Session>>,
+    pub(super) retired: Vec<Arc<dyn Session>>,
     /// One for each thread that waits for a connection; woken on every change.
-    waiting: Vec<Sender<()>>,
+    pub(super) waiting: Vec<Sender<()>>,
 }
 
 /// A client of one ZooKeeper ensemble. Java: `CuratorFramework`.
@@ -96,7 +94,7 @@ struct Link {
 pub struct CuratorFramework {
     pub(crate) core: Arc<Core>,
     pub(crate) prefix: Arc<Prefix>,
-    last: Arc<LastHandle>,
+    pub(super) last: Arc<LastHandle>,
 }
 
 /// Closes the client when the last handle is dropped.
@@ -113,7 +111,7 @@ impl Drop for LastHandle {
 
 impl CuratorFramework {
     pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
-        let (events, inbox) = unbounded();
+        let (events, received) = event_channel();
         let dispatcher = Arc::new(Dispatcher::new());
         let core = Arc::new(Core {
             held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone()),
@@ -125,7 +123,7 @@ impl CuratorFramework {
             dispatcher,
             followers: Followers::default(),
             events,
-            inbox,
+            received,
             link: Mutex::new(Link {
                 life: CuratorFrameworkState::Latent,
                 state: None,
@@ -140,157 +138,12 @@ impl CuratorFramework {
         CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
     }
 
-    /// Begins to configure a client.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
-    /// Starts the client: from here on it connects, and reconnects, by itself. Returns at once.
-    ///
-    /// # Errors
-    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had: then the client is
-    /// closed.
-    pub fn start(&self) -> Result<()> {
-        {
-            let mut link = self.core.link.lock();
-            match link.life {
-                CuratorFrameworkState::Latent => link.life = CuratorFrameworkState::Started,
-                CuratorFrameworkState::Started => return Err(Error::AlreadyStarted),
-                CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
-            }
-        }
-        let started = self.start_threads();
-        if started.is_err() {
-            self.core.close(Duration::ZERO);
-            // There may be no background thread to do it.
-            self.core.dispatcher.stop();
-        }
-        started
-    }
-
-    fn start_threads(&self) -> Result<()> {
-        self.core.config.ensemble.start()?;
-        self.core.dispatcher.start()?;
-        Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
-    }
-
-    /// Waits until there is a connection: `true`, or `false` when the time is up. `None` waits for ever.
-    ///
-    /// # Errors
-    /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
-    pub fn block_until_connected(&self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Ok(self.core.connected_session(Stop { deadline, cancel: None })?.is_ok())
-    }
-
-    /// Closes the session, and with it gives up every lock held through it. Waits for the server's confirmation at most
-    /// [`Builder::max_close_wait`]. Every call that is blocked ends with [`Error::ClientClosed`]. A second call does
-    /// nothing.
-    pub fn close(&self) {
-        self.core.close(self.core.config.max_close_wait);
-    }
-
-    /// Where the client is in its life.
-    #[must_use]
-    pub fn state(&self) -> CuratorFrameworkState {
-        self.core.link.lock().life
-    }
-
-    /// The last connection state that was raised; `None` before the first connection.
-    #[must_use]
-    pub fn connection_state(&self) -> Option<ConnectionState> {
-        self.core.link.lock().state
-    }
-
-    /// Whether there is a connection right now.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.core.link.lock().session.as_ref().is_some_and(|session| session.connection() != 0)
-    }
-
-    /// A client that puts another namespace in front of its paths, on the same session. Empty for none.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a namespace that makes no valid path.
-    pub fn using_namespace(&self, namespace: impl AsRef<str>) -> Result<CuratorFramework> {
-        let prefix = Arc::new(Prefix::new(self.prefix.chroot(), namespace.as_ref())?);
-        Ok(CuratorFramework { core: self.core.clone(), prefix, last: self.last.clone() })
-    }
-
-    /// The namespace, empty if there is none.
-    #[must_use]
-    pub fn namespace(&self) -> &str {
-        self.prefix.namespace()
-    }
-
-    /// The id of the current session; 0 before a server gave one.
-    #[must_use]
-    pub fn session_id(&self) -> i64 {
-        self.core.link.lock().session.as_ref().map_or(0, |session| session.id())
-    }
-
-    /// The password of the current session; whoever has it and the id can take the session over.
-    #[must_use]
-    pub fn session_password(&self) -> Vec<u8> {
-        self.core.link.lock().session.as_ref().map(|session| session.password()).unwrap_or_default()
-    }
-
-    /// The session timeout: as negotiated, or before that as configured.
-    #[must_use]
-    pub fn session_timeout(&self) -> Duration {
-        let link = self.core.link.lock();
-        link.session.as_ref().map_or(self.core.config.session_timeout, |session| session.timeout())
-    }
-
-    /// Calls the listener on every change of the connection state, in order, on the client's dispatch thread and under
-    /// no lock. A listener may use the client, also close it; while it runs, others wait.
-    pub fn add_connection_state_listener(
-        &self,
-        listener: impl Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static,
-    ) -> ListenerId {
-        let id = ListenerId(self.core.next_listener.fetch_add(1, Ordering::Relaxed));
-        self.core.listeners.lock().push((id, Arc::new(listener)));
-        id
-    }
-
-    /// Removes a listener; it may still be told what was under way.
-    pub fn remove_connection_state_listener(&self, id: ListenerId) {
-        let mut listeners = self.core.listeners.lock();
-        let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));
-        drop(listeners);
-        // The caller's listener, and what it owns: not under the lock.
-        drop(removed);
-    }
-
-    pub(crate) fn call<'a>(&'a self, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Call<'a> {
-        Call::new(&self.core, operation, path, stop)
-    }
-
     pub(crate) fn from_parts(core: &Arc<Core>, last: Arc<LastHandle>, prefix: &Arc<Prefix>) -> CuratorFramework {
         CuratorFramework { core: core.clone(), prefix: prefix.clone(), last }
     }
 }
 
-impl fmt::Debug for CuratorFramework {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CuratorFramework")
-            .field("namespace", &self.namespace())
-            .field("state", &self.state())
-            .field("connection_state", &self.connection_state())
-            .finish_non_exhaustive()
-    }
-}
-
 impl Core {
-    pub(crate) fn inbox(&self) -> &Receiver<Event> {
-        &self.inbox
-    }
-
-    pub(crate) fn post(&self, event: Event) {
-        // The inbox lives as long as this object.
-        let _ = self.events.send(event);
-    }
-
     /// Runs a task on the client's own thread, unless the client is closed. It must not block.
     pub(crate) fn run_in_background(&self, task: impl FnOnce() + Send + 'static) {
         self.post_task(Event::Run(Box::new(task)));
@@ -306,18 +159,14 @@ impl Core {
 
     fn post_task(&self, task: Event) {
         // Posted under the lock under which the client's life ends, so in front of the thread's last event: nothing is left
-        // in the inbox that would keep the client alive.
+        // in the channel that would keep the client alive.
         let link = self.link.lock();
         if link.life == CuratorFrameworkState::Started {
-            return self.post(task);
+            return self.events.send(task);
         }
         drop(link);
         // It may own anything: not under the lock.
         drop(task);
-    }
-
-    pub(crate) fn poster(&self) -> Sender<Event> {
-        self.events.clone()
     }
 
     /// An error unless the client is in use.
@@ -424,7 +273,7 @@ impl Core {
         self.cleanup.add(job);
     }
 
-    fn close(&self, wait: Duration) {
+    pub(super) fn close(&self, wait: Duration) {
         let deadline = Instant::now() + wait.min(LONGEST_CLOSE);
         let (session, retired) = {
             let mut link = self.link.lock();
@@ -439,7 +288,7 @@ impl Core {
         self.closed.cancel();
         self.held.lose_all(None, LostReason::ClientClosed);
         // The background thread tells the holders, and then ends itself and the dispatcher.
-        self.post(Event::Stop);
+        self.events.send(Event::Stop);
         // In front of the session's end, because the background thread may not have come round to it: containers that
         // were made for nothing stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {

@@ -2,4 +2,5 @@
 
 pub(crate) mod connection_state;
 pub(crate) mod dispatch;
+pub(crate) mod event;
 pub(crate) mod followers;

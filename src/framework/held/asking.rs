@@ -9,7 +9,7 @@ use std::{
 use super::node::{Deletion, HeldNode, WATCH_AFTER, WatchState};
 use crate::{
     error::{LostReason, Meaning},
-    framework::client::background::Event,
+    framework::events::event::Event,
     proto::{
         request::Request,
         response::Response,
@@ -135,8 +135,8 @@ impl HeldNode {
             inner.failed = Some((connection, Instant::now() + pause));
         }
         self.unwatched();
-        // So that there is a later look. The inbox lives as long as the client.
-        let _ = self.events.send(Event::Look);
+        // So that there is a later look.
+        self.events.send(Event::Look);
     }
 
     pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
@@ -152,8 +152,7 @@ impl HeldNode {
             WatchEvent::Node { .. } => {
                 self.inner.lock().may_not_read = false;
                 self.unwatched();
-                // The inbox lives as long as the client.
-                let _ = self.events.send(Event::Look);
+                self.events.send(Event::Look);
             }
             WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
         }
@@ -173,9 +172,8 @@ impl HeldNode {
             }
             inner.deletion.get_or_insert(Deletion { connection, is_asked: false });
         }
-        // Not asked from here: this thread reads for the session, and a full socket could block it. The inbox lives as long
-        // as the client.
-        let _ = self.events.send(Event::Look);
+        // Not asked from here: this thread reads for the session, and a full socket could block it.
+        self.events.send(Event::Look);
     }
 
     /// A session that answers, or has another connection, after the end of the znode has not taken the znode along.

@@ -13,10 +13,16 @@ use std::{
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::{changes::StateChanges, revocation::RevocableNode};
+use super::{
+    changes::{HoldState, StateChanges},
+    revocation::RevocableNode,
+};
 use crate::{
     error::LostReason,
-    framework::{client::background::Event, events::dispatch::Dispatcher},
+    framework::events::{
+        dispatch::Dispatcher,
+        event::{Event, EventSender},
+    },
     paths::ServerPath,
     session::{
         api::Session,
@@ -26,21 +32,6 @@ use crate::{
 
 /// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
 pub(super) const WATCH_AFTER: Duration = Duration::from_millis(100);
-
-/// What a holder knows about its lock.
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HoldState {
-    /// The servers cannot have given the lock to anybody else.
-    Held,
-    /// They may have, or may be about to: nothing was heard from them for too long, or the lock's znode is gone and
-    /// the servers have yet to say why. It can become `Held` again.
-    InDoubt,
-    /// It is gone, for this reason. Final, also when it is released after that.
-    Lost(LostReason),
-    /// Its holder has begun to give it back. Final.
-    Released,
-}
 
 /// A callback for [`HoldState`]; runs on the dispatch thread.
 pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;
@@ -70,7 +61,7 @@ pub(crate) struct HeldNode {
     pub(super) asked_over: AtomicU64,
     /// Its data are looked at for requests to give the lock back.
     pub(super) revocable: Option<Arc<RevocableNode>>,
-    pub(super) events: Sender<Event>,
+    pub(super) events: EventSender,
     pub(super) dispatcher: Arc<Dispatcher>,
     pub(super) inner: Mutex<Inner>,
 }
@@ -285,8 +276,7 @@ impl HeldNode {
     pub(crate) fn lose(&self, reason: LostReason) {
         // The end of a znode that its holder has released must not wake the client's thread at each release.
         if self.mark_lost(reason) {
-            // The inbox lives as long as the client.
-            let _ = self.events.send(Event::Look);
+            self.events.send(Event::Look);
         }
     }
 
@@ -350,7 +340,12 @@ impl HeldNode {
         inner.audience.channels.insert(id, (state, sender));
         self.is_asked(&mut inner);
         drop(inner);
-        StateChanges::of(receiver, self, id)
+        let node = Arc::downgrade(self);
+        StateChanges::new(receiver, move || {
+            if let Some(node) = node.upgrade() {
+                node.inner.lock().audience.channels.remove(&id);
+            }
+        })
     }
 
     /// As [`channel`](Self::channel), on the dispatch thread.
@@ -369,8 +364,7 @@ impl HeldNode {
     /// Somebody wants to be told, for which looks have to be planned.
     fn is_asked(&self, inner: &mut Inner) {
         if !mem::replace(&mut inner.audience.was_asked, true) {
-            // The inbox lives as long as the client.
-            let _ = self.events.send(Event::Look);
+            self.events.send(Event::Look);
         }
     }
 

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::{
     search::Search,
-    session::{Shared, Writer, does_not_take, invalid_data},
+    shared::{Shared, Writer, does_not_take, invalid_data},
 };
 use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},

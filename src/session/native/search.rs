@@ -13,7 +13,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::session::does_not_take;
+use super::shared::does_not_take;
 use crate::session::transport::{Closer, Connection, Transport};
 
 /// When the first server is asked. Each pause is twice as long as the one before, up to the longest.

@@ -11,35 +11,11 @@ use std::{
 use parking_lot::Mutex;
 use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 
-use super::{Connection, ReadHalf, Tcp, Transport, WriteHalf, tls_config::TlsConfig};
-use crate::{
-    error::Result,
-    session::{
-        api::{Session, SessionConfig, SessionFactory, SessionObserver},
-        native::session::open_over,
-    },
-};
+use super::{Connection, ReadHalf, Transport, WriteHalf, tcp::Tcp, tls_config::TlsConfig};
+use crate::error::Result;
 
 /// How much is encrypted at a time, and how much is read from the socket at a time.
 const CHUNK: usize = 16 * 1024;
-
-/// Opens sessions whose connections are encrypted.
-#[derive(Debug, Clone)]
-pub(crate) struct TlsSessionFactory {
-    config: Arc<ClientConfig>,
-}
-
-impl TlsSessionFactory {
-    pub(crate) fn new(config: &TlsConfig) -> Result<TlsSessionFactory> {
-        Ok(TlsSessionFactory { config: Arc::new(config.client_config()?) })
-    }
-}
-
-impl SessionFactory for TlsSessionFactory {
-    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        open_over(Arc::new(Tls { config: self.config.clone() }), config, observer)
-    }
-}
 
 /// TLS over TCP.
 ///
@@ -47,8 +23,15 @@ impl SessionFactory for TlsSessionFactory {
 /// decrypted, never while a socket is waited for: the reader is not held up by a writer that is stuck. Only the writer
 /// sends. What the reader's side has to say (an answer to a change of keys) waits in the state until then, and goes
 /// first; so the bytes leave in the order in which they were encrypted.
-struct Tls {
+#[derive(Debug, Clone)]
+pub(crate) struct Tls {
     config: Arc<ClientConfig>,
+}
+
+impl Tls {
+    pub(crate) fn new(config: &TlsConfig) -> Result<Tls> {
+        Ok(Tls { config: Arc::new(config.client_config()?) })
+    }
 }
 
 type State = Arc<Mutex<ClientConnection>>;

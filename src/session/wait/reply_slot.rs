@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::{
     cancel::CancelToken,
-    pending::{Stop, WaitEnd},
+    deadline::{Stop, WaitEnd},
 };
 use crate::session::api::Reply;
 

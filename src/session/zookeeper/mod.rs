@@ -44,16 +44,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use shared::Shared;
-use worker::Worker;
-
-/// Where handles come from.
-#[derive(Clone)]
-enum Source {
-    /// The program's own, which stays open.
-    Given(Arc<ZooKeeper>),
-    /// Made for one session, and closed with it.
-    Made(Arc<dyn Fn() -> ZkResult<ZooKeeper> + Send + Sync>),
-}
+use worker::{Source, Worker};
 
 /// Opens sessions over handles of the `zookeeper` package, for
 /// [`Builder::session_factory`](crate::framework::Builder::session_factory) (feature `zookeeper`).

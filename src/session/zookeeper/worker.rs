@@ -10,7 +10,6 @@ use ::zookeeper::{Acl as ZkAcl, CreateMode as ZkMode, Subscription, WatchedEvent
 use crossbeam_channel::Sender;
 
 use super::{
-    Source,
     execute::{OnEvent, event_of, execute, session_error},
     leftovers::Leftovers,
     shared::{Shared, Task},
@@ -20,6 +19,15 @@ use crate::{
     proto::{request::Request, response::Response, types::EventType},
     session::api::{SessionError, SessionEvent},
 };
+
+/// Where handles come from.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// The program's own, which stays open.
+    Given(Arc<ZooKeeper>),
+    /// Made for one session, and closed with it.
+    Made(Arc<dyn Fn() -> ZkResult<ZooKeeper> + Send + Sync>),
+}
 
 /// A handle of the package and what this session has put into it.
 struct Handle {

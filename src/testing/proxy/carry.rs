@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,11 +17,10 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::{
-    Direction, Fault,
-    connection::{Connection, Ending},
+    connection::{Connection, Direction, Ending},
     frame::{self, Piece, PieceReader},
     relay::Relay,
-    rule::Rule,
+    rule::{Fault, Rule},
 };
 
 /// The number that replies to no request carry: notifications of watches.
@@ -41,11 +40,28 @@ enum Content {
     End(Ending),
 }
 
-/// Carries the bytes of a connection, until both sides have closed or it is ended.
-pub(super) fn carry(relay: &Relay, connection: &Connection) -> io::Result<()> {
+/// Carries a new client's bytes, until both sides have closed or the connection is ended.
+pub(super) fn begin(relay: &Arc<Relay>, client: TcpStream) {
+    let Ok(connection) = relay.add_connection(client) else { return };
+    let number = connection.number;
+    let this = Arc::clone(relay);
+    let thread = thread::Builder::new().name(format!("fault-proxy-{number}")).spawn(move || {
+        if let Err(error) = carry(&this, &connection) {
+            log::debug!("fault proxy: connection {number}: {error}");
+        }
+        drop(connection);
+        this.forget(number);
+    });
+    if let Err(error) = thread {
+        log::warn!("fault proxy: no thread for connection {number}: {error}");
+        relay.forget(number);
+    }
+}
+
+fn carry(relay: &Relay, connection: &Connection) -> io::Result<()> {
     let client_gone = AtomicBool::new(false);
     thread::scope(|scope| {
-        let carried = begin(scope, relay, connection, &client_gone);
+        let carried = spawn_all(scope, relay, connection, &client_gone);
         if carried.is_err() {
             // Also wakes those threads that there are.
             relay.end(connection, Ending::Reset);
@@ -54,7 +70,7 @@ pub(super) fn carry(relay: &Relay, connection: &Connection) -> io::Result<()> {
     })
 }
 
-fn begin<'scope>(
+fn spawn_all<'scope>(
     scope: &'scope Scope<'scope, '_>,
     relay: &'scope Relay,
     connection: &'scope Connection,

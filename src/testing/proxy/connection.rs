@@ -13,10 +13,27 @@ use std::{
 use parking_lot::Mutex;
 use socket2::SockRef;
 
-use super::{Direction, rule::Rule};
+use super::rule::Rule;
 
 /// How soon a thread that writes to a full socket notices that the connection was ended.
 const WRITE_POLL: Duration = Duration::from_millis(50);
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
+    /// Both ways.
+    Both,
+}
+
+impl Direction {
+    pub(super) fn includes(self, other: Direction) -> bool {
+        self == Direction::Both || self == other
+    }
+}
 
 /// How a connection is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,10 +15,9 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    Direction, Fault, InjectedFault, RequestMatch, RequestRecord, carry,
-    connection::{Connection, Ending},
+    connection::{Connection, Direction, Ending},
     frame::RequestHeader,
-    requests::RequestLog,
+    requests::{RequestLog, RequestRecord},
     rule::Rule,
 };
 
@@ -95,10 +94,8 @@ impl Relay {
         self.state.lock().log.clear();
     }
 
-    pub(super) fn inject(relay: &Arc<Relay>, requests: RequestMatch, fault: Fault) -> InjectedFault {
-        let rule = Arc::new(Rule::new(requests, fault));
-        relay.change(|state| state.rules.push(Arc::clone(&rule)));
-        InjectedFault::new(Arc::clone(relay), rule)
+    pub(super) fn add_rule(&self, rule: Arc<Rule>) {
+        self.change(|state| state.rules.push(rule));
     }
 
     pub(super) fn release(&self, rule: &Rule) {
@@ -114,29 +111,14 @@ impl Relay {
         !self.changed.wait_while_for(&mut state, |_| rule.hits() < hits, timeout).timed_out()
     }
 
-    /// Carries a new client's bytes, until both sides have closed or the connection is ended.
-    pub(super) fn begin(relay: &Arc<Relay>, client: TcpStream) {
-        // Numbered and listed in one step, or a cut in between would miss it.
-        let added = relay.change(|state| {
+    /// Numbers and lists a new connection, in one step, or a cut in between would miss it.
+    pub(super) fn add_connection(&self, client: TcpStream) -> io::Result<Arc<Connection>> {
+        self.change(|state| {
             state.accepted += 1;
             let connection = Connection::new(state.accepted, client).map(Arc::new)?;
             state.connections.insert(connection.number, Arc::clone(&connection));
-            Ok::<_, io::Error>(connection)
-        });
-        let Ok(connection) = added else { return };
-        let number = connection.number;
-        let this = Arc::clone(relay);
-        let thread = thread::Builder::new().name(format!("fault-proxy-{number}")).spawn(move || {
-            if let Err(error) = carry::carry(&this, &connection) {
-                log::debug!("fault proxy: connection {number}: {error}");
-            }
-            drop(connection);
-            this.forget(number);
-        });
-        if let Err(error) = thread {
-            log::warn!("fault proxy: no thread for connection {number}: {error}");
-            relay.forget(number);
-        }
+            Ok(connection)
+        })
     }
 
     /// Ends all connections and waits until their sockets are closed. Gives their number.
@@ -241,7 +223,7 @@ impl Relay {
     }
 
     /// Drops the last reference to the connection, which closes its sockets.
-    fn forget(&self, number: u64) {
+    pub(super) fn forget(&self, number: u64) {
         self.change(|state| drop(state.connections.remove(&number)));
     }
 

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use crossbeam_channel::unbounded;
-
 use super::*;
-use crate::{proto::request::Request, session::fake::stub::StubSession};
+use crate::{framework::events::event::event_channel, proto::request::Request, session::fake::stub::StubSession};
 
 struct Scene {
     cleanup: Cleanup,
@@ -16,7 +14,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let (events, inbox) = unbounded();
+        let (events, inbox) = event_channel();
         Scene { cleanup: Cleanup::new(events), inbox, desk: StubSession::new(), now: Instant::now() }
     }
 

@@ -6,7 +6,10 @@ use crossbeam_channel::Receiver;
 
 use super::*;
 use crate::{
-    framework::{client::core::CuratorFramework, config::retry::RetryNTimes, held::registry::HeldNodes},
+    framework::{
+        client::core::CuratorFramework, config::retry::RetryNTimes, events::event::event_channel,
+        held::registry::HeldNodes,
+    },
     proto::{
         response::Response,
         types::{ErrorCode, EventType, Stat},
@@ -39,7 +42,7 @@ struct Scene {
 
 impl Scene {
     fn new(max_hold_time: Option<Duration>) -> Scene {
-        let (events, inbox) = unbounded();
+        let (events, inbox) = event_channel();
         let begun = Instant::now();
         let said = said(begun + LONG);
         let dispatcher = Arc::new(Dispatcher::new());

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::*;
-use crate::session::transport::Tcp;
+use crate::session::transport::tcp::Tcp;
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -11,7 +11,8 @@ use crate::{
     proto::types::EventType,
     session::wait::{
         cancel::CancelToken,
-        pending::{WaitEnd, Watch, submit},
+        deadline::WaitEnd,
+        pending::{Watch, submit},
     },
 };
 
