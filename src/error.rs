@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-pub use crate::proto::ErrorCode;
+pub use crate::proto::types::ErrorCode;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

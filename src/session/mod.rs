@@ -1,6 +1,6 @@
 //! One ZooKeeper session, over any number of connections.
 //!
-//! [`Session`] is the seam: the client and the locks above know nothing else. A request is submitted now and its reply
+//! [`Session`](api::Session) is the seam: the client and the locks above know nothing else. A request is submitted now and its reply
 //! awaited later, so several can be on the wire before the first answer; their order on the wire is the order of
 //! submission.
 //!
@@ -22,17 +22,10 @@ pub(crate) mod servers;
 pub(crate) mod transport;
 pub(crate) mod wait;
 #[cfg(feature = "zookeeper")]
-pub mod zookeeper;
+pub(crate) mod zookeeper;
 
-pub use api::{
-    OnReply, Reply, Session, SessionConfig, SessionError, SessionEvent, SessionFactory, SessionObserver, Submission,
-    Ticket, WatchEvent, Watcher,
-};
-pub use native::NativeSessionFactory;
-pub use servers::ConnectString;
-#[cfg(feature = "tls")]
-pub use transport::TlsConfig;
-
+// The locks' door.
+pub(crate) use api::{Reply, Session, SessionError, Submission, Ticket, WatchEvent, Watcher};
 #[cfg(test)]
 pub(crate) use fake::stub;
 pub(crate) use wait::{

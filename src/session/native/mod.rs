@@ -8,5 +8,3 @@ mod reader;
 mod search;
 mod session;
 mod shared;
-
-pub use factory::NativeSessionFactory;

@@ -3,5 +3,3 @@
 pub(crate) mod connect_string;
 pub(crate) mod resolver;
 pub(crate) mod rotation;
-
-pub use connect_string::ConnectString;

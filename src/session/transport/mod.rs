@@ -13,9 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[cfg(feature = "tls")]
-pub use tls_config::TlsConfig;
-
 /// Opens connections.
 pub(crate) trait Transport: Send + Sync + 'static {
     /// The addresses of a host; called on a thread of its own, as it may block for long.

@@ -1,27 +1,4 @@
 //! A session over a handle of the `zookeeper` package, version 0.8 (feature `zookeeper`).
-//!
-//! For programs that hold a `zookeeper::ZooKeeper` already and want their locks in the same session. Everybody else is
-//! better served by this crate's own session, which is the default. A lock is as safe here as there, because a
-//! watchdog on its own clock stands between the package and the lock: it sends a heartbeat every third of the session
-//! timeout, suspends when nothing was answered for two thirds of it, and notices a session that the package has replaced
-//! in silence. It cannot make the package do what it does not:
-//!
-//! | limit of the package | what follows here |
-//! |---|---|
-//! | a call blocks until the network heals, and cannot be called back | callers end by their deadlines all the same; one thread stays behind for each session given up, until the call returns |
-//! | one call at a time returns an answer | requests go out one by one, in order: create and list are two round trips, not one |
-//! | no `create2` | the stat comes from an `exists` behind the `create` |
-//! | `CreateMode::Container` makes a plain znode; no TTL | containers are made as persistent znodes, which stay; TTL modes fail with `Unimplemented` |
-//! | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |
-//! | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented` |
-//! | watches are not set again after a reconnect | they are set again here, one by one; what has changed meanwhile is reported |
-//! | `remove_watches` keeps what it should remove | it is not used: a watch given up stays at the server until the znode changes |
-//! | the negotiated session timeout, the session's id and password cannot be asked for | the timeout is taken as configured, the id is learned from an ephemeral znode, the password stays unknown |
-//! | the session is replaced in silence when it has expired | noticed by the owner of that znode, before any other request is sent |
-//! | the handle is dead (`Closed`) when its connection ends later than a session timeout after its own last ping, and it pings only while nothing is sent for two thirds of that time | the heartbeats count as traffic: a connection that ends later than that after the start ends the session, its locks are lost and their holders told; with [`ZooKeeperSessionFactory::connecting`] another handle is made |
-//! | it reconnects without a pause while the server is away, on a whole core | none |
-//! | read-only servers | do not serve: there is nothing to prove that the session lives |
-//! | it logs the session's password at level `trace` | keep that level off for the target `zookeeper` |
 
 mod execute;
 mod leftovers;
@@ -47,9 +24,32 @@ use shared::Shared;
 use worker::{Source, Worker};
 
 /// Opens sessions over handles of the `zookeeper` package, for
-/// [`Builder::session_factory`](crate::framework::Builder::session_factory) (feature `zookeeper`).
+/// [`Builder::session_factory`](crate::Builder::session_factory) (feature `zookeeper`).
 ///
-/// See the [module](self) for what that package cannot do. What the client has to be told:
+/// For programs that hold a `zookeeper::ZooKeeper` already and want their locks in the same session. Everybody else is
+/// better served by this crate's own session, which is the default. A lock is as safe here as there, because a
+/// watchdog on its own clock stands between the package and the lock: it sends a heartbeat every third of the session
+/// timeout, suspends when nothing was answered for two thirds of it, and notices a session that the package has replaced
+/// in silence. It cannot make the package do what it does not:
+///
+/// | limit of the package | what follows here |
+/// |---|---|
+/// | a call blocks until the network heals, and cannot be called back | callers end by their deadlines all the same; one thread stays behind for each session given up, until the call returns |
+/// | one call at a time returns an answer | requests go out one by one, in order: create and list are two round trips, not one |
+/// | no `create2` | the stat comes from an `exists` behind the `create` |
+/// | `CreateMode::Container` makes a plain znode; no TTL | containers are made as persistent znodes, which stay; TTL modes fail with `Unimplemented` |
+/// | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |
+/// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented` |
+/// | watches are not set again after a reconnect | they are set again here, one by one; what has changed meanwhile is reported |
+/// | `remove_watches` keeps what it should remove | it is not used: a watch given up stays at the server until the znode changes |
+/// | the negotiated session timeout, the session's id and password cannot be asked for | the timeout is taken as configured, the id is learned from an ephemeral znode, the password stays unknown |
+/// | the session is replaced in silence when it has expired | noticed by the owner of that znode, before any other request is sent |
+/// | the handle is dead (`Closed`) when its connection ends later than a session timeout after its own last ping, and it pings only while nothing is sent for two thirds of that time | the heartbeats count as traffic: a connection that ends later than that after the start ends the session, its locks are lost and their holders told; with [`connecting`](ZooKeeperSessionFactory::connecting) another handle is made |
+/// | it reconnects without a pause while the server is away, on a whole core | none |
+/// | read-only servers | do not serve: there is nothing to prove that the session lives |
+/// | it logs the session's password at level `trace` | keep that level off for the target `zookeeper` |
+///
+/// What the client has to be told:
 /// - `session_timeout`: what the servers grant, and not more, as the package does not tell. With a longer one a holder
 ///   would learn too late that its lock is in doubt.
 /// - `connect_string`: its servers are not used, only its chroot, which goes behind the handle's own.
@@ -62,7 +62,7 @@ use worker::{Source, Worker};
 ///
 /// ```no_run
 /// use std::{sync::Arc, time::Duration};
-/// use curator_locks::{CuratorFramework, ExponentialBackoffRetry, session::zookeeper::ZooKeeperSessionFactory};
+/// use curator_locks::{CuratorFramework, ExponentialBackoffRetry, ZooKeeperSessionFactory};
 /// use zookeeper::ZooKeeper;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod auth;
+mod frames;
 mod liveness;
 mod model;
 mod model_server;

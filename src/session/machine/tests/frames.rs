@@ -1,25 +1,15 @@
 //! Frames into the state machine of a session that is in use: many requests on the wire, watches in place, connections
 //! that end with the first frame that makes no sense.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
-
 use allocation_counter::measure;
-use curator_locks::{
-    hooks::{Happened, SessionMachine},
-    proto::{ConnectResponse, ReplyKind, Request},
-    session::SessionConfig,
-};
 
-use super::{
-    FRAMES, LIMIT, SEED,
+use super::*;
+use crate::proto::tests::{
     corpus::{KINDS, body, mutate, noise, notification, reply, requests},
+    frames::{FRAMES, LIMIT, SEED},
 };
-use crate::support::*;
 
-fn config() -> SessionConfig {
+fn frame_config() -> SessionConfig {
     SessionConfig {
         hosts: "127.0.0.1:2181".parse().unwrap(),
         session_timeout: Duration::from_secs(12),
@@ -27,6 +17,116 @@ fn config() -> SessionConfig {
         authorizations: vec![("digest".into(), b"user:secret".to_vec())],
         can_be_read_only: true,
         max_frame_size: LIMIT,
+    }
+}
+
+/// What a [`SessionMachine`] wants done. Requests and watchers are known by the tags given to them.
+enum Happened {
+    /// The request has its answer: `true` for a reply that is no error.
+    Answered(u32, bool),
+    /// The request was withdrawn.
+    Withdrawn(u32),
+    /// The watcher is told something.
+    Told(u32),
+    /// The watcher is not called any more.
+    Forgotten(u32),
+    /// The client is told something.
+    Raised,
+}
+
+/// The state machine of one session, without socket, thread or clock.
+struct SessionMachine {
+    machine: Machine<u32, u32>,
+    happened: Vec<Happened>,
+}
+
+impl SessionMachine {
+    /// A session that no server knows of yet.
+    fn new(config: SessionConfig, now: Instant) -> SessionMachine {
+        SessionMachine { machine: Machine::new(config, now), happened: Vec::new() }
+    }
+
+    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>) -> T) -> T {
+        let mut actions = Vec::new();
+        let result = input(&mut self.machine, &mut actions);
+        self.happened.extend(actions.into_iter().map(|action| match action {
+            Action::Complete(tag, reply) => Happened::Answered(tag, reply.is_ok()),
+            Action::DropCompletion(tag) => Happened::Withdrawn(tag),
+            Action::Notify(tag, _) => Happened::Told(tag),
+            Action::DropWatcher(tag) => Happened::Forgotten(tag),
+            Action::Raise(_) => Happened::Raised,
+        }));
+        result
+    }
+
+    /// What has happened since the last call.
+    fn take_happened(&mut self) -> Vec<Happened> {
+        std::mem::take(&mut self.happened)
+    }
+
+    /// A server answered the handshake.
+    fn connected(&mut self, response: ConnectResponse, now: Instant) -> Result<(), ProtoError> {
+        self.input(|machine, actions| machine.connected(response, now, now, actions))
+    }
+
+    /// Takes a request in; gives its ticket. The tag names the request, and its watcher if it leaves a watch.
+    fn submit(&mut self, request: &Request, tag: u32) -> u64 {
+        let watcher = request.leaves_watch().then_some(tag);
+        self.input(|machine, actions| machine.submit(request, request.encode(0), tag, watcher, actions))
+    }
+
+    /// Takes a request back that was not written yet.
+    fn withdraw(&mut self, ticket: u64) -> bool {
+        self.input(|machine, actions| machine.withdraw(ticket, actions))
+    }
+
+    /// Gives the watch of a request up.
+    fn unwatch(&mut self, ticket: u64) {
+        self.input(|machine, actions| machine.unwatch(ticket, actions));
+    }
+
+    /// What is to be written now, empty if nothing is.
+    fn take_output(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.machine.has_output() {
+            self.machine.take_output(&mut out);
+        }
+        out
+    }
+
+    /// A frame came from the server.
+    fn frame(&mut self, frame: &[u8], now: Instant) -> Result<(), ProtoError> {
+        self.input(|machine, actions| machine.frame(frame, now, actions))
+    }
+
+    /// The header of a frame came that is above the limit.
+    fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize) {
+        self.input(|machine, actions| machine.frame_too_large(xid, size, limit, actions));
+    }
+
+    /// The connection is gone.
+    fn disconnected(&mut self) {
+        self.input(|machine, actions| machine.disconnected(None, actions));
+    }
+
+    /// Time has passed. `false`: the connection is dead.
+    fn timer(&mut self, now: Instant) -> bool {
+        self.machine.timer(now)
+    }
+
+    /// When [`timer`](Self::timer) has something to do.
+    fn next_timer(&self) -> Instant {
+        self.machine.next_timer()
+    }
+
+    /// Whether nothing is left to do.
+    fn is_over(&self, now: Instant) -> bool {
+        self.machine.is_over(now)
+    }
+
+    /// The client closes the session.
+    fn close(&mut self) {
+        self.input(|machine, actions| machine.leave(SessionError::Closed, None, actions));
     }
 }
 
@@ -69,7 +169,7 @@ impl World {
         World {
             rng: fastrand::Rng::with_seed(SEED),
             requests: requests(),
-            machine: SessionMachine::new(config(), now),
+            machine: SessionMachine::new(frame_config(), now),
             now,
             is_up: false,
             in_flight: VecDeque::new(),
@@ -126,7 +226,7 @@ impl World {
         let open = self.fates.iter().filter(|fate| **fate == Fate::Open).count();
         assert_eq!(open, 0, "requests without an end, seed {SEED:#x}");
         self.tally.sessions += 1;
-        self.machine = SessionMachine::new(config(), self.now);
+        self.machine = SessionMachine::new(frame_config(), self.now);
         self.fates.clear();
         self.tickets.clear();
         self.hang_up();
@@ -226,7 +326,7 @@ impl World {
                     assert!((tag as usize) < self.fates.len());
                     self.tally.watchers_told += 1;
                 }
-                Happened::Raised(_) => {}
+                Happened::Raised => {}
             }
         }
     }
@@ -262,10 +362,10 @@ fn a_million_random_and_mutated_frames_into_the_state_machine_do_no_harm() {
         world.step();
     }
     world.begin_anew();
-    figure("state machine: seed", format_args!("{SEED:#x}"));
-    figure("state machine: frames", FRAMES);
-    figure("state machine: what they met", &world.tally);
-    figure("state machine: most bytes allocated at one time, beside the limit", (world.most, LIMIT));
+    println!("state machine: seed: {SEED:#x}");
+    println!("state machine: frames: {:?}", FRAMES);
+    println!("state machine: what they met: {:?}", &world.tally);
+    println!("state machine: most bytes allocated at one time, beside the limit: {:?}", (world.most, LIMIT));
     let Tally { frames_refused, answered_well, sessions, .. } = world.tally;
     assert!(frames_refused > FRAMES / 100 && answered_well > FRAMES / 10 && sessions > 100, "{:?}", world.tally);
 }

@@ -1,9 +1,13 @@
 //! Replies of every kind as a server writes them, and what can become of them on the way.
 
-use curator_locks::proto::{Acl, CreateMode, MultiOp, ReplyKind, Request, WatchTable};
+use crate::proto::{
+    request::{MultiOp, Request},
+    response::ReplyKind,
+    types::{Acl, CreateMode, WatchTable},
+};
 
 /// Every kind of reply.
-pub const KINDS: [ReplyKind; 12] = [
+pub(crate) const KINDS: [ReplyKind; 12] = [
     ReplyKind::Done,
     ReplyKind::Path,
     ReplyKind::PathStat,
@@ -19,7 +23,7 @@ pub const KINDS: [ReplyKind; 12] = [
 ];
 
 /// Every request that a caller can send, with and without a watch.
-pub fn requests() -> Vec<Request> {
+pub(crate) fn requests() -> Vec<Request> {
     let path = || "/locks/one".to_owned();
     let create = |mode, with_stat| Request::Create {
         path: path(),
@@ -99,7 +103,7 @@ fn multi(out: &mut Vec<u8>) {
 }
 
 /// The body of a reply of this kind.
-pub fn body(kind: ReplyKind) -> Vec<u8> {
+pub(crate) fn body(kind: ReplyKind) -> Vec<u8> {
     let mut out = Vec::new();
     match kind {
         ReplyKind::Done => {}
@@ -141,12 +145,12 @@ pub fn body(kind: ReplyKind) -> Vec<u8> {
 }
 
 /// A reply without its length.
-pub fn reply(xid: i32, zxid: i64, err: i32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn reply(xid: i32, zxid: i64, err: i32, body: &[u8]) -> Vec<u8> {
     [&xid.to_be_bytes()[..], &zxid.to_be_bytes(), &err.to_be_bytes(), body].concat()
 }
 
 /// A notification without its length.
-pub fn notification(event: i32, state: i32, path: &str) -> Vec<u8> {
+pub(crate) fn notification(event: i32, state: i32, path: &str) -> Vec<u8> {
     let mut body = Vec::new();
     int(&mut body, event);
     int(&mut body, state);
@@ -155,7 +159,7 @@ pub fn notification(event: i32, state: i32, path: &str) -> Vec<u8> {
 }
 
 /// The body of an answer to a handshake.
-pub fn greeting() -> Vec<u8> {
+pub(crate) fn greeting() -> Vec<u8> {
     let mut out = Vec::new();
     int(&mut out, 0);
     int(&mut out, 12_000);
@@ -171,7 +175,7 @@ const NUMBERS: [i32; 12] =
     [i32::MAX, i32::MIN, -1, -2, 0, 1, 0x00FF_FFFF, 0x0001_0000, 65_535, 1 << 30, -101, i32::MAX - 4];
 
 /// Does to a message one of the things that must do no harm.
-pub fn mutate(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
+pub(crate) fn mutate(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
     let at = rng.usize(..bytes.len().max(1));
     match rng.u8(..6) {
         // A bit flips.
@@ -190,7 +194,7 @@ pub fn mutate(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
 }
 
 /// Bytes without any meaning; half of them mostly small numbers, which get further.
-pub fn noise(rng: &mut fastrand::Rng) -> Vec<u8> {
+pub(crate) fn noise(rng: &mut fastrand::Rng) -> Vec<u8> {
     if rng.bool() {
         return (0..rng.usize(..160)).map(|_| rng.u8(..)).collect();
     }
