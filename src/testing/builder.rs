@@ -187,6 +187,7 @@ const JVM_OPTIONS: [&str; 9] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::server::TestingServer;
 
     fn value_of<'a>(configuration: &'a str, key: &str) -> Option<&'a str> {
         configuration

@@ -84,7 +84,7 @@ impl TestingClusterBuilder {
                 if self.severable && other != index {
                     let [quorum, election] =
                         [&peer.quorum, &peer.election].map(|port| FaultProxy::start_opaque(port.address()));
-                    let link = Link { from: index, to: other, quorum: quorum?, election: election? };
+                    let link = QuorumLink { from: index, to: other, quorum: quorum?, election: election? };
                     ports = [link.quorum.port(), link.election.port()];
                     links.push(link);
                 }
@@ -124,7 +124,7 @@ impl Peer {
 
 /// The way from one server to another.
 #[derive(Debug)]
-struct Link {
+struct QuorumLink {
     from: usize,
     to: usize,
     /// From a follower to its leader.
@@ -150,7 +150,7 @@ struct Link {
 #[derive(Debug)]
 pub struct TestingCluster {
     servers: Vec<TestingServer>,
-    links: Vec<Link>,
+    links: Vec<QuorumLink>,
     _peers: Vec<Peer>,
 }
 
@@ -288,7 +288,7 @@ impl TestingCluster {
         self.links_of(index).try_for_each(|link| link.quorum.pass().and_then(|()| link.election.pass()))
     }
 
-    fn links_of(&self, index: usize) -> impl Iterator<Item = &Link> {
+    fn links_of(&self, index: usize) -> impl Iterator<Item = &QuorumLink> {
         self.links.iter().filter(move |link| link.from == index || link.to == index)
     }
 

@@ -257,8 +257,8 @@ impl TestingServer {
         self.metric("zk_ephemerals_count")
     }
 
-    pub(super) fn ask(&self, word: &str, patience: Duration) -> io::Result<String> {
-        four_letter_word::ask(self.address(), word, patience)
+    pub(super) fn ask(&self, word: &str, timeout: Duration) -> io::Result<String> {
+        four_letter_word::ask(self.address(), word, timeout)
     }
 
     pub(super) fn data_directory(&self) -> PathBuf {

@@ -13,7 +13,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::removal::{Mark, Progress, Removal, Search};
+use super::removal::{Mark, Progress, Removal, SearchIn};
 use crate::{
     error::Meaning,
     framework::events::event::{Event, EventSender},
@@ -79,7 +79,7 @@ impl Job {
     /// The directory whose children a search lists next.
     fn lists(&self) -> Option<&ServerPath> {
         match &self.removal {
-            Removal::Protected { parent, search: Search::Children, .. } => Some(parent),
+            Removal::Protected { parent, search: SearchIn::Children, .. } => Some(parent),
             _ => None,
         }
     }
@@ -89,7 +89,7 @@ impl Job {
         if let Removal::Protected { parent, is_ephemeral: true, search, .. } = &mut self.removal
             && let Some(&limit) = crowded.get(parent)
         {
-            *search = Search::Ephemerals { limit };
+            *search = SearchIn::Ephemerals { limit };
         }
     }
 
@@ -333,7 +333,7 @@ impl Jobs {
 
     fn note_crowded(&mut self, removal: &Removal, progress: &Progress) {
         match (removal, progress) {
-            (Removal::Protected { parent, search: Search::Ephemerals { limit }, .. }, Progress::More) => {
+            (Removal::Protected { parent, search: SearchIn::Ephemerals { limit }, .. }, Progress::More) => {
                 self.crowded.insert(parent.clone(), *limit);
             }
             (Removal::Protected { parent, .. }, Progress::GaveUp(_)) => drop(self.crowded.remove(parent)),

@@ -18,16 +18,16 @@ pub(crate) enum Removal {
     /// These znodes, on names that nobody else uses.
     Nodes(Vec<ServerPath>),
     /// The child with this prefix: a protected create whose outcome nobody knows.
-    Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, search: Search },
+    Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, search: SearchIn },
     /// This session's znode on a name that others use too: read first, and delete only what bears the mark.
-    Marked { path: ServerPath, mark: Mark, step: Step },
+    Marked { path: ServerPath, mark: Mark, step: MarkedStep },
     /// A container that was made for a child which never came. The server removes containers that had a child once.
     NeverUsed(ServerPath),
 }
 
 /// Where a search looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Search {
+pub(crate) enum SearchIn {
     /// Among the directory's children.
     Children,
     /// Among the session's own znodes, as the list of the children is above this frame limit: it would end the connection
@@ -37,7 +37,7 @@ pub(crate) enum Search {
 
 /// How far the deletion of a marked znode has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Step {
+pub(crate) enum MarkedStep {
     /// Find out whose the znode is.
     Read,
     /// It was this session's, in this version.
@@ -79,11 +79,11 @@ impl Removal {
 
     /// An ephemeral znode must be of the session that is asked.
     pub(crate) fn protected(parent: ServerPath, prefix: String, is_ephemeral: bool) -> Removal {
-        Removal::Protected { parent, prefix, is_ephemeral, search: Search::Children }
+        Removal::Protected { parent, prefix, is_ephemeral, search: SearchIn::Children }
     }
 
     pub(crate) fn marked(path: ServerPath, mark: Mark) -> Removal {
-        Removal::Marked { path, mark, step: Step::Read }
+        Removal::Marked { path, mark, step: MarkedStep::Read }
     }
 
     /// What to send next, in one write.
@@ -92,16 +92,16 @@ impl Removal {
         match self {
             Removal::Nodes(paths) => paths.iter().map(|path| delete(path, -1)).collect(),
             // Without the sync a server could answer that has not yet seen the create.
-            Removal::Protected { parent, search: Search::Children, .. } => {
+            Removal::Protected { parent, search: SearchIn::Children, .. } => {
                 let path = parent.as_str().to_owned();
                 vec![sync(parent), Request::GetChildren { path, watch: false, with_stat: false }]
             }
-            Removal::Protected { parent, prefix, search: Search::Ephemerals { .. }, .. } => {
+            Removal::Protected { parent, prefix, search: SearchIn::Ephemerals { .. }, .. } => {
                 vec![sync(parent), Request::GetEphemerals { prefix: parent.join(prefix).into_string() }]
             }
             // Without the sync a server could answer that has not yet seen our own delete.
-            Removal::Marked { path, mark, step: Step::Read } => vec![sync(path), mark.read(path)],
-            Removal::Marked { path, step: Step::Delete(version), .. } => vec![delete(path, *version)],
+            Removal::Marked { path, mark, step: MarkedStep::Read } => vec![sync(path), mark.read(path)],
+            Removal::Marked { path, step: MarkedStep::Delete(version), .. } => vec![delete(path, *version)],
             Removal::NeverUsed(path) => vec![use_once(path)],
         }
     }
@@ -134,16 +134,16 @@ impl Removal {
         }
         let found = match (reply, *search) {
             (Ok(response), _) => found_in(response, parent, prefix),
-            (Err(SessionError::FrameTooLarge { limit, .. }), Search::Children) if *is_ephemeral => {
-                *search = Search::Ephemerals { limit: *limit };
+            (Err(SessionError::FrameTooLarge { limit, .. }), SearchIn::Children) if *is_ephemeral => {
+                *search = SearchIn::Ephemerals { limit: *limit };
                 return Progress::More;
             }
-            (Err(SessionError::FrameTooLarge { limit, .. }), Search::Children) => {
+            (Err(SessionError::FrameTooLarge { limit, .. }), SearchIn::Children) => {
                 return Progress::GaveUp(too_large(parent, prefix, *limit));
             }
             (
                 Err(SessionError::FrameTooLarge { .. } | SessionError::Server(ErrorCode::Unimplemented)),
-                Search::Ephemerals { limit },
+                SearchIn::Ephemerals { limit },
             ) => return Progress::GaveUp(too_large(parent, prefix, limit)),
             // No directory, no children.
             (reply, _) if is_gone(reply) => return Progress::Done,
@@ -157,19 +157,23 @@ impl Removal {
     }
 }
 
-impl Step {
-    fn take(self, mark: &Mark, replies: &[Reply], session_id: i64) -> (Step, Progress) {
+impl MarkedStep {
+    fn take(self, mark: &Mark, replies: &[Reply], session_id: i64) -> (MarkedStep, Progress) {
         match (self, replies) {
-            (Step::Read, [synced, Ok(read)]) if is_synced(synced) => match mark.is_on(read, session_id) {
-                Some(version) => (Step::Delete(version), Progress::More),
-                None => (Step::Read, Progress::Done),
+            (MarkedStep::Read, [synced, Ok(read)]) if is_synced(synced) => match mark.is_on(read, session_id) {
+                Some(version) => (MarkedStep::Delete(version), Progress::More),
+                None => (MarkedStep::Read, Progress::Done),
             },
-            (Step::Read, [synced, read]) if is_synced(synced) && is_gone(read) => (Step::Read, Progress::Done),
-            (Step::Delete(_), [deleted]) if is_gone(deleted) => (Step::Read, Progress::Done),
+            (MarkedStep::Read, [synced, read]) if is_synced(synced) && is_gone(read) => {
+                (MarkedStep::Read, Progress::Done)
+            }
+            (MarkedStep::Delete(_), [deleted]) if is_gone(deleted) => (MarkedStep::Read, Progress::Done),
             // Its data was changed in between.
-            (Step::Delete(_), [Err(SessionError::Server(ErrorCode::BadVersion))]) => (Step::Read, Progress::More),
+            (MarkedStep::Delete(_), [Err(SessionError::Server(ErrorCode::BadVersion))]) => {
+                (MarkedStep::Read, Progress::More)
+            }
             // A delete whose outcome is unknown is not repeated before another read.
-            (Step::Read | Step::Delete(_), _) => (Step::Read, Progress::Again),
+            (MarkedStep::Read | MarkedStep::Delete(_), _) => (MarkedStep::Read, Progress::Again),
         }
     }
 }

@@ -66,12 +66,12 @@ pub(crate) struct Core {
     pub(super) events: EventSender,
     /// What the client's own thread is told.
     pub(super) received: Receiver<Event>,
-    pub(super) link: Mutex<Link>,
+    pub(super) link: Mutex<Lifecycle>,
     pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
     pub(super) next_listener: AtomicU64,
 }
 
-pub(super) struct Link {
+pub(super) struct Lifecycle {
     pub(super) life: CuratorFrameworkState,
     pub(super) state: Option<ConnectionState>,
     pub(super) session: Option<Arc<dyn Session>>,
@@ -124,7 +124,7 @@ impl CuratorFramework {
             followers: Followers::default(),
             events,
             received,
-            link: Mutex::new(Link {
+            link: Mutex::new(Lifecycle {
                 life: CuratorFrameworkState::Latent,
                 state: None,
                 session: None,
@@ -307,7 +307,7 @@ impl Core {
     }
 }
 
-fn wake_all(link: &mut Link) {
+fn wake_all(link: &mut Lifecycle) {
     for sender in link.waiting.drain(..) {
         // Full or gone: either way there is nothing to wake.
         let _ = sender.try_send(());

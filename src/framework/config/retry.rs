@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::error::{Error, Reaction};
+use crate::error::{Error, Handling};
 
 /// Above this, [`ExponentialBackoffRetry`] does not count: the factor of the next sleep would leave 31 bits.
 const MAX_BACKOFF_RETRIES: u32 = 29;
@@ -257,7 +257,7 @@ impl<P: RetryPolicy> RetryPolicy for SessionFailedRetryPolicy<P> {
     }
 
     fn allows_error(&self, error: &Error) -> bool {
-        error.reaction() != Reaction::Retry { session_gone: true } && self.delegate.allows_error(error)
+        error.reaction() != Handling::Retry { session_gone: true } && self.delegate.allows_error(error)
     }
 }
 

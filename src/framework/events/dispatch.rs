@@ -3,12 +3,11 @@
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
+use super::event::Task;
 use crate::{
     error::{Error, Result},
     panics::caught,
 };
-
-type Task = Box<dyn FnOnce() + Send>;
 
 /// Runs user callbacks one after the other, in the order in which they were handed in.
 pub(crate) struct Dispatcher {

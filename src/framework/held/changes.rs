@@ -28,21 +28,21 @@ pub enum HoldState {
 #[derive(Clone)]
 pub struct StateChanges {
     receiver: Receiver<HoldState>,
-    _subscription: Arc<Subscription>,
+    _subscription: Arc<Unsubscribe>,
 }
 
 /// Ends with the last clone.
-struct Subscription(Option<Box<dyn Fn() + Send + Sync>>);
+struct Unsubscribe(Option<Box<dyn Fn() + Send + Sync>>);
 
 impl StateChanges {
     /// `unsubscribe` is called once, when the last clone is dropped.
     pub(super) fn new(receiver: Receiver<HoldState>, unsubscribe: impl Fn() + Send + Sync + 'static) -> StateChanges {
-        StateChanges { receiver, _subscription: Arc::new(Subscription(Some(Box::new(unsubscribe)))) }
+        StateChanges { receiver, _subscription: Arc::new(Unsubscribe(Some(Box::new(unsubscribe)))) }
     }
 
     /// Nothing comes besides what is in the channel already.
     pub(super) fn ended(receiver: Receiver<HoldState>) -> StateChanges {
-        StateChanges { receiver, _subscription: Arc::new(Subscription(None)) }
+        StateChanges { receiver, _subscription: Arc::new(Unsubscribe(None)) }
     }
 }
 
@@ -54,7 +54,7 @@ impl Deref for StateChanges {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for Unsubscribe {
     fn drop(&mut self) {
         if let Some(unsubscribe) = &self.0 {
             unsubscribe();

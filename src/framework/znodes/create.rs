@@ -116,7 +116,7 @@ impl fmt::Debug for Claim {
 
 /// What is known after the attempts so far.
 #[derive(Default)]
-struct Progress {
+struct Attempts {
     /// A create whose outcome is unknown, and the prefix it used.
     doubt: Option<Claim>,
     prefix: String,
@@ -125,7 +125,7 @@ struct Progress {
 impl Creation<'_> {
     /// Creates the znode, retrying as the policy says.
     pub(crate) fn run(&self, call: &Call<'_>) -> Result<Claim> {
-        let mut progress = Progress::default();
+        let mut progress = Attempts::default();
         self.retry(call, |session| self.attempt(call, session, &mut progress))
     }
 
@@ -175,7 +175,7 @@ impl Creation<'_> {
         }
     }
 
-    fn attempt(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Claim> {
+    fn attempt(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Attempts) -> Result<Claim> {
         match &progress.doubt {
             Some(doubt) if Arc::ptr_eq(&doubt.session, session) || !self.mode.is_ephemeral() => {
                 let found = self.search(call, session, &progress.prefix)?;
@@ -194,7 +194,7 @@ impl Creation<'_> {
         self.create(call, session, progress)
     }
 
-    fn create(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Progress) -> Result<Claim> {
+    fn create(&self, call: &Call<'_>, session: &Arc<dyn Session>, progress: &mut Attempts) -> Result<Claim> {
         let create = self.request(&progress.prefix);
         let mut claim = Claim::doubtful(self, session, &progress.prefix);
         match call.reply_or_failure(submit_one(session, create)) {

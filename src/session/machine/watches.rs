@@ -9,7 +9,7 @@ use crate::proto::types::{EventType, WatchTable};
 
 /// Where one watcher's registration stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum Arming {
     /// The request that leaves the watch is queued or on the wire.
     Requested,
     /// The server has the watch, on a znode that exists.
@@ -22,11 +22,11 @@ enum Stage {
 
 struct Entry<W> {
     ticket: u64,
-    stage: Stage,
+    stage: Arming,
     watcher: W,
 }
 
-struct Node<W> {
+struct WatchedNode<W> {
     entries: Vec<Entry<W>>,
     /// The server has a watch of this connection on the znode, as far as replies and events tell.
     at_server: bool,
@@ -34,14 +34,14 @@ struct Node<W> {
 
 /// A `removeWatches` that the server has to be sent, after everything submitted so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Removal {
+pub(crate) struct WatchRemoval {
     pub(crate) path: Arc<str>,
     pub(crate) table: WatchTable,
 }
 
 /// What a registration that is forgotten leaves to do.
 pub(crate) struct Forgotten<W> {
-    pub(crate) removal: Option<Removal>,
+    pub(crate) removal: Option<WatchRemoval>,
     /// Dropping it may run any code, so not under the lock that orders requests.
     pub(crate) watcher: W,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Rearm {
 /// `removeWatches` takes every watch of the connection on a znode, also one whose registration is still on its way.
 /// So a requested watch counts as a watcher, and the decision to remove is made under the lock that orders requests.
 pub(crate) struct Watches<W> {
-    nodes: HashMap<(WatchTable, Arc<str>), Node<W>>,
+    nodes: HashMap<(WatchTable, Arc<str>), WatchedNode<W>>,
     by_ticket: BTreeMap<u64, (WatchTable, Arc<str>)>,
 }
 
@@ -79,8 +79,9 @@ impl<W: Clone> Watches<W> {
     /// Books a watch whose request is being submitted.
     pub(crate) fn request(&mut self, ticket: u64, table: WatchTable, path: &str, watcher: W) {
         let key = (table, Arc::<str>::from(path));
-        let node = self.nodes.entry(key.clone()).or_insert_with(|| Node { entries: Vec::new(), at_server: false });
-        node.entries.push(Entry { ticket, stage: Stage::Requested, watcher });
+        let node =
+            self.nodes.entry(key.clone()).or_insert_with(|| WatchedNode { entries: Vec::new(), at_server: false });
+        node.entries.push(Entry { ticket, stage: Arming::Requested, watcher });
         self.by_ticket.insert(ticket, key);
     }
 
@@ -90,10 +91,10 @@ impl<W: Clone> Watches<W> {
         let node = self.nodes.get_mut(&key)?;
         node.at_server = true;
         let entry = node.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
-        if entry.stage == Stage::GivenUp {
+        if entry.stage == Arming::GivenUp {
             return self.forget(ticket);
         }
-        entry.stage = if on_absence { Stage::ArmedOnAbsence } else { Stage::Armed };
+        entry.stage = if on_absence { Arming::ArmedOnAbsence } else { Arming::Armed };
         None
     }
 
@@ -106,9 +107,9 @@ impl<W: Clone> Watches<W> {
     pub(crate) fn give_up(&mut self, ticket: u64) -> Option<Forgotten<W>> {
         let key = self.by_ticket.get(&ticket)?;
         let entry = self.nodes.get_mut(key)?.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
-        if matches!(entry.stage, Stage::Requested | Stage::GivenUp) {
+        if matches!(entry.stage, Arming::Requested | Arming::GivenUp) {
             // Only the reply tells whether there is something to remove.
-            entry.stage = Stage::GivenUp;
+            entry.stage = Arming::GivenUp;
             return None;
         }
         self.forget(ticket)
@@ -123,7 +124,7 @@ impl<W: Clone> Watches<W> {
             // The last of them decides, also one that was given up and whose reply is still to come.
             return Some(Forgotten { removal: None, watcher });
         }
-        let removal = node.at_server.then(|| Removal { path: key.1.clone(), table: key.0 });
+        let removal = node.at_server.then(|| WatchRemoval { path: key.1.clone(), table: key.0 });
         self.nodes.remove(&key);
         Some(Forgotten { removal, watcher })
     }
@@ -149,7 +150,7 @@ impl<W: Clone> Watches<W> {
         let mut rest = Vec::new();
         for entry in node.entries.drain(..) {
             // A watch that is only requested was registered after this event, or its reply would be here already.
-            if matches!(entry.stage, Stage::Requested | Stage::GivenUp) {
+            if matches!(entry.stage, Arming::Requested | Arming::GivenUp) {
                 rest.push(entry);
             } else {
                 self.by_ticket.remove(&entry.ticket);
@@ -175,9 +176,9 @@ impl<W: Clone> Watches<W> {
         for ((table, path), node) in &mut self.nodes {
             let armed = |stage| node.entries.iter().any(|entry| entry.stage == stage);
             let list = match table {
-                WatchTable::Children if armed(Stage::Armed) => &mut rearm.child,
-                WatchTable::Data if armed(Stage::Armed) => &mut rearm.data,
-                WatchTable::Data if armed(Stage::ArmedOnAbsence) => &mut rearm.exist,
+                WatchTable::Children if armed(Arming::Armed) => &mut rearm.child,
+                WatchTable::Data if armed(Arming::Armed) => &mut rearm.data,
+                WatchTable::Data if armed(Arming::ArmedOnAbsence) => &mut rearm.exist,
                 _ => continue,
             };
             list.push(path.to_string());
@@ -189,7 +190,7 @@ impl<W: Clone> Watches<W> {
     /// Every watcher that still waits, for news of the session.
     pub(crate) fn watchers(&self) -> Vec<W> {
         let entries = self.nodes.values().flat_map(|node| &node.entries);
-        entries.filter(|entry| entry.stage != Stage::GivenUp).map(|entry| entry.watcher.clone()).collect()
+        entries.filter(|entry| entry.stage != Arming::GivenUp).map(|entry| entry.watcher.clone()).collect()
     }
 
     /// Takes out every watcher, at the end of the session.
@@ -197,7 +198,7 @@ impl<W: Clone> Watches<W> {
         self.by_ticket.clear();
         let mut ended = Ended { waiting: Vec::new(), given_up: Vec::new() };
         for entry in self.nodes.drain().flat_map(|(_, node)| node.entries) {
-            let list = if entry.stage == Stage::GivenUp { &mut ended.given_up } else { &mut ended.waiting };
+            let list = if entry.stage == Arming::GivenUp { &mut ended.given_up } else { &mut ended.waiting };
             list.push(entry.watcher);
         }
         ended

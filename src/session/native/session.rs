@@ -35,7 +35,7 @@ const LEAVE_TIME: Duration = Duration::from_secs(1);
 /// out what it read before it reads on, so all that the servers bring about, session events too, comes in the order in
 /// which it happened.
 pub(super) struct NativeSession {
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
 }
 
 impl fmt::Debug for NativeSession {
@@ -52,8 +52,8 @@ impl NativeSession {
     ) -> Result<NativeSession> {
         let (wake, pauses) = bounded(1);
         let (alive, done) = bounded(0);
-        let shared = Arc::new(Shared::new(config, transport, observer, wake, done));
-        let reader = Reader { shared: shared.clone(), pauses, _alive: alive };
+        let shared = Arc::new(SessionShared::new(config, transport, observer, wake, done));
+        let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
         std::thread::Builder::new()
             .name("zk-session".into())
             .spawn(move || reader.run())

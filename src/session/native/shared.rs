@@ -28,9 +28,9 @@ use crate::{
 
 /// How long a thread that submits, or the one that reads, writes at most: its own requests and those of others. What then
 /// is left, because the peer is slow to take it or because more keeps coming, a thread of its own writes.
-const WRITE_PATIENCE: Duration = Duration::from_millis(20);
+const LONGEST_WRITE: Duration = Duration::from_millis(20);
 
-pub(super) struct State {
+pub(super) struct Guarded {
     pub(super) machine: Machine<OnReply, Watcher>,
     /// Some thread is writing, and looks for more before it stops: it clears this under the same lock under which it
     /// found nothing more, so a request is either seen by it or written by whoever submitted it.
@@ -38,17 +38,17 @@ pub(super) struct State {
     pub(super) closer: Option<Closer>,
 }
 
-pub(super) struct Writer {
+pub(super) struct CurrentWriter {
     pub(super) connection: u64,
     pub(super) half: Option<Box<dyn WriteHalf>>,
 }
 
-pub(super) struct Shared {
+pub(super) struct SessionShared {
     pub(super) config: SessionConfig,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) observer: SessionObserver,
-    pub(super) state: Mutex<State>,
-    pub(super) writer: Mutex<Writer>,
+    pub(super) state: Mutex<Guarded>,
+    pub(super) writer: Mutex<CurrentWriter>,
     /// What ended the last connection, or the last attempt at one.
     pub(super) last_error: Mutex<Option<Arc<io::Error>>>,
     /// Servers to use instead, from the next attempt on.
@@ -66,7 +66,7 @@ pub(super) struct Shared {
     pub(super) ended: AtomicBool,
 }
 
-impl State {
+impl Guarded {
     /// Ends the connection. The reader thread sees the end of the stream and does the rest.
     pub(super) fn hang_up(&self) {
         if let Some(closer) = &self.closer {
@@ -75,23 +75,23 @@ impl State {
     }
 }
 
-impl Shared {
+impl SessionShared {
     pub(super) fn new(
         config: SessionConfig,
         transport: Arc<dyn Transport>,
         observer: SessionObserver,
         wake: Sender<()>,
         done: Receiver<()>,
-    ) -> Shared {
+    ) -> SessionShared {
         let now = Instant::now();
         let machine = Machine::new(config.clone(), now);
         let timeout_ms = millis(machine.timeout());
-        Shared {
+        SessionShared {
             config,
             transport,
             observer,
-            state: Mutex::new(State { machine, writing: false, closer: None }),
-            writer: Mutex::new(Writer { connection: 0, half: None }),
+            state: Mutex::new(Guarded { machine, writing: false, closer: None }),
+            writer: Mutex::new(CurrentWriter { connection: 0, half: None }),
             last_error: Mutex::new(None),
             new_hosts: Mutex::new(None),
             wake,
@@ -145,7 +145,7 @@ impl Shared {
 
     /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.
     fn write(self: &Arc<Self>, output: Output) {
-        let until = Instant::now() + WRITE_PATIENCE;
+        let until = Instant::now() + LONGEST_WRITE;
         let Some(rest) = self.write_until(output, Some(until)) else { return };
         let (shared, connection) = (self.clone(), rest.connection);
         let spawned = std::thread::Builder::new().name("zk-session-writer".into()).spawn(move || {
@@ -193,7 +193,7 @@ impl Shared {
         if until.is_some_and(|until| until < output.deadline) { Ok(false) } else { Err(does_not_take()) }
     }
 
-    fn write_failed(&self, state: &mut State, connection: u64, error: &io::Error) {
+    fn write_failed(&self, state: &mut Guarded, connection: u64, error: &io::Error) {
         log::debug!("writing failed: {error}");
         if state.machine.write_failed(connection) {
             state.hang_up();
@@ -223,7 +223,7 @@ struct Output {
     deadline: Instant,
 }
 
-fn take_output(state: &mut State) -> Option<Output> {
+fn take_output(state: &mut Guarded) -> Option<Output> {
     if state.writing || !state.machine.has_output() {
         return None;
     }

@@ -12,7 +12,7 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
 /// How long a round waits for the look-ups that it has begun, all together.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_UP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Resolves a name; may block for long.
 pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
@@ -47,7 +47,7 @@ impl Names {
                 self.begin(host);
             }
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LOOK_UP_LIMIT;
         let mut found = Vec::new();
         for host in hosts {
             let addresses = match literal(host) {
@@ -150,12 +150,12 @@ mod tests {
         let hosts = hosts(&["slow", "fast"]);
         let begin = Instant::now();
         assert_eq!(found(&mut names, &hosts), ["fast=127.0.0.9:7"]);
-        assert!(begin.elapsed() < PATIENCE + Duration::from_millis(500));
+        assert!(begin.elapsed() < LOOK_UP_LIMIT + Duration::from_millis(500));
         let begin = Instant::now();
         for _ in 0..5 {
             assert_eq!(found(&mut names, &hosts), ["fast=127.0.0.9:7"]);
         }
-        assert!(begin.elapsed() < PATIENCE, "it is waited for again");
+        assert!(begin.elapsed() < LOOK_UP_LIMIT, "it is waited for again");
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         drop(answers);
         while found(&mut names, &hosts).len() < 2 {

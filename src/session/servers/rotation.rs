@@ -16,7 +16,7 @@ const LASTING: Duration = Duration::from_millis(250);
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum NextTry {
     /// Try this server, connection and handshake together, for that long.
     Try { host: String, address: SocketAddr, limit: Duration },
     /// Every server was tried: pause.
@@ -80,19 +80,19 @@ impl Rotation {
     }
 
     /// The next step. Names are resolved anew at the start of each round.
-    pub(crate) fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> NextTry {
         if self.round.is_empty() {
             if self.in_round {
                 // The servers are used up, and none of them took the session for long.
                 self.in_round = false;
                 self.failed_rounds = self.failed_rounds.saturating_add(1);
-                return Step::Pause(Duration::from_millis(self.rng.u64(0..=LONGEST_PAUSE_MS)));
+                return NextTry::Pause(Duration::from_millis(self.rng.u64(0..=LONGEST_PAUSE_MS)));
             }
             self.begin_round();
         }
         self.in_round = true;
         match self.round.pop() {
-            Some((host, address)) => Step::Try { host, address, limit: self.limit() },
+            Some((host, address)) => NextTry::Try { host, address, limit: self.limit() },
             None => self.step(),
         }
     }
@@ -145,10 +145,10 @@ mod tests {
         Names::new(Arc::new(|_, _| Err(io::ErrorKind::NotFound.into())))
     }
 
-    fn address(step: &Step) -> SocketAddr {
+    fn address(step: &NextTry) -> SocketAddr {
         match step {
-            Step::Try { address, .. } => *address,
-            Step::Pause(pause) => unreachable!("a pause of {pause:?}"),
+            NextTry::Try { address, .. } => *address,
+            NextTry::Pause(pause) => unreachable!("a pause of {pause:?}"),
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
             tried.sort();
             tried.dedup();
             assert_eq!(tried.len(), 3);
-            assert!(matches!(rotation.step(), Step::Pause(pause) if pause <= Duration::from_secs(1)));
+            assert!(matches!(rotation.step(), NextTry::Pause(pause) if pause <= Duration::from_secs(1)));
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
         let mut rotation = rotation(1);
         let mut limits = Vec::new();
         for _ in 0..6 {
-            if let Step::Try { limit, .. } = rotation.step() {
+            if let NextTry::Try { limit, .. } = rotation.step() {
                 limits.push(limit.as_secs());
             }
             rotation.step();
@@ -182,8 +182,8 @@ mod tests {
         let longest_of = |servers: usize| {
             let mut rotation = rotation(servers);
             let limits = (0..20 * servers).filter_map(|_| match rotation.step() {
-                Step::Try { limit, .. } => Some(limit),
-                Step::Pause(_) => None,
+                NextTry::Try { limit, .. } => Some(limit),
+                NextTry::Pause(_) => None,
             });
             limits.max()
         };
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn many_servers_share_the_connection_timeout() {
         let mut rotation = rotation(30);
-        assert!(matches!(rotation.step(), Step::Try { limit, .. } if limit == Duration::from_millis(500)));
+        assert!(matches!(rotation.step(), NextTry::Try { limit, .. } if limit == Duration::from_millis(500)));
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         let mut last = self::rotation(1);
         address(&last.step());
         last.connection_ended(LASTING);
-        assert!(matches!(last.step(), Step::Try { .. }));
+        assert!(matches!(last.step(), NextTry::Try { .. }));
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
             rotation.prefer(("preferred".into(), preferred));
             assert_eq!(address(&rotation.step()), preferred);
         }
-        assert!(matches!(rotation.step(), Step::Pause(_)));
+        assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }
 
     #[test]
@@ -226,14 +226,14 @@ mod tests {
         let mut rotation = rotation(1);
         address(&rotation.step());
         rotation.connection_ended(Duration::from_millis(1));
-        assert!(matches!(rotation.step(), Step::Pause(_)));
+        assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }
 
     #[test]
     fn a_name_that_does_not_resolve_is_a_pause_and_no_spin() {
         let hosts = [("no.such.host.invalid".into(), 2181)];
         let mut rotation = Rotation::new(&hosts, names(), Duration::from_secs(1), Duration::from_secs(3));
-        assert!(matches!(rotation.step(), Step::Pause(_)));
-        assert!(matches!(rotation.step(), Step::Pause(_)));
+        assert!(matches!(rotation.step(), NextTry::Pause(_)));
+        assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }
 }

@@ -33,8 +33,8 @@ pub(crate) struct Connection {
 
 /// The half of the thread that reads.
 pub(crate) trait ReadHalf: Send {
-    /// Reads what is there, waiting at most about `patience` for something: `None` if nothing came. 0 is the end.
-    fn read(&mut self, buffer: &mut [u8], patience: Duration) -> io::Result<Option<usize>>;
+    /// Reads what is there, waiting at most about `timeout` for something: `None` if nothing came. 0 is the end.
+    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>>;
 }
 
 /// The half of whoever submits requests.

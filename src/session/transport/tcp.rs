@@ -34,7 +34,7 @@ struct TcpReader {
 }
 
 /// How far the socket's timeout may lie beyond what was asked for, and no more than an eighth: so late the timers of a
-/// session may be. Setting it costs a system call, and under load the patience shrinks with every read.
+/// session may be. Setting it costs a system call, and under load the time left shrinks with every read.
 const SLACK: Duration = Duration::from_millis(20);
 
 fn is_far_off(set: Duration, wanted: Duration) -> bool {
@@ -42,11 +42,11 @@ fn is_far_off(set: Duration, wanted: Duration) -> bool {
 }
 
 impl ReadHalf for TcpReader {
-    fn read(&mut self, buffer: &mut [u8], patience: Duration) -> io::Result<Option<usize>> {
-        let patience = patience.max(Duration::from_millis(1));
-        if is_far_off(self.timeout, patience) {
-            self.stream.set_read_timeout(Some(patience))?;
-            self.timeout = patience;
+    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>> {
+        let timeout = timeout.max(Duration::from_millis(1));
+        if is_far_off(self.timeout, timeout) {
+            self.stream.set_read_timeout(Some(timeout))?;
+            self.timeout = timeout;
         }
         match (&*self.stream).read(buffer) {
             Ok(count) => Ok(Some(count)),
@@ -69,10 +69,10 @@ impl WriteHalf for TcpWriter {
             return Ok(0);
         }
         loop {
-            let patience = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            if is_far_off(self.timeout, patience) {
-                self.stream.set_write_timeout(Some(patience))?;
-                self.timeout = patience;
+            let timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            if is_far_off(self.timeout, timeout) {
+                self.stream.set_write_timeout(Some(timeout))?;
+                self.timeout = timeout;
             }
             match (&*self.stream).write(bytes.get(written..).unwrap_or_default()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -34,7 +34,7 @@ impl Tls {
     }
 }
 
-type State = Arc<Mutex<ClientConnection>>;
+type TlsState = Arc<Mutex<ClientConnection>>;
 
 impl Transport for Tls {
     fn connect(&self, host: &str, address: SocketAddr, limit: Duration) -> io::Result<Connection> {
@@ -64,11 +64,11 @@ fn shake_hands(
         if !tls.is_handshaking() {
             return Ok(());
         }
-        let patience = deadline.saturating_duration_since(Instant::now());
-        if patience.is_zero() {
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        if timeout.is_zero() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the TLS handshake"));
         }
-        let Some(count) = reader.read(&mut encrypted, patience)? else { continue };
+        let Some(count) = reader.read(&mut encrypted, timeout)? else { continue };
         if count == 0 {
             let what = "the server ended the connection in the TLS handshake: not a secureClientPort, or it wants a \
                         client certificate";
@@ -99,16 +99,16 @@ fn send(tls: &mut ClientConnection, writer: &mut dyn WriteHalf, deadline: Instan
 
 struct TlsReader {
     tcp: Box<dyn ReadHalf>,
-    state: State,
+    state: TlsState,
     /// Received, but not taken by the state yet, which has room for so much.
     encrypted: Vec<u8>,
     is_closed: bool,
 }
 
 impl ReadHalf for TlsReader {
-    fn read(&mut self, buffer: &mut [u8], patience: Duration) -> io::Result<Option<usize>> {
+    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>> {
         let now = Instant::now();
-        let until = now.checked_add(patience).unwrap_or(now);
+        let until = now.checked_add(timeout).unwrap_or(now);
         let mut is_over = false;
         loop {
             if let Some(count) = self.decrypt(buffer)? {
@@ -147,9 +147,9 @@ impl TlsReader {
     }
 
     /// Waits for more from the socket, without the lock. `false`: nothing came.
-    fn receive(&mut self, patience: Duration) -> io::Result<bool> {
+    fn receive(&mut self, timeout: Duration) -> io::Result<bool> {
         self.encrypted.resize(CHUNK, 0);
-        let received = self.tcp.read(&mut self.encrypted, patience);
+        let received = self.tcp.read(&mut self.encrypted, timeout);
         self.encrypted.truncate(received.as_ref().map_or(0, |count| count.unwrap_or(0)));
         match received? {
             Some(0) => {
@@ -164,7 +164,7 @@ impl TlsReader {
 
 struct TlsWriter {
     tcp: Box<dyn WriteHalf>,
-    state: State,
+    state: TlsState,
     /// One chunk, encrypted.
     encrypted: Vec<u8>,
     /// How much of it is sent.

@@ -23,35 +23,35 @@ use parking_lot::Mutex;
 /// ```
 #[derive(Clone)]
 pub struct CancelToken {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<TokenState>>,
     cancelled: Receiver<()>,
 }
 
-struct Shared {
+struct TokenState {
     /// Dropped to cancel: every receiver wakes, now and for ever.
     alive: Option<Sender<()>>,
-    /// Who is to be unparked then, by the number of the sleep.
-    sleepers: HashMap<u64, Sleeper>,
-    /// How many sleeps there were.
-    sleeps: u64,
+    /// What the cancellation wakes besides, by number.
+    wakers: HashMap<u64, Waker>,
+    /// How many there were.
+    registered: u64,
 }
 
 /// What is woken by a cancellation, besides those that sleep on its channel.
-enum Sleeper {
+enum Waker {
     Parked(Thread),
-    /// Whoever sleeps with another token.
+    /// Of whoever sleeps with another token.
     Token(CancelToken),
 }
 
 /// As long as it lives, the cancellation wakes what it was made for.
-pub(crate) struct Woken<'a> {
+pub(crate) struct Registration<'a> {
     token: &'a CancelToken,
-    sleep: u64,
+    number: u64,
 }
 
-impl Drop for Woken<'_> {
+impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        self.token.shared.lock().sleepers.remove(&self.sleep);
+        self.token.shared.lock().wakers.remove(&self.number);
     }
 }
 
@@ -60,7 +60,7 @@ impl CancelToken {
     #[must_use]
     pub fn new() -> Self {
         let (alive, cancelled) = bounded(0);
-        let shared = Shared { alive: Some(alive), sleepers: HashMap::new(), sleeps: 0 };
+        let shared = TokenState { alive: Some(alive), wakers: HashMap::new(), registered: 0 };
         CancelToken { shared: Arc::new(Mutex::new(shared)), cancelled }
     }
 
@@ -68,12 +68,12 @@ impl CancelToken {
     pub fn cancel(&self) {
         let mut shared = self.shared.lock();
         shared.alive = None;
-        let sleepers = std::mem::take(&mut shared.sleepers);
+        let wakers = std::mem::take(&mut shared.wakers);
         drop(shared);
-        for sleeper in sleepers.into_values() {
-            match sleeper {
-                Sleeper::Parked(thread) => thread.unpark(),
-                Sleeper::Token(token) => token.cancel(),
+        for waker in wakers.into_values() {
+            match waker {
+                Waker::Parked(thread) => thread.unpark(),
+                Waker::Token(token) => token.cancel(),
             }
         }
     }
@@ -86,25 +86,25 @@ impl CancelToken {
 
     /// Lets the cancellation unpark this thread, which has to look whether it was cancelled after this call and before it
     /// parks.
-    pub(crate) fn unpark_this_thread(&self) -> Woken<'_> {
-        self.wake(Sleeper::Parked(thread::current()))
+    pub(crate) fn unpark_this_thread(&self) -> Registration<'_> {
+        self.wake(Waker::Parked(thread::current()))
     }
 
     /// Lets the cancellation cancel another token, too, which has been if it was before this call.
-    pub(crate) fn pass_on(&self, other: &CancelToken) -> Woken<'_> {
-        let woken = self.wake(Sleeper::Token(other.clone()));
+    pub(crate) fn pass_on(&self, other: &CancelToken) -> Registration<'_> {
+        let registration = self.wake(Waker::Token(other.clone()));
         if self.is_cancelled() {
             other.cancel();
         }
-        woken
+        registration
     }
 
-    fn wake(&self, sleeper: Sleeper) -> Woken<'_> {
+    fn wake(&self, waker: Waker) -> Registration<'_> {
         let mut shared = self.shared.lock();
-        shared.sleeps += 1;
-        let sleep = shared.sleeps;
-        shared.sleepers.insert(sleep, sleeper);
-        Woken { token: self, sleep }
+        shared.registered += 1;
+        let number = shared.registered;
+        shared.wakers.insert(number, waker);
+        Registration { token: self, number }
     }
 
     /// Disconnected when the token is cancelled; nothing is ever sent.

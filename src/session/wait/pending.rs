@@ -53,9 +53,9 @@ impl Pending {
         }
     }
 
-    /// Waits for the reply; but a request that was not even written `patience` after its submission is taken back.
-    pub(crate) fn wait_sent(mut self, stop: Stop<'_>, patience: Duration) -> Answer {
-        self.await_arrival(stop, patience);
+    /// Waits for the reply; but a request that was not even written `write_timeout` after its submission is taken back.
+    pub(crate) fn wait_sent(mut self, stop: Stop<'_>, write_timeout: Duration) -> Answer {
+        self.await_arrival(stop, write_timeout);
         if !self.reply.is_settled() && stop.is_over().is_none() && self.session.withdraw(self.ticket) {
             self.is_settled = true;
             return Answer::Stopped { end: WaitEnd::Deadline, sent: false };
@@ -66,9 +66,9 @@ impl Pending {
 
     /// Waits until the reply is there, or the request was given time enough to be written. Either way the pending reply
     /// can be waited for as before.
-    pub(crate) fn await_arrival(&mut self, stop: Stop<'_>, patience: Duration) {
-        let end_of_patience = self.submitted.checked_add(patience);
-        self.reply.wait_until_settled(end_of_patience.map_or(stop, |at| stop.by(at)));
+    pub(crate) fn await_arrival(&mut self, stop: Stop<'_>, write_timeout: Duration) {
+        let written_by = self.submitted.checked_add(write_timeout);
+        self.reply.wait_until_settled(written_by.map_or(stop, |at| stop.by(at)));
     }
 }
 

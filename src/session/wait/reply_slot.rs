@@ -17,7 +17,7 @@ use super::{
 };
 use crate::session::api::Reply;
 
-enum State {
+enum Slot {
     Empty,
     /// This thread sleeps, or is about to.
     Awaited(Thread),
@@ -27,30 +27,30 @@ enum State {
 }
 
 /// The end that waits.
-pub(crate) struct ReplySlot(Arc<Mutex<State>>);
+pub(crate) struct ReplySlot(Arc<Mutex<Slot>>);
 
 /// The end that puts the reply there, once.
-pub(crate) struct ReplySender(Arc<Mutex<State>>);
+pub(crate) struct ReplySender(Arc<Mutex<Slot>>);
 
 pub(crate) fn reply_slot() -> (ReplySender, ReplySlot) {
-    let state = Arc::new(Mutex::new(State::Empty));
+    let state = Arc::new(Mutex::new(Slot::Empty));
     (ReplySender(state.clone()), ReplySlot(state))
 }
 
 impl ReplySender {
     pub(crate) fn send(self, reply: Reply) {
-        self.put(State::Full(reply));
+        self.put(Slot::Full(reply));
     }
 
-    fn put(&self, new: State) {
+    fn put(&self, new: Slot) {
         let mut state = self.0.lock();
-        if matches!(*state, State::Full(_) | State::Done) {
+        if matches!(*state, Slot::Full(_) | Slot::Done) {
             return;
         }
         let before = std::mem::replace(&mut *state, new);
         // The woken thread takes the lock first thing.
         drop(state);
-        if let State::Awaited(thread) = before {
+        if let Slot::Awaited(thread) = before {
             thread.unpark();
         }
     }
@@ -58,7 +58,7 @@ impl ReplySender {
 
 impl Drop for ReplySender {
     fn drop(&mut self) {
-        self.put(State::Done);
+        self.put(Slot::Done);
     }
 }
 
@@ -66,8 +66,8 @@ impl ReplySlot {
     pub(crate) fn try_take(&self) -> Option<Reply> {
         let mut state = self.0.lock();
         match &*state {
-            State::Full(_) => match std::mem::replace(&mut *state, State::Done) {
-                State::Full(reply) => Some(reply),
+            Slot::Full(_) => match std::mem::replace(&mut *state, Slot::Done) {
+                Slot::Full(reply) => Some(reply),
                 _ => None,
             },
             _ => None,
@@ -76,7 +76,7 @@ impl ReplySlot {
 
     /// Whether there is nothing to wait for: the reply is here, or none will come.
     pub(crate) fn is_settled(&self) -> bool {
-        matches!(*self.0.lock(), State::Full(_) | State::Done)
+        matches!(*self.0.lock(), Slot::Full(_) | Slot::Done)
     }
 
     /// Sleeps until the reply is here, and takes it. Where none will come that counts as the end of the time.
@@ -96,12 +96,12 @@ impl ReplySlot {
             {
                 let mut state = self.0.lock();
                 match *state {
-                    State::Full(_) | State::Done => return None,
-                    State::Empty | State::Awaited(_) if over.is_some() => {
-                        *state = State::Empty;
+                    Slot::Full(_) | Slot::Done => return None,
+                    Slot::Empty | Slot::Awaited(_) if over.is_some() => {
+                        *state = Slot::Empty;
                         return over;
                     }
-                    State::Empty | State::Awaited(_) => *state = State::Awaited(thread::current()),
+                    Slot::Empty | Slot::Awaited(_) => *state = Slot::Awaited(thread::current()),
                 }
             }
             match stop.deadline {

@@ -123,11 +123,11 @@ impl fmt::Debug for ZooKeeperSessionFactory {
 
 impl SessionFactory for ZooKeeperSessionFactory {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        let (signals, inbox) = unbounded();
+        let (signals, received) = unbounded();
         let (alive, done) = bounded(0);
-        let shared = Arc::new(Shared::new(config, observer, signals, done));
+        let shared = Arc::new(HandleShared::new(config, observer, signals, done));
         let watchdog = shared.clone();
-        spawn("zk-watchdog", move || watchdog.watch(&inbox))?;
+        spawn("zk-watchdog", move || watchdog.watch(&received))?;
         let worker = Worker::new(shared.clone(), self.source.clone(), &self.probe_directory, alive);
         if let Err(error) = spawn("zk-worker", move || worker.run()) {
             shared.stop();
@@ -147,7 +147,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 
 /// One session over a handle.
 struct ZooKeeperSession {
-    shared: Arc<Shared>,
+    shared: Arc<HandleShared>,
 }
 
 impl Drop for ZooKeeperSession {

@@ -15,7 +15,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    connection::{Connection, Direction, Ending},
+    connection::{Direction, Ending, Proxied},
     frame::RequestHeader,
     requests::{RequestLog, RequestRecord},
     rule::Rule,
@@ -35,23 +35,23 @@ const REFUSED_POLL: Duration = Duration::from_millis(20);
 pub(super) struct Relay {
     server: SocketAddr,
     framed: bool,
-    state: Mutex<State>,
+    state: Mutex<Network>,
     /// Notified at every change of the state, and of what rules and connections say under its lock.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Network {
     black_hole: Option<Direction>,
     delay: Duration,
     accepted: u64,
     /// Each until its threads have ended.
-    connections: BTreeMap<u64, Arc<Connection>>,
+    connections: BTreeMap<u64, Arc<Proxied>>,
     rules: Vec<Arc<Rule>>,
     log: RequestLog,
 }
 
-impl State {
+impl Network {
     fn swallows(&self, direction: Direction) -> bool {
         self.black_hole.is_some_and(|hole| hole.includes(direction))
     }
@@ -112,10 +112,10 @@ impl Relay {
     }
 
     /// Numbers and lists a new connection, in one step, or a cut in between would miss it.
-    pub(super) fn add_connection(&self, client: TcpStream) -> io::Result<Arc<Connection>> {
+    pub(super) fn add_connection(&self, client: TcpStream) -> io::Result<Arc<Proxied>> {
         self.change(|state| {
             state.accepted += 1;
-            let connection = Connection::new(state.accepted, client).map(Arc::new)?;
+            let connection = Proxied::new(state.accepted, client).map(Arc::new)?;
             state.connections.insert(connection.number, Arc::clone(&connection));
             Ok(connection)
         })
@@ -132,7 +132,7 @@ impl Relay {
     }
 
     /// Reaches the server, as soon as bytes may go there.
-    pub(super) fn connect(&self, connection: &Connection, client_gone: &AtomicBool) -> io::Result<()> {
+    pub(super) fn connect(&self, connection: &Proxied, client_gone: &AtomicBool) -> io::Result<()> {
         // Nobody's requests must not arrive after a black hole: they could take a session away from its new connection.
         if self.is_black_hole(Direction::ToServer) {
             let is_gone = || connection.is_ended() || client_gone.load(Ordering::SeqCst);
@@ -161,7 +161,7 @@ impl Relay {
     }
 
     /// Waits until something that is due then may be delivered. `false`: the connection was ended meanwhile.
-    pub(super) fn await_delivery(&self, connection: &Connection, direction: Direction, due: Instant) -> bool {
+    pub(super) fn await_delivery(&self, connection: &Proxied, direction: Direction, due: Instant) -> bool {
         if due > Instant::now() {
             self.changed.wait_while_until(&mut self.state.lock(), |_| !connection.is_ended(), due);
         }
@@ -169,7 +169,7 @@ impl Relay {
     }
 
     /// Waits until the rule is released or the connection ended.
-    pub(super) fn await_release(&self, connection: &Connection, rule: &Rule) {
+    pub(super) fn await_release(&self, connection: &Proxied, rule: &Rule) {
         self.changed.wait_while(&mut self.state.lock(), |_| !rule.is_released() && !connection.is_ended());
     }
 
@@ -178,19 +178,19 @@ impl Relay {
     }
 
     /// Whoever sees the end of the connection sees the hit too.
-    pub(super) fn cut(&self, connection: &Connection, rule: &Rule) {
+    pub(super) fn cut(&self, connection: &Proxied, rule: &Rule) {
         self.change(|_| {
             rule.hit();
             connection.end(Ending::Fin);
         });
     }
 
-    pub(super) fn end(&self, connection: &Connection, ending: Ending) {
+    pub(super) fn end(&self, connection: &Proxied, ending: Ending) {
         self.change(|_| connection.end(ending));
     }
 
     /// Logs a request; gives its place in the log, and the rule that claims it.
-    pub(super) fn record(&self, connection: &Connection, request: &RequestHeader) -> (usize, Option<Arc<Rule>>) {
+    pub(super) fn record(&self, connection: &Proxied, request: &RequestHeader) -> (usize, Option<Arc<Rule>>) {
         let (place, rules) = {
             let mut state = self.state.lock();
             (state.log.add(connection.number, request), state.rules.clone())
@@ -216,7 +216,7 @@ impl Relay {
     }
 
     /// `false`: the connection was ended meanwhile.
-    fn await_passage(&self, connection: &Connection, direction: Direction) -> bool {
+    fn await_passage(&self, connection: &Proxied, direction: Direction) -> bool {
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| state.swallows(direction) && !connection.is_ended());
         !connection.is_ended()
@@ -232,7 +232,7 @@ impl Relay {
         self.change(|_| ());
     }
 
-    fn change<T>(&self, how: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, how: impl FnOnce(&mut Network) -> T) -> T {
         let result = how(&mut self.state.lock());
         self.changed.notify_all();
         result

@@ -67,7 +67,7 @@ impl RequestLog {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::op, *};
 
     #[test]
     fn a_reply_to_a_cleared_request_changes_no_other() {

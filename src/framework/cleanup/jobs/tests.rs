@@ -7,15 +7,15 @@ use crate::{framework::events::event::event_channel, proto::request::Request, se
 
 struct Scene {
     cleanup: Cleanup,
-    inbox: Receiver<Event>,
+    received: Receiver<Event>,
     desk: Arc<StubSession>,
     now: Instant,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let (events, inbox) = event_channel();
-        Scene { cleanup: Cleanup::new(events), inbox, desk: StubSession::new(), now: Instant::now() }
+        let (events, received) = event_channel();
+        Scene { cleanup: Cleanup::new(events), received, desk: StubSession::new(), now: Instant::now() }
     }
 
     fn session(&self) -> Arc<dyn Session> {
@@ -30,7 +30,7 @@ impl Scene {
     /// What the client's thread does with what it has been told: how many looks, and how many answers.
     fn take(&self) -> (usize, usize) {
         let (mut looks, mut answers) = (0, 0);
-        for event in self.inbox.try_iter() {
+        for event in self.received.try_iter() {
             match event {
                 Event::CleanUp => {
                     looks += 1;

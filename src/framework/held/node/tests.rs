@@ -35,19 +35,19 @@ fn said(valid_until: Instant) -> Arc<StubSession> {
 /// The znodes, and what the client's thread does with them.
 struct Scene {
     held: Arc<HeldNodes>,
-    inbox: Receiver<Event>,
+    received: Receiver<Event>,
     said: Arc<StubSession>,
     begun: Instant,
 }
 
 impl Scene {
     fn new(max_hold_time: Option<Duration>) -> Scene {
-        let (events, inbox) = event_channel();
+        let (events, received) = event_channel();
         let begun = Instant::now();
         let said = said(begun + LONG);
         let dispatcher = Arc::new(Dispatcher::new());
         dispatcher.start().unwrap();
-        Scene { held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher)), inbox, said, begun }
+        Scene { held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher)), received, said, begun }
     }
 
     fn hold(&self) -> Arc<HeldNode> {
@@ -76,7 +76,7 @@ impl Scene {
 
     /// Whether the client's thread was told to look.
     fn is_woken(&self) -> bool {
-        self.inbox.try_iter().filter(|event| matches!(event, Event::Look)).count() > 0
+        self.received.try_iter().filter(|event| matches!(event, Event::Look)).count() > 0
     }
 
     fn requests(&self) -> usize {
@@ -401,7 +401,7 @@ fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once(
         assert_eq!(node.inner.lock().audience.channels.len(), 1);
     }
     println!("100,000 channels: {:?}", begin.elapsed());
-    assert_eq!(scene.inbox.try_iter().count(), 1, "a look for the first of them");
+    assert_eq!(scene.received.try_iter().count(), 1, "a look for the first of them");
     let (second, shared) = (node.channel(), first.clone());
     drop(first);
     // Each of them is told of all.

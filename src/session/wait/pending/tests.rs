@@ -5,6 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::session::wait::cancel::CancelToken;
 use crate::{
     proto::response::Response,
     session::{api::SessionError, fake::stub::StubSession},
@@ -66,7 +67,7 @@ fn a_cancelled_wait_says_so_even_without_a_deadline() {
 }
 
 #[test]
-fn patience_ends_the_wait_only_for_a_request_that_was_not_written() {
+fn the_write_timeout_ends_the_wait_only_for_a_request_that_was_not_written() {
     let (_desk, session) = desk(false);
     let unsent = submit_one(&session, request()).wait_sent(Stop::default(), MOMENT);
     assert!(is_stopped(&unsent, WaitEnd::Deadline, false));
@@ -74,7 +75,7 @@ fn patience_ends_the_wait_only_for_a_request_that_was_not_written() {
     let pending = submit_one(&session, request());
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| pending.wait_sent(Stop::default(), Duration::ZERO));
-        // It has lost its patience, and waits on all the same.
+        // The write timeout is over, and it waits on all the same.
         while desk.withdrawn.lock().is_empty() {
             std::thread::yield_now();
         }
@@ -84,7 +85,7 @@ fn patience_ends_the_wait_only_for_a_request_that_was_not_written() {
 }
 
 #[test]
-fn patience_without_end_does_not_overflow() {
+fn a_write_timeout_without_end_does_not_overflow() {
     let (_desk, session) = desk(false);
     let answer = submit_one(&session, request()).wait_sent(soon(), Duration::MAX);
     assert!(is_stopped(&answer, WaitEnd::Deadline, false));

@@ -37,7 +37,7 @@ fn close_ends_at_its_deadline_when_the_server_is_silent() {
     let took = close(&client, Duration::from_millis(300));
     assert!((Duration::from_millis(300)..Duration::from_millis(600)).contains(&took), "{took:?}");
     // Neither the thread nor the connection stays.
-    client.wait_until_finished(LEAVE_TIME + 2 * READ_PATIENCE);
+    client.wait_until_finished(LEAVE_TIME + 2 * LONGEST_READ);
     assert_eq!(peer.request().op, server::CLOSE);
     peer.wait_for_the_end();
 }
@@ -71,7 +71,7 @@ fn close_ends_at_its_deadline_when_the_servers_are_gone() {
     assert_eq!(client.event(), SessionEvent::Disconnected);
     let took = close(&client, Duration::from_millis(300));
     assert!((Duration::from_millis(300)..Duration::from_millis(600)).contains(&took), "{took:?}");
-    client.wait_until_finished(LEAVE_TIME + 2 * READ_PATIENCE);
+    client.wait_until_finished(LEAVE_TIME + 2 * LONGEST_READ);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn an_abandoned_session_ends_at_the_deadline_of_a_later_close() {
     assert_eq!(client.event(), SessionEvent::Disconnected);
     client.session.abandon();
     close(&client, Duration::from_millis(100));
-    client.wait_until_finished(LEAVE_TIME + 2 * READ_PATIENCE);
+    client.wait_until_finished(LEAVE_TIME + 2 * LONGEST_READ);
 }
 
 #[test]

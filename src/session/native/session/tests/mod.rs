@@ -11,19 +11,25 @@ mod read_only;
 mod traffic;
 mod waiting;
 
-use std::net::Shutdown;
+use std::{net::Shutdown, sync::atomic::AtomicBool};
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::*;
 use crate::{
     proto::{request::Request, response::Response},
     session::{
-        api::{Reply, SessionEvent, WatchEvent},
+        api::{Reply, SessionEvent, SessionFactory, WatchEvent, Watcher},
         fake::server_side::{self as server, Frame},
-        native::reader::READ_PATIENCE,
-        transport::Connection,
-        wait::pending::{Answer, Pending, Stop, submit_one},
+        native::{
+            factory::{NativeSessionFactory, open_over},
+            reader::LONGEST_READ,
+        },
+        transport::{Connection, tcp::Tcp},
+        wait::{
+            deadline::Stop,
+            pending::{Answer, Pending, submit_one},
+        },
     },
 };
 use fake::{Fake, Peer};
