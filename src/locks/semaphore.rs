@@ -48,9 +48,7 @@ const LEASES: &str = "leases";
 /// between: against that one, a deadlock is unavoidable.
 ///
 /// # When the connection goes
-/// While it is suspended a waiter keeps its place, and a holder is told when a lease is in doubt
-/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
-/// session that follows.
+/// As with [`InterProcessMutex`](crate::InterProcessMutex); each lease is told by itself.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -155,12 +153,16 @@ impl InterProcessSemaphoreV2 {
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
     /// [`Error::Cancelled`], and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
+        let held = self.acquire_nodes(count, options)?;
+        Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
+    }
+
+    pub(super) fn acquire_nodes(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Arc<HeldNode>>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;
         // A statement of its own: the lock must not be held any longer.
         let data = self.data.lock().clone();
-        let held = self.enter(count, Patience::of(options), &data)?;
-        Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
+        self.enter(count, Patience::of(options), &data)
     }
 
     /// Gives a lease back, as [`Lease::close`] does.
@@ -179,12 +181,7 @@ impl InterProcessSemaphoreV2 {
     pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
         let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(|lease| lease.is_of(&self.leases));
         let nodes: Vec<Arc<HeldNode>> = own.into_iter().map(Lease::into_node).collect();
-        let own = self.leases.release_all(&nodes).into_iter().map(|(closed, job)| {
-            if let Some(job) = job {
-                self.client().core.clean_up(job);
-            }
-            closed
-        });
+        let own = self.leases.release_all(&nodes).into_iter().map(|(closed, _)| closed);
         let mut errors = own.chain(others.into_iter().map(Lease::close)).filter_map(Result::err);
         let first = errors.next();
         errors.for_each(|error| log::warn!("{}: giving back one more lease: {error}", self.path()));
@@ -207,11 +204,11 @@ impl InterProcessSemaphoreV2 {
         self.locks.base_path()
     }
 
-    pub(super) fn client(&self) -> &CuratorFramework {
+    fn client(&self) -> &CuratorFramework {
         self.locks.client()
     }
 
-    pub(super) fn leases(&self) -> &LockInternals {
+    pub(super) fn leases(&self) -> &Arc<LockInternals> {
         &self.leases
     }
 
