@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use super::{
     AcquireOptions, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
-    StandardLockInternalsDriver, WaitStrategy,
-    internals::Patience,
-    methods::thread_lock_methods,
-    owners::Owners,
-    revocation::{Executor, revocation_of},
+    StandardLockInternalsDriver, WaitStrategy, internals::Patience, methods::thread_lock_methods, owners::Owners,
+    revocation::revocation_of,
 };
 use crate::{
     CuratorFramework, Result,
@@ -166,7 +163,7 @@ impl InterProcessMutex {
     /// # }
     /// ```
     pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        self.revocable(listener, None, |mutex| mutex);
+        self.make_revocable_with_executor(listener, |task| task());
     }
 
     /// As [`make_revocable`](InterProcessMutex::make_revocable), but `executor` runs the listener. It is called on the
@@ -176,14 +173,14 @@ impl InterProcessMutex {
         listener: impl RevocationListener<InterProcessMutex>,
         executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
     ) {
-        self.revocable(listener, Some(Box::new(executor)), |mutex| mutex);
+        self.revocable(listener, executor, |mutex| mutex);
     }
 
     /// `lock` makes what the listener is given, of this mutex.
     pub(super) fn revocable<L: Send + 'static>(
         &self,
         listener: impl RevocationListener<L>,
-        executor: Option<Executor>,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
         lock: impl Fn(InterProcessMutex) -> L + Send + Sync + 'static,
     ) {
         let (internals, owners, data) = (Arc::downgrade(&self.internals), self.owners.clone(), self.data.clone());
@@ -236,10 +233,6 @@ thread_lock_methods! { InterProcessMutex,
 }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {
-    fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        InterProcessMutex::make_revocable(self, listener);
-    }
-
     fn make_revocable_with_executor(
         &self,
         listener: impl RevocationListener<InterProcessMutex>,
