@@ -81,8 +81,10 @@ pub struct LockInternals {
     unique: fn(i64) -> String,
     /// Whom the next hold tells about requests to give it back.
     revocation: Mutex<Option<Arc<Revocation>>>,
-    kind: HoldKind,
+    pub(super) kind: HoldKind,
     strategy: Mutex<WaitStrategy>,
+    /// What the znodes carry from now on.
+    data: Mutex<Vec<u8>>,
     /// What is known of the directory without asking, where one lock object is likely to come back to it.
     unlisted: Arc<Mutex<Unlisted<Watch>>>,
     goes_by_numbers: bool,
@@ -123,25 +125,18 @@ impl LockInternals {
             revocation: Mutex::default(),
             kind: HoldKind::Custom,
             strategy: Mutex::default(),
+            data: Mutex::new(client.core.config.default_data.clone()),
             unlisted: Arc::default(),
             goes_by_numbers: true,
         })
-    }
-
-    pub(crate) fn set_kind(&mut self, kind: HoldKind) {
-        self.kind = kind;
-    }
-
-    pub(crate) fn kind(&self) -> HoldKind {
-        self.kind
     }
 
     pub(crate) fn set_strategy(&self, strategy: WaitStrategy) {
         *self.strategy.lock() = strategy;
     }
 
-    pub(crate) fn strategy(&self) -> WaitStrategy {
-        *self.strategy.lock()
+    pub(crate) fn set_data(&self, data: impl Into<Vec<u8>>) {
+        *self.data.lock() = data.into();
     }
 
     pub(crate) fn directory(&self) -> &ServerPath {
@@ -263,11 +258,10 @@ impl LockInternals {
     /// nothing is left in the queue.
     pub(crate) fn attempt_lock(
         &self,
-        data: &[u8],
         patience: Patience<'_>,
         owners: Option<&Owners>,
     ) -> Result<Option<Arc<HeldNode>>> {
-        let spec = self.spec(data, patience);
+        let spec = self.spec(patience);
         let (limit, place, writer) = (None, None, None);
         match (Wish { lock: self, spec, patience, limit, place, writer, owners }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
@@ -276,15 +270,15 @@ impl LockInternals {
     }
 
     /// What this kind of lock is, for one acquire.
-    pub(super) fn spec(&self, data: &[u8], patience: Patience<'_>) -> Spec {
+    pub(super) fn spec(&self, patience: Patience<'_>) -> Spec {
         Spec {
             directory: self.directory.as_str().to_owned(),
             driver: self.driver.clone(),
             naming: self.naming.clone(),
             count: 1,
             mode: if self.reuses_names() { CreateMode::Ephemeral } else { self.driver.create_mode() },
-            data: data.to_vec(),
-            waits: (!patience.only_try).then(|| self.strategy()),
+            data: self.data.lock().clone(),
+            waits: (!patience.only_try).then(|| *self.strategy.lock()),
             looks_first: patience.only_try,
             gate: None,
             companion: None,
@@ -297,7 +291,6 @@ impl LockInternals {
     /// its lock must not get in front of the next one).
     pub(crate) fn downgrade(
         &self,
-        data: &[u8],
         patience: Patience<'_>,
         owners: &Owners,
         writer: &HeldNode,
@@ -312,7 +305,7 @@ impl LockInternals {
             mode: CreateMode::Ephemeral,
             companion: Some(companion),
             looks_first: false,
-            ..self.spec(data, patience)
+            ..self.spec(patience)
         };
         let (limit, place, owners) = (None, None, Some(owners));
         match (Wish { lock: self, spec, patience, limit, place, writer: Some(writer), owners }).acquire()? {

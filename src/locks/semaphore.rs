@@ -9,8 +9,6 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
-
 use super::{
     AcquireOptions, Lease, SharedCount, StandardLockInternalsDriver, WaitStrategy,
     contender::{
@@ -66,7 +64,6 @@ pub struct InterProcessSemaphoreV2 {
     locks: LockInternals,
     leases: Arc<LockInternals>,
     limit: Limit,
-    data: Mutex<Vec<u8>>,
     /// The last acquire found others in its way, so the next one queues at once instead of trying first.
     is_contended: AtomicBool,
 }
@@ -101,15 +98,14 @@ impl InterProcessSemaphoreV2 {
         let locks = LockInternals::below(client, path, LOCKS, queue)?;
         let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
         let mut leases = LockInternals::below(client, path, LEASES, counter)?;
-        leases.set_kind(HoldKind::AnyThread);
+        leases.kind = HoldKind::AnyThread;
         let leases = Arc::new(leases);
-        let data = Mutex::new(client.core.config.default_data.clone());
-        Ok(InterProcessSemaphoreV2 { locks, leases, limit, data, is_contended: AtomicBool::new(false) })
+        Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: AtomicBool::new(false) })
     }
 
     /// What the znodes of leases acquired from now on carry, for others to read. Defaults to the client's default data.
     pub fn set_node_data(&self, data: impl Into<Vec<u8>>) {
-        *self.data.lock() = data.into();
+        self.leases.set_data(data);
     }
 
     /// Acquires one lease, waiting as long as it takes.
@@ -160,9 +156,7 @@ impl InterProcessSemaphoreV2 {
     pub(super) fn acquire_nodes(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Arc<HeldNode>>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;
-        // A statement of its own: the lock must not be held any longer.
-        let data = self.data.lock().clone();
-        self.enter(count, Patience::of(options), &data)
+        self.enter(count, Patience::of(options))
     }
 
     /// Gives a lease back, as [`Lease::close`] does.
@@ -221,9 +215,9 @@ impl InterProcessSemaphoreV2 {
         Err(Error::InvalidArgument { name: "count", value: count.to_string(), rule })
     }
 
-    fn enter(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Option<Vec<Arc<HeldNode>>>> {
+    fn enter(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         if patience.only_try || !self.is_contended.load(Ordering::Relaxed) {
-            if let Outcome::Granted { held, .. } = self.try_first(count, patience, data)? {
+            if let Outcome::Granted { held, .. } = self.try_first(count, patience)? {
                 return Ok(Some(held));
             }
             if patience.only_try {
@@ -231,7 +225,7 @@ impl InterProcessSemaphoreV2 {
             }
             self.is_contended.store(true, Ordering::Relaxed);
         }
-        self.queue(count, patience, data)
+        self.queue(count, patience)
     }
 
     /// Creates the lease znodes first and looks then. If nobody queues and there are enough leases, that was all.
@@ -239,27 +233,23 @@ impl InterProcessSemaphoreV2 {
     /// This never lets in too many: the znodes are among the first, as many as there are leases, and stay so. It
     /// overtakes nobody: whoever had queued before the look is seen. Of two who do it at a time, at most the later one
     /// has to go.
-    fn try_first(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Outcome> {
+    fn try_first(&self, count: usize, patience: Patience<'_>) -> Result<Outcome> {
         let gate = Some(self.locks.directory().as_str().to_owned());
-        self.acquire_leases(Spec { count, gate, waits: None, ..self.leases.spec(data, patience) }, patience, None)
+        self.acquire_leases(Spec { count, gate, waits: None, ..self.leases.spec(patience) }, patience, None)
     }
 
     /// Queues, and waits at the head of the queue until all leases are counted.
-    fn queue(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Option<Vec<Arc<HeldNode>>>> {
+    fn queue(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         let io = patience.io(self.client().core.config.connection_timeout);
         let call = self.client().call("acquire", self.path(), io);
         let mut retries = 0;
         loop {
-            let Some(held) = self.locks.attempt_lock(&self.client().core.config.default_data, patience, None)? else {
+            let Some(held) = self.locks.attempt_lock(patience, None)? else {
                 return Ok(None);
             };
             let place = Place::new(&self.locks, held);
-            let spec = Spec {
-                count,
-                waits: Some(WaitStrategy::WatchParent),
-                has_place: true,
-                ..self.leases.spec(data, patience)
-            };
+            let spec =
+                Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.leases.spec(patience) };
             match self.acquire_leases(spec, patience, Some(&place))? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);
