@@ -3,17 +3,22 @@
 use std::{
     fmt,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 
 use crate::{
     CreateMode, CuratorFramework, Error, ErrorCode, ListenerId, Result,
+    error::Meaning,
     framework::CuratorFrameworkState,
     paths::ServerPath,
     proto::{Request, Response, Stat},
-    session::{Reply, Session, Stop, Submission, Ticket, Watch, WatchEvent, Watcher, submit},
+    session::{OnReply, Reply, Session, SessionError, Stop, Submission, Ticket, Watch, WatchEvent, Watcher, submit},
 };
+
+/// How long it waits until it asks again what the server has put off.
+const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// The version of a value that was not read yet.
 const UNREAD: i32 = -1;
@@ -292,10 +297,10 @@ impl Shared {
         call.retry(|session| {
             let (exists, get) = self.requests();
             let mut sent = submit(session, vec![(exists, Some(self.watcher())), (get, None)]).into_iter();
-            // The first reply is not needed; but what nobody waits for is not sent.
-            let (Some((_looked, watch)), Some((read, _))) = (sent.next(), sent.next()) else {
+            let (Some((looked, watch)), Some((read, _))) = (sent.next(), sent.next()) else {
                 return Err(call.connection_loss());
             };
+            call.reply(looked)?;
             match call.reply(read)? {
                 Response::Data { data, stat } => {
                     self.watched_by(watch);
@@ -307,26 +312,46 @@ impl Shared {
     }
 
     /// Reads the value and watches it, without waiting for that. If it fails because the connection goes, the next
-    /// connection brings another call. If somebody has deleted the znode, the value stays until there is a new one.
+    /// connection brings another call, and what the server puts off is asked again. If somebody has deleted the znode, the
+    /// value stays until there is a new one.
     fn refresh(self: &Arc<Self>, occasion: Occasion) {
         let Some(session) = self.client.core.current_session() else { return };
         if self.state.lock().life != CuratorFrameworkState::Started {
             return;
         }
-        let (weak, asked) = (Arc::downgrade(self), session.clone());
-        let on_reply = Box::new(move |reply: Reply| {
-            if let (Some(shared), Ok(Response::Data { data, stat })) = (weak.upgrade(), reply)
-                && let Err(error) = shared.take(&asked, &data, &stat, occasion)
-            {
-                log::error!("{error}");
-            }
-        });
+        let on_reply = || -> OnReply {
+            let (weak, asked) = (Arc::downgrade(self), session.clone());
+            Box::new(move |reply| {
+                if let Some(shared) = weak.upgrade() {
+                    shared.answered(&asked, reply, occasion);
+                }
+            })
+        };
         let (exists, get) = self.requests();
         let tickets = session.submit(vec![
-            Submission { request: exists, watcher: Some(self.watcher()), on_reply: Box::new(|_| {}) },
-            Submission { request: get, watcher: None, on_reply },
+            Submission { request: exists, watcher: Some(self.watcher()), on_reply: on_reply() },
+            Submission { request: get, watcher: None, on_reply: on_reply() },
         ]);
         self.watched_by(Some(Watch::new(session, tickets.first().copied().unwrap_or(Ticket(0)))));
+    }
+
+    fn answered(self: &Arc<Self>, session: &Arc<dyn Session>, reply: Reply, occasion: Occasion) {
+        match reply {
+            Ok(Response::Data { data, stat }) => {
+                if let Err(error) = self.take(session, &data, &stat, occasion) {
+                    log::error!("{error}");
+                }
+            }
+            Err(SessionError::Server(code)) if code.meaning() == Meaning::NotNow => {
+                let weak = Arc::downgrade(self);
+                self.client.core.run_later(AFTER_REFUSAL, move || {
+                    if let Some(shared) = weak.upgrade() {
+                        shared.refresh(occasion);
+                    }
+                });
+            }
+            _ => {}
+        }
     }
 
     fn watcher(self: &Arc<Self>) -> Watcher {
@@ -426,7 +451,6 @@ mod tests {
     use std::{
         sync::atomic::{AtomicI32, Ordering},
         thread,
-        time::Duration,
     };
 
     use super::*;
