@@ -7,10 +7,8 @@ use std::{fmt, sync::Arc};
 
 pub use self::{listener::LockListener, znode_name::ZNodeName};
 use super::{
-    AcquireOptions, FencingToken, Hold, LockInternals,
-    contender::{callbacks::Candidate, spec::Spec},
-    driver::ZNodeNameDriver,
-    internals::Patience,
+    AcquireOptions, FencingToken, Hold, LockInternals, candidate::Candidate, contender::spec::Spec,
+    driver::ZNodeNameDriver, internals::Patience,
 };
 use crate::{CuratorFramework, Result, framework::HoldKind};
 
