@@ -25,7 +25,7 @@ pub(crate) mod wait;
 pub(crate) mod zookeeper;
 
 // The locks' door.
-pub(crate) use api::{Reply, Session, SessionError, Submission, Ticket, WatchEvent, Watcher};
+pub(crate) use api::{OnReply, Reply, Session, SessionError, Submission, Ticket, WatchEvent, Watcher};
 #[cfg(test)]
 pub(crate) use fake::stub;
 pub(crate) use wait::{

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use curator_locks::unversioned::{
     EventType, Request,
-    contender::{Leftover, Over, Unlisted, WatchId},
+    contender::{Leftover, Unlisted, WatchId},
 };
 
 use super::server::{Answer, Change, Tree, Znode, changes_nothing};
@@ -118,10 +118,6 @@ impl Client {
             jobs: VecDeque::new(),
             unlisted: Unlisted::default(),
         }
-    }
-
-    pub fn over(&self) -> Over {
-        Over { session: self.session, connection: self.connection }
     }
 
     pub fn is_connected(&self) -> bool {

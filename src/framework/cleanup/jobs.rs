@@ -13,7 +13,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::removal::{Mark, Progress, Removal, SearchIn};
+use super::removal::{Mark, MarkedStep, Progress, Removal, SearchIn};
 use crate::{
     error::Meaning,
     framework::events::event::{Event, EventSender},
@@ -59,9 +59,10 @@ impl Job {
         Job::new(Removal::NeverUsed(path), None)
     }
 
-    /// A channel that is disconnected when the job is done.
+    /// A channel that is disconnected when the job is done. Of a [marked](Job::marked) znode it says before that there was
+    /// one to delete.
     pub(crate) fn done(&mut self) -> Receiver<()> {
-        let (sender, receiver) = bounded(0);
+        let (sender, receiver) = bounded(1);
         self.done = Some(sender);
         receiver
     }
@@ -94,6 +95,10 @@ impl Job {
     }
 
     fn take(&mut self, replies: &[Reply]) -> Progress {
+        if let (Removal::Marked { step: MarkedStep::Delete(_), .. }, Some(done)) = (&self.removal, &self.done) {
+            // Full or gone: it was said before, or nobody waits.
+            let _ = done.try_send(());
+        }
         let progress = self.removal.take(replies, self.session.as_ref().map_or(0, |session| session.id()));
         match &progress {
             Progress::GaveUp(reason) => log::error!("{reason}"),
