@@ -1,7 +1,10 @@
 use super::hex;
 use crate::proto::{
-    Acl, ConnectResponse, ErrorCode, EventType, MultiResult, Notification, ProtoError, ReplyHeader, ReplyKind,
-    Response, Stat, decode_header,
+    connect::ConnectResponse,
+    error::ProtoError,
+    header::{ReplyHeader, decode_header},
+    response::{MultiResult, ReplyKind, Response},
+    types::{Acl, ErrorCode, EventType, Notification, Stat},
 };
 
 /// A stat in which no two fields are alike.
