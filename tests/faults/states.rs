@@ -7,7 +7,7 @@ use curator_locks::{
     hooks::ConnectionStates,
 };
 
-use super::support::*;
+use super::scene::*;
 
 /// The session timeout.
 const LIMIT: Duration = Duration::from_secs(4);

@@ -17,7 +17,7 @@ use super::{
     FRAMES, LIMIT, SEED,
     corpus::{KINDS, body, mutate, noise, notification, reply, requests},
 };
-use crate::support::*;
+use crate::scene::*;
 
 fn config() -> SessionConfig {
     SessionConfig {

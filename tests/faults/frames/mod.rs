@@ -7,7 +7,7 @@ use allocation_counter::measure;
 use curator_locks::proto::{ConnectResponse, FrameBuffer, Notification, ProtoError, Response, decode_header};
 
 use self::corpus::{KINDS, body, greeting, mutate, noise, notification, reply};
-use super::support::*;
+use super::scene::*;
 
 const FRAMES: usize = 1_000_000;
 
