@@ -10,9 +10,11 @@ use curator_locks::{
     Acl, AclProvider, AcquireOptions, CancelToken, ConnectString, ConnectionState, CreateMode, CreatorAllAclProvider,
     CuratorFramework, DefaultAclProvider, Error, ErrorCode, FixedEnsembleProvider, InterProcessLock, InterProcessMutex,
     Locker, RetryNTimes, Stat, perms,
-    proto::{ConnectRequest, ConnectResponse, FrameBuffer, MultiOp, Request},
-    session::{SessionConfig, Submission},
     testing::TestingServer,
+    unversioned::{
+        MultiOp, Request, SessionConfig, Submission,
+        wire::{ConnectRequest, ConnectResponse, FrameBuffer},
+    },
 };
 
 use support::{

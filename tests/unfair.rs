@@ -14,7 +14,7 @@ use curator_locks::{
     AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, HoldState, InterProcessLock,
     InterProcessUnfairMutex, Locker, LostReason, Stat, testing::TestingServer,
 };
-use support::{self, PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace};
+use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace};
 
 const PATH: &str = "/locks/l";
 const NODE: &str = "/locks/l/lock";
@@ -407,8 +407,9 @@ mod faults {
                 eventually("the release has begun", || hold.state() == HoldState::Released);
                 faulty.proxy.pass().unwrap();
             });
-            // Whatever it says: somebody has deleted the znode.
-            let _ = first.release();
+            let result = first.release();
+            let lost = matches!(&result, Err(Error::LockLost { reason: LostReason::NodeDeleted, .. }));
+            assert!(lost, "the lock was another's by then: {result:?}");
         });
         assert!(last.try_lock().unwrap().is_none(), "two holders");
         assert_eq!(children(&second, PATH).len(), 1);

@@ -7,8 +7,8 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CancelToken, CuratorFramework, Error, InterProcessLock, InterProcessMutex,
-    InterProcessSemaphoreMutex, InterProcessUnfairMutex, SharedCount, WriteLock,
+    AcquireOptions, CancelToken, Error, InterProcessLock, InterProcessMutex, InterProcessSemaphoreMutex,
+    InterProcessUnfairMutex, SharedCount, WriteLock,
 };
 
 use crate::support::{
