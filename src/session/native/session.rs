@@ -8,7 +8,7 @@ use std::{
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError, bounded};
 
-use super::{reader::Reader, shared::Shared};
+use super::{reader::ReaderThread, shared::SessionShared};
 use crate::{
     error::{Error, Result},
     session::{

@@ -20,7 +20,7 @@ use super::{
     servers::connect_string::ConnectString,
 };
 use crate::error::{Error, Result};
-use shared::Shared;
+use shared::HandleShared;
 use worker::{Source, Worker};
 
 /// Opens sessions over handles of the `zookeeper` package, for
