@@ -135,7 +135,7 @@ impl World {
             input = match next {
                 Do::Connect(_) if self.clients[self.threads[t].client].is_connected() => Input::Connected,
                 Do::Again(error) if self.threads[t].retries >= rules.retries => {
-                    Input::Failed(failure(error, false, Reaction::Retry))
+                    Input::Failed(failure(error, false, Reaction::Final))
                 }
                 Do::Again(_) => {
                     self.threads[t].retries += 1;
@@ -193,7 +193,7 @@ impl World {
     ) -> Result<(), String> {
         let owed = match next {
             Do::Ask(ask) => {
-                self.submit(t, ask.requests);
+                self.submit(t, ask);
                 Owed::Answers
             }
             Do::MakeDirectory => {

@@ -71,7 +71,7 @@ pub struct Thread {
     pub client: usize,
     /// The next step of what it does.
     pub at: usize,
-    pub contender: Option<Contender<Error>>,
+    pub contender: Option<Contender>,
     /// The session that was connected last, as far as this shell knows; 0 before the first.
     pub session: i64,
     /// The one in which znodes were made.

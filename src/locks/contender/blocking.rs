@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     effects::{Debris, Effects, Message, Scene, failed, moment, with_acl},
-    spec::{Answer, Ask, ConnectFor, Do, End, Failed, Input, Reaction, Spec},
+    spec::{Answer, Ask, ConnectFor, Do, End, Failed, Input, Naming, Reaction, Spec},
 };
 use crate::{
     CuratorFramework, Error, HoldState, LostReason, Result, WaitStrategy,
@@ -203,21 +203,19 @@ impl<'a> Shell<'a> {
     fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {
         self.sent = Instant::now();
         let Some(session) = self.effects.sends(&ask) else { return Vec::new() };
-        let mut requests = Vec::with_capacity(ask.requests.len());
-        for (request, watch) in ask.requests {
+        let mut requests = Vec::with_capacity(ask.len());
+        for (request, watch) in ask {
             let sender = self.effects.sender.clone();
             let tell = move |message| drop(sender.send(message));
             let watcher = watch.map(|watch| self.effects.watcher(self.wish.lock, watch, tell));
             requests.push((with_acl(self.client(), request), watcher));
         }
-        let farewell = self.client().call("release", self.wish.lock.base_path(), Stop::at(self.sent + FAREWELL));
-        let call = if ask.is_farewell { &farewell } else { self.call };
         let mut sent = submit(&session, requests);
-        call.await_last(&mut sent);
+        self.call.await_last(&mut sent);
         let (replies, watches): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
         self.effects.sent(watches, |watch| watch);
         let failed = |Failure { error, maybe_done }| self.failed(error, maybe_done);
-        replies.into_iter().map(|pending| call.reply_or_failure(pending).map_err(failed)).collect()
+        replies.into_iter().map(|pending| self.call.reply_or_failure(pending).map_err(failed)).collect()
     }
 
     fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {
@@ -235,7 +233,7 @@ impl<'a> Shell<'a> {
         };
         match allowed {
             Ok(()) => Input::Allowed,
-            Err(error) => Input::Failed(self.failed(error, false)),
+            Err(error) => Input::Failed(failed(error, false, Some(Reaction::Final))),
         }
     }
 
@@ -316,7 +314,13 @@ impl<'a> Shell<'a> {
 impl Drop for Shell<'_> {
     /// After a panic of the caller's code, too.
     fn drop(&mut self) {
-        let debris = self.effects.take_debris();
+        let mut debris = self.effects.take_debris();
+        let (client, lock, spec) = (self.client(), self.wish.lock, &self.wish.spec);
+        // A fixed name may be another one's znode by now: that takes a look first, which is the background's. And where
+        // nobody may queue behind a gate, this one queues there next.
+        if matches!(spec.naming, Naming::Unique(_)) && spec.gate.is_none() {
+            debris.delete_nodes(&client.call("release", lock.base_path(), Stop::at(Instant::now() + FAREWELL)), lock);
+        }
         self.clear_away(debris);
         if self.has_made_directory && !self.effects.contender.is_held() {
             self.client().core.clean_up(Job::never_used(self.wish.lock.directory().clone()));

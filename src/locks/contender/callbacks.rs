@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::{
     effects::{Effects, Message, Scene, failed, moment, with_acl},
-    spec::{Answer, Ask, ConnectFor, Do, End, Input, Spec},
+    spec::{Answer, Ask, ConnectFor, Do, End, Input, Reaction, Spec},
 };
 use crate::{
     Error, Result,
@@ -182,19 +182,18 @@ impl Attempt {
     fn ask(self: &Arc<Self>, ask: Ask, input: fn(Vec<Answer<Error>>) -> Input<Error>) -> Option<Input<Error>> {
         let add = |(request, watch)| (with_acl(self.lock.client(), request), watch);
         // The provider is the caller's. The thread must outlast it.
-        let Some(requests) = caught("the ACL provider", || ask.requests.into_iter().map(add).collect()) else {
+        let Some(ask) = caught("the ACL provider", || ask.into_iter().map(add).collect::<Ask>()) else {
             let (name, value) = ("acl_provider", "a panic".into());
             let error = Error::InvalidArgument { name, value, rule: "an access control list for each path".into() };
             return Some(input(vec![Err(failed(error, false, None))]));
         };
-        let ask = Ask { requests, is_farewell: false };
         let mut work = self.work.lock();
         // Sent under the lock: if this is given up meanwhile, what it leaves is cleared away behind the requests.
         let effects = &mut work.as_mut()?.effects;
         let session = effects.sends(&ask)?;
-        let answers = Mutex::new(ask.requests.iter().map(|_| None).collect());
+        let answers = Mutex::new(ask.iter().map(|_| None).collect());
         let answers = Arc::new(Answers { attempt: self.clone(), answers, input });
-        let submissions = ask.requests.into_iter().enumerate().map(|(index, (request, watch))| {
+        let submissions = ask.into_iter().enumerate().map(|(index, (request, watch))| {
             let answers = answers.clone();
             let watcher = watch.map(|watch| effects.watcher(&self.lock, watch, self.mail(effects.sender.clone())));
             Submission { request, watcher, on_reply: Box::new(move |reply| answers.put(index, reply)) }
@@ -232,7 +231,7 @@ impl Attempt {
             (Request::Create { path, data, acl, mode: CreateMode::Persistent, with_stat: false }, None)
         };
         let requests = directory.ancestors().chain([directory.clone()]).map(create).collect();
-        self.ask(Ask { requests, is_farewell: false }, |mut answers| match answers.pop() {
+        self.ask(requests, |mut answers| match answers.pop() {
             Some(Err(failed)) if failed.code != Some(ErrorCode::NodeExists) => Input::DirectoryMade(Err(failed)),
             _ => Input::DirectoryMade(Ok(())),
         })
@@ -252,7 +251,7 @@ impl Attempt {
         let delay = sleeper.0.into_inner();
         match is_allowed {
             Some(true) => self.later(delay, Input::Allowed),
-            _ if has_caller => return Some(Input::Failed(failed(error, false, None))),
+            _ if has_caller => return Some(Input::Failed(failed(error, false, Some(Reaction::Final)))),
             _ => self.later(delay.max(AFTER_REFUSAL), Input::Allowed),
         }
         None

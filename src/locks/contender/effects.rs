@@ -14,12 +14,12 @@ use super::{
     unlisted::Over,
 };
 use crate::{
-    CuratorFramework, Error,
-    framework::{HeldNode, RevocableNode, Znode},
+    CuratorFramework, Error, Result,
+    framework::{Call, HeldNode, RevocableNode, Znode},
     locks::{LockInternals, limit::Limit},
     paths::ServerPath,
     proto::{Request, Response},
-    session::{Session, Watch, WatchEvent, Watcher},
+    session::{Session, Watch, WatchEvent, Watcher, submit},
 };
 
 /// What a contender contends for.
@@ -37,7 +37,7 @@ pub(super) struct Scene<'a> {
 
 /// A contender with its watches and its holds.
 pub(super) struct Effects {
-    pub(super) contender: Contender<Error>,
+    pub(super) contender: Contender,
     /// The session that was connected last.
     pub(super) session: Option<Arc<dyn Session>>,
     /// The one in which znodes were made.
@@ -115,10 +115,10 @@ impl Effects {
 
     /// Requests are about to be sent: in this session.
     pub(super) fn sends(&mut self, ask: &Ask) -> Option<Arc<dyn Session>> {
-        if ask.requests.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
+        if ask.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
             self.owner.clone_from(&self.session);
         }
-        self.asked = ask.requests.iter().map(|(_, watch)| *watch).collect();
+        self.asked = ask.iter().map(|(_, watch)| *watch).collect();
         self.session.clone()
     }
 
@@ -246,6 +246,24 @@ impl Effects {
 }
 
 impl Debris {
+    /// Deletes the znodes, and waits for that no longer than the call lasts. What is not known to be gone then stays.
+    pub(super) fn delete_nodes(&mut self, call: &Call<'_>, lock: &LockInternals) {
+        let Some(owner) = self.owner.as_ref().filter(|owner| owner.connection() != 0) else { return };
+        let delete = |leftover: &Leftover| match leftover {
+            Leftover::Node(node) => Some(Request::Delete { path: lock.child(&node.name).into_string(), version: -1 }),
+            Leftover::Doubt(_) => None,
+        };
+        let requests: Vec<_> = self.leftovers.iter().filter_map(delete).map(|request| (request, None)).collect();
+        let mut sent = submit(owner, requests);
+        call.await_last(&mut sent);
+        let mut replies = sent.into_iter().map(|(pending, _)| call.reply(pending));
+        let is_gone = |reply: Result<Response>| reply.map_or_else(|error| error.is_no_node(), |_| true);
+        self.leftovers.retain(|leftover| match leftover {
+            Leftover::Node(_) => !replies.next().is_some_and(is_gone),
+            Leftover::Doubt(_) => true,
+        });
+    }
+
     pub(super) fn clear_away(self, lock: &LockInternals, spec: &Spec) {
         // First the watches: after the deletes the server may be asked for nothing more.
         drop(self.watches);

@@ -254,14 +254,8 @@ pub enum ConnectFor {
     Wait,
 }
 
-/// Requests that go out together.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    /// Each with the watch that it leaves.
-    pub requests: Vec<(Request, Option<WatchId>)>,
-    /// Deletes of one that gives up: nobody waits long for them.
-    pub is_farewell: bool,
-}
+/// Requests that go out together, each with the watch that it leaves.
+pub type Ask = Vec<(Request, Option<WatchId>)>;
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
