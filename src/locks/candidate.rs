@@ -155,11 +155,7 @@ impl Candidate {
     pub(crate) fn unlock(self: &Arc<Self>) -> Result<()> {
         let Some(held) = self.leave() else { return Ok(()) };
         self.tell();
-        let (result, job) = self.lock.release(&held);
-        if let Some(job) = job {
-            self.lock.client().core.clean_up(job);
-        }
-        result
+        self.lock.release(&held).0
     }
 
     pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
