@@ -8,7 +8,7 @@ use std::{
 
 use curator_locks::{
     ErrorCode,
-    hooks::contender::{Companion, ConnectFor, Contender, Failed, Input, Naming, Node, Reaction, Spec, View, WatchId},
+    hooks::contender::{Companion, Contender, Failed, Input, Naming, Node, Reaction, Spec, View, WatchId},
     proto::Response,
     session::WatchEvent,
 };
@@ -29,7 +29,7 @@ const T: Duration = Duration::from_secs(3600);
 pub enum Owed {
     /// There is none.
     Nothing,
-    Connection(ConnectFor),
+    Connection,
     Answers,
     Directory,
     Event,
@@ -176,7 +176,7 @@ impl World {
         let thread = &self.threads[t];
         match thread.owed {
             Owed::Nothing => !self.is_done(rules, t),
-            Owed::Connection(_) => self.clients[thread.client].is_connected() || thread.stop.is_some(),
+            Owed::Connection => self.clients[thread.client].is_connected() || thread.stop.is_some(),
             Owed::Answers | Owed::Directory | Owed::Release => thread.answers.iter().all(Option::is_some),
             Owed::Event => !thread.mailbox.is_empty() || thread.stop.is_some() || self.is_barred(rules, t),
             Owed::Moment | Owed::Registration => true,

@@ -3,8 +3,8 @@
 use std::{collections::HashSet, time::Instant};
 
 use super::spec::{
-    Answer, Ask, Condition, ConnectFor, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Plan, Reaction,
-    Spec, View, WatchId,
+    Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Plan, Reaction, Spec, View,
+    WatchId,
 };
 use crate::{
     locks::{
@@ -36,20 +36,12 @@ enum What {
     Lost(Option<String>),
     /// The list, with a watch of this number.
     List(Option<u64>),
-    Watches(Box<Watching>),
+    /// The watches, on whom and with the number of that on the own znode.
+    Watches(Option<Predecessor>, Option<u64>),
     /// The watch on the one in front of the predecessor.
     Ahead,
     /// Whether the own znodes stand.
     Proof,
-}
-
-/// Watches on their way.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Watching {
-    predecessor: Option<Predecessor>,
-    own: Option<u64>,
-    /// Whom the predecessor waits for, where it is worth knowing.
-    ahead: Option<String>,
 }
 
 /// A watched predecessor.
@@ -61,10 +53,10 @@ struct Predecessor {
     held_the_lock: bool,
     /// The connection of the list in which it was found.
     connection: u64,
-    /// The watch on the one in front of it. Once that is gone the queue is read again, while the predecessor holds the
+    /// The one in front of it, where that is worth knowing, and the watch there. Once that is gone the queue is read again, while the predecessor holds the
     /// lock and not while nobody does: a queue of 100 sessions drains in 1.09 times what a bare socket takes, and without
     /// it in 1.36 times.
-    ahead: Option<u64>,
+    ahead: Option<(String, u64)>,
 }
 
 /// One attempt to get a lock. Nothing is sent before the first [`step`](Contender::step).
@@ -73,7 +65,8 @@ pub struct Contender {
     asked: Option<Asked>,
     /// Whose znodes these are.
     session: i64,
-    nodes: Vec<Node>,
+    /// The own znodes, in the order of their numbers.
+    pub nodes: Vec<Node>,
     /// The prefixes, or the marks, of creates whose outcome is unknown.
     doubts: Vec<String>,
     /// What was left on the way, for the shell to clean up.
@@ -87,47 +80,25 @@ pub struct Contender {
     directory: Option<u64>,
     /// Its place in the other queue is left: it may not wait any more.
     is_barred: bool,
-    has_waited: bool,
-    is_alone: bool,
+    /// Whether anybody was in front of it.
+    pub has_waited: bool,
+    /// Whether nobody else stood in the directory when it was listed last.
+    pub is_alone: bool,
     /// The connection over which the own znodes were seen last.
-    seen_over: u64,
+    pub seen_over: u64,
     /// Something says that an own znode is gone, and the answer is still open.
     is_in_question: bool,
     /// When the question was sent whose answer showed the own znodes.
     confirmed: Option<Instant>,
-    is_held: bool,
+    /// From [`Do::Hold`] on until it turns out that the lock is lost, or the end. What was put into the registry belongs
+    /// there only as long.
+    pub is_held: bool,
     is_granted: bool,
     /// Since when it holds the lock in a session that is in doubt.
     in_doubt_since: Option<Instant>,
 }
 
 impl Contender {
-    /// The own znodes, in the order of their numbers.
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
-    }
-
-    /// The connection over which the own znodes were seen last.
-    pub fn seen_over(&self) -> u64 {
-        self.seen_over
-    }
-
-    /// From [`Do::Hold`] on until it turns out that the lock is lost, or the end. What was put into the registry belongs
-    /// there only as long.
-    pub fn is_held(&self) -> bool {
-        self.is_held
-    }
-
-    /// Whether anybody was in front of it.
-    pub fn has_waited(&self) -> bool {
-        self.has_waited
-    }
-
-    /// Whether nobody else stood in the directory when it was listed last.
-    pub fn is_alone(&self) -> bool {
-        self.is_alone
-    }
-
     /// The watch on the own znode.
     pub fn own_watch(&self) -> Option<WatchId> {
         self.own.map(WatchId::Own)
@@ -138,7 +109,9 @@ impl Contender {
         let predecessor = self.predecessor.as_ref();
         match watch {
             WatchId::Predecessor(number) => predecessor.is_some_and(|now| now.watch == number),
-            WatchId::Ahead(number) => predecessor.is_some_and(|now| now.ahead == Some(number)),
+            WatchId::Ahead(number) => {
+                predecessor.and_then(|now| now.ahead.as_ref()).is_some_and(|(_, watch)| *watch == number)
+            }
             WatchId::Own(number) => self.own == Some(number),
             WatchId::Directory(number) => self.directory == Some(number),
             WatchId::Guard(_) => true,
@@ -164,8 +137,9 @@ impl Contender {
         Step { me: self, spec, env, view }.take(input)
     }
 
-    /// Whether there are znodes, all of them known.
-    fn stands(&self) -> bool {
+    /// Whether there are znodes, all of them known. They keep their places while their session may live, so it is the session
+    /// that their owner waits for, and not the time of a call.
+    pub fn stands(&self) -> bool {
         !self.nodes.is_empty() && self.doubts.is_empty()
     }
 
@@ -205,7 +179,7 @@ struct Step<'a, E> {
 impl<E: Clone> Step<'_, E> {
     fn take(&mut self, input: Input<E>) -> Do<E> {
         match input {
-            Input::Begin | Input::Allowed => self.connect(),
+            Input::Begin | Input::Allowed => Do::Connect,
             Input::Connected => self.connected(),
             Input::Answers(answers) => self.answered(answers),
             Input::DirectoryMade(made) => self.directory_made(made),
@@ -244,7 +218,7 @@ impl<E: Clone> Step<'_, E> {
                 self.me.directory = watch.or(self.me.directory);
                 self.decide(names, over)
             }
-            (What::Watches(watching), _) => self.watching(*watching, found),
+            (What::Watches(predecessor, own), _) => self.watching(predecessor, own, found),
             (What::Proof, _) => self.told(&found, over, at),
             // Without the directory the own znodes are gone, or the server lags behind.
             _ => self.ask(),
@@ -252,11 +226,6 @@ impl<E: Clone> Step<'_, E> {
     }
 
     // ---- on the way to a znode
-
-    fn connect(&mut self) -> Do<E> {
-        // A znode keeps its place while its session may live, so its owner waits for the session, not for a call's time.
-        Do::Connect(if self.me.stands() { ConnectFor::Wait } else { ConnectFor::Call })
-    }
 
     fn connected(&mut self) -> Do<E> {
         if self.me.stands() { self.resume() } else { self.create() }
@@ -282,7 +251,7 @@ impl<E: Clone> Step<'_, E> {
             Err(failed) if failed.code != Some(ErrorCode::NoNode) => self.failed(failed),
             // Once is normal. Again means that the server removed it in between, as an empty container.
             _ if self.me.missing > 1 => self.again(self.env.node_gone()),
-            _ => self.connect(),
+            _ => Do::Connect,
         }
     }
 
@@ -302,7 +271,7 @@ impl<E: Clone> Step<'_, E> {
             return self.session_ended();
         }
         // The connection is there, and a server that has too much to do must not be asked again at once.
-        if is_refused { Do::Doze } else { self.connect() }
+        if is_refused { Do::Doze } else { Do::Connect }
     }
 
     fn has_lost_session(&self) -> bool {
@@ -318,7 +287,7 @@ impl<E: Clone> Step<'_, E> {
         if self.view.is_time_up {
             return self.leave(End::TimeUp);
         }
-        self.connect()
+        Do::Connect
     }
 
     /// Somebody has deleted an own znode.
@@ -417,7 +386,7 @@ impl<E: Clone> Step<'_, E> {
             return self.leave(End::TimeUp);
         }
         match (plan, listed) {
-            (Plan::ByNumber, _) => self.by_number(connection),
+            (Plan::Bare, _) => self.by_number(connection),
             (_, Some(Ok(Response::Children { names, .. }))) => self.decide(&names, connection),
             // Not asked for once more: each list above the frame limit ends the connection.
             (_, Some(Err(failed))) if failed.reaction == Reaction::Final => self.failed(failed),
@@ -595,7 +564,7 @@ impl<E: Clone> Step<'_, E> {
             WaitStrategy::WatchPredecessor => self.watch(name, first, children, connection),
             // The watch comes with the next list, which shows what changed before it.
             WaitStrategy::WatchParent if self.me.directory.is_none() => self.list(),
-            WaitStrategy::Poll(_) if self.me.own.is_none() => self.send_watches(None, None),
+            WaitStrategy::Poll(_) if self.me.own.is_none() => self.send_watches(None),
             WaitStrategy::WatchParent | WaitStrategy::Poll(_) => self.sleep(),
         }
     }
@@ -619,8 +588,9 @@ impl<E: Clone> Step<'_, E> {
             return self.sleep();
         }
         let ahead = if first { None } else { self.in_front_of(&name, children) };
+        let ahead = ahead.map(|ahead| (ahead, self.me.next_watch()));
         let watch = self.me.next_watch();
-        self.send_watches(Some(Predecessor { name, watch, held_the_lock: first, connection, ahead: None }), ahead)
+        self.send_watches(Some(Predecessor { name, watch, held_the_lock: first, connection, ahead }))
     }
 
     /// Whom the predecessor waits for, where the lock follows the predecessor's end.
@@ -645,7 +615,7 @@ impl<E: Clone> Step<'_, E> {
 
     /// Sends for the watches in one write. getData leaves no watch on a znode that is gone, which `exists` would
     /// (CURATOR-107).
-    fn send_watches(&mut self, predecessor: Option<Predecessor>, ahead: Option<String>) -> Do<E> {
+    fn send_watches(&mut self, predecessor: Option<Predecessor>) -> Do<E> {
         self.me.predecessor = None;
         let mut requests = Vec::with_capacity(2);
         if let Some(Predecessor { name, watch, .. }) = &predecessor {
@@ -658,30 +628,33 @@ impl<E: Clone> Step<'_, E> {
             requests.push((request, Some(WatchId::Own(own))));
             own
         });
-        self.send(What::Watches(Box::new(Watching { predecessor, own, ahead })), requests)
+        self.send(What::Watches(predecessor, own), requests)
     }
 
     fn watch_of(&self, name: &str) -> Request {
         Request::GetData { path: self.child(name), watch: true }
     }
 
-    fn watching(&mut self, watching: Watching, found: Vec<Option<Response>>) -> Do<E> {
-        let mut found = found.into_iter();
-        let of_predecessor = watching.predecessor.is_some().then(|| found.next()).flatten();
-        if watching.own.is_some() {
-            if found.next().flatten().is_none() {
+    fn watching(
+        &mut self,
+        predecessor: Option<Predecessor>,
+        own: Option<u64>,
+        mut found: Vec<Option<Response>>,
+    ) -> Do<E> {
+        if own.is_some() {
+            if found.pop().flatten().is_none() {
                 return self.ask();
             }
-            self.me.own = watching.own;
+            self.me.own = own;
         }
-        let Some(predecessor) = watching.predecessor else { return self.sleep() };
-        let Some(Some(Response::Data { stat, .. })) = of_predecessor else { return self.freed() };
+        let Some(mut predecessor) = predecessor else { return self.sleep() };
+        let Some(Some(Response::Data { stat, .. })) = found.pop() else { return self.freed() };
         // Of a predecessor in this session it is known anyway whether it was granted the lock.
-        let ahead = watching.ahead.filter(|_| stat.ephemeral_owner != self.me.session);
-        let number = ahead.as_ref().map(|_| self.me.next_watch());
-        self.me.predecessor = Some(Predecessor { ahead: number, ..predecessor });
-        match ahead {
-            Some(ahead) => self.send(What::Ahead, vec![(self.watch_of(&ahead), number.map(WatchId::Ahead))]),
+        predecessor.ahead.take_if(|_| stat.ephemeral_owner == self.me.session);
+        let next = predecessor.ahead.as_ref().map(|(name, watch)| (self.watch_of(name), Some(WatchId::Ahead(*watch))));
+        self.me.predecessor = Some(predecessor);
+        match next {
+            Some(request) => self.send(What::Ahead, vec![request]),
             None => self.sleep(),
         }
     }
@@ -705,7 +678,7 @@ impl<E: Clone> Step<'_, E> {
     fn freed(&mut self) -> Do<E> {
         self.me.predecessor = None;
         match self.spec.naming {
-            Naming::Fixed(_) => self.connect(),
+            Naming::Fixed(_) => Do::Connect,
             Naming::Unique(_) => self.list(),
         }
     }
@@ -719,7 +692,7 @@ impl<E: Clone> Step<'_, E> {
         let watch = self.me.next_watch();
         let connection = self.view.connection;
         let predecessor = Predecessor { name, watch, held_the_lock: true, connection, ahead: None };
-        self.send_watches(Some(predecessor), None)
+        self.send_watches(Some(predecessor))
     }
 
     /// A watch reports.
@@ -760,7 +733,7 @@ impl<E: Clone> Step<'_, E> {
     fn predecessor_changed(&mut self, event: EventType, connection: u64) -> Do<E> {
         let Some(predecessor) = self.me.predecessor.take() else { return self.list() };
         if matches!(self.spec.naming, Naming::Fixed(_)) {
-            return if event == EventType::NodeDeleted { self.connect() } else { self.list() };
+            return if event == EventType::NodeDeleted { Do::Connect } else { self.list() };
         }
         // Over one connection all the time, and with the own znode watched: else an administrator who has deleted the
         // own znode would have put the next waiter here.
@@ -844,7 +817,7 @@ impl<E: Clone> Step<'_, E> {
         self.me.is_in_question = true;
         if self.view.connection == 0 {
             // Over which connection the answer would come is unknown.
-            return self.connect();
+            return Do::Connect;
         }
         let sync = Request::Sync { path: self.spec.directory.clone() };
         let paths = self.me.nodes.iter().map(|node| self.child(&node.name));
