@@ -236,6 +236,9 @@ impl Debris {
             Leftover::Doubt(_) => None,
         };
         let requests: Vec<_> = self.leftovers.iter().filter_map(delete).map(|request| (request, None)).collect();
+        if requests.is_empty() {
+            return;
+        }
         let mut sent = submit(owner, requests);
         call.await_last(&mut sent);
         let mut replies = sent.into_iter().map(|(pending, _)| call.reply(pending));
