@@ -1,6 +1,6 @@
 //! All there is at one moment, and what can happen next.
 
-use curator_locks::hooks::contender::Contender;
+use curator_locks::unversioned::contender::Contender;
 
 use super::{
     client::Client,
