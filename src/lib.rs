@@ -81,6 +81,7 @@ mod panics;
 mod paths;
 pub mod proto;
 pub mod session;
+mod shared_count;
 #[cfg(feature = "testing")]
 pub mod testing;
 
