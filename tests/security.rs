@@ -18,9 +18,11 @@ use curator_locks::{
     Acl, AclProvider, AcquireOptions, Builder, CancelToken, ConnectString, ConnectionState, CreateMode,
     CreatorAllAclProvider, CuratorFramework, DefaultAclProvider, Error, ErrorCode, FixedEnsembleProvider,
     InterProcessLock, InterProcessMutex, Locker, RetryNTimes, RetryOneTime, Stat, perms,
-    proto::{ConnectRequest, ConnectResponse, FrameBuffer, MultiOp, Request},
-    session::{SessionConfig, Submission},
     testing::TestingServer,
+    unversioned::{
+        MultiOp, Request, SessionConfig, Submission,
+        wire::{ConnectRequest, ConnectResponse, FrameBuffer},
+    },
 };
 
 use leaks::{catch_logs, found_in, logged};

@@ -353,7 +353,7 @@ fn what_makes_no_configuration_is_told_before_anything_is_opened() {
     let doubled = CuratorFramework::builder()
         .connect_string("127.0.0.1:1")
         .retry_policy(RetryNTimes::new(0, Duration::ZERO))
-        .session_factory(curator_locks::session::NativeSessionFactory)
+        .session_factory(curator_locks::unversioned::NativeSessionFactory)
         .tls(authority.trusted())
         .build();
     assert_eq!(argument_of(doubled.unwrap_err()), "tls");

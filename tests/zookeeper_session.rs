@@ -27,7 +27,7 @@ use std::{
 
 use curator_locks::{
     Builder, ConnectionState, CreateMode, CuratorFramework, Error, ErrorCode, HoldState, InterProcessMutex, LockGuard,
-    LostReason, RetryNTimes, session::zookeeper::ZooKeeperSessionFactory, testing::TestingServer,
+    LostReason, RetryNTimes, ZooKeeperSessionFactory, testing::TestingServer,
 };
 use relay::Relay;
 use zookeeper::ZooKeeper;

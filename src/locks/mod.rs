@@ -52,5 +52,3 @@ pub use token::FencingToken;
 pub use unfair::InterProcessUnfairMutex;
 pub use wait_strategy::WaitStrategy;
 pub use zk_write_lock::{LockListener, WriteLock, ZNodeName};
-
-pub use crate::shared_count::{SharedCount, VersionedValue};

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    AcquireOptions, Lease, SharedCount, StandardLockInternalsDriver, WaitStrategy,
+    AcquireOptions, Lease, StandardLockInternalsDriver, WaitStrategy,
     contender::{
         blocking::{Outcome, Place, Wish},
         spec::Spec,
@@ -22,6 +22,7 @@ use super::{
 use crate::{
     CuratorFramework, Error, Result,
     framework::{HeldNode, HoldKind},
+    shared_count::SharedCount,
 };
 
 /// The directory of the queue, below the semaphore's path.

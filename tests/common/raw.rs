@@ -7,12 +7,11 @@ use std::{
 
 use curator_locks::{
     ConnectString,
-    proto::{Request, Response},
-    session::{
-        NativeSessionFactory, Session, SessionConfig, SessionError, SessionFactory, Submission, Ticket, WatchEvent,
-        Watcher,
-    },
     testing::TestingServer,
+    unversioned::{
+        NativeSessionFactory, Request, Response, Session, SessionConfig, SessionError, SessionFactory, Submission,
+        Ticket, WatchEvent, Watcher,
+    },
 };
 
 use super::PATIENCE;

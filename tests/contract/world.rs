@@ -8,7 +8,7 @@ use std::{
 };
 
 #[cfg(feature = "zookeeper")]
-use curator_locks::session::zookeeper::ZooKeeperSessionFactory;
+use curator_locks::ZooKeeperSessionFactory;
 use curator_locks::{
     CuratorFramework,
     testing::{TestingServer, expire_session},

@@ -14,11 +14,11 @@ use curator_locks::{
     ConnectionState::{Connected, Reconnected, Suspended},
     EnsembleProvider, Error, InterProcessLock, InterProcessMultiLock, LockListener, Locker, RetryNTimes, Revoker,
     WriteLock,
-    proto::Request,
-    session::{
-        NativeSessionFactory, Session, SessionConfig, SessionEvent, SessionFactory, Submission, WatchEvent, Watcher,
-    },
     testing::expire_session,
+    unversioned::{
+        NativeSessionFactory, Request, Session, SessionConfig, SessionEvent, SessionFactory, Submission, WatchEvent,
+        Watcher,
+    },
 };
 
 use super::support::*;

@@ -2,7 +2,7 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use curator_locks::{CuratorFramework, Error, LostReason, RetryNTimes, proto::Request};
+use curator_locks::{CuratorFramework, Error, LostReason, RetryNTimes, unversioned::Request};
 
 use crate::common::{self, PATIENCE, another, await_queue, builder, connect, mutex, raw::RawSession, wait_until};
 

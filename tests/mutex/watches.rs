@@ -2,7 +2,7 @@
 
 use std::{sync::Barrier, thread, time::Duration};
 
-use curator_locks::{proto::Request, session::WatchEvent};
+use curator_locks::unversioned::{Request, WatchEvent};
 
 use crate::common::{self, PATIENCE, await_queue, builder, connect, mutex, raw::RawSession};
 
