@@ -6,38 +6,38 @@ use std::{
     time::Duration,
 };
 
-pub(crate) const CREATE: i32 = 1;
-pub(crate) const EXISTS: i32 = 3;
-pub(crate) const PING: i32 = 11;
+pub const CREATE: i32 = 1;
+pub const EXISTS: i32 = 3;
+pub const PING: i32 = 11;
 
-pub(crate) const OK: i32 = 0;
-pub(crate) const NO_NODE: i32 = -101;
+pub const OK: i32 = 0;
+pub const NO_NODE: i32 = -101;
 
 /// One connection with a session.
 #[derive(Debug)]
-pub(crate) struct RawClient {
-    pub(crate) stream: TcpStream,
-    pub(crate) session_id: i64,
-    pub(crate) password: Vec<u8>,
-    pub(crate) timeout: Duration,
+pub struct RawClient {
+    pub stream: TcpStream,
+    pub session_id: i64,
+    pub password: Vec<u8>,
+    pub timeout: Duration,
     xid: i32,
 }
 
 /// The header of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reply {
-    pub(crate) xid: i32,
-    pub(crate) code: i32,
+pub struct Reply {
+    pub xid: i32,
+    pub code: i32,
 }
 
 impl RawClient {
     /// A new session.
-    pub(crate) fn connect(address: &str, timeout: Duration) -> io::Result<RawClient> {
+    pub fn connect(address: &str, timeout: Duration) -> io::Result<RawClient> {
         RawClient::resume(address, timeout, 0, &[0; 16])
     }
 
     /// A session that exists; its id is 0 if the server says that it has expired.
-    pub(crate) fn resume(address: &str, timeout: Duration, id: i64, password: &[u8]) -> io::Result<RawClient> {
+    pub fn resume(address: &str, timeout: Duration, id: i64, password: &[u8]) -> io::Result<RawClient> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -61,7 +61,7 @@ impl RawClient {
     }
 
     /// Sends a request without waiting for its reply; gives its xid.
-    pub(crate) fn send(&mut self, op: i32, body: &[u8]) -> io::Result<i32> {
+    pub fn send(&mut self, op: i32, body: &[u8]) -> io::Result<i32> {
         let xid = if op == PING {
             -2
         } else {
@@ -72,7 +72,7 @@ impl RawClient {
         write_frame(&mut self.stream, &frame).map(|()| xid)
     }
 
-    pub(crate) fn receive(&mut self) -> io::Result<Reply> {
+    pub fn receive(&mut self) -> io::Result<Reply> {
         let frame = read_frame(&mut self.stream)?;
         Ok(Reply { xid: int(&frame, 0), code: int(&frame, 12) })
     }
@@ -85,25 +85,25 @@ impl RawClient {
     }
 
     /// The error code, 0 for success.
-    pub(crate) fn create(&mut self, path: &str, ephemeral: bool) -> io::Result<i32> {
+    pub fn create(&mut self, path: &str, ephemeral: bool) -> io::Result<i32> {
         self.call(CREATE, &create_body(path, ephemeral))
     }
 
     /// The error code, 0 if the znode exists.
-    pub(crate) fn exists(&mut self, path: &str) -> io::Result<i32> {
+    pub fn exists(&mut self, path: &str) -> io::Result<i32> {
         self.call(EXISTS, &exists_body(path, false))
     }
 
-    pub(crate) fn watch(&mut self, path: &str) -> io::Result<i32> {
+    pub fn watch(&mut self, path: &str) -> io::Result<i32> {
         self.call(EXISTS, &exists_body(path, true))
     }
 
-    pub(crate) fn ping(&mut self) -> io::Result<i32> {
+    pub fn ping(&mut self) -> io::Result<i32> {
         self.call(PING, &[])
     }
 }
 
-pub(crate) fn create_body(path: &str, ephemeral: bool) -> Vec<u8> {
+pub fn create_body(path: &str, ephemeral: bool) -> Vec<u8> {
     let mut body = string(path);
     body.extend(0i32.to_be_bytes()); // no data
     body.extend(1i32.to_be_bytes()); // one ACL entry: everybody may do everything
@@ -114,7 +114,7 @@ pub(crate) fn create_body(path: &str, ephemeral: bool) -> Vec<u8> {
     body
 }
 
-pub(crate) fn exists_body(path: &str, watch: bool) -> Vec<u8> {
+pub fn exists_body(path: &str, watch: bool) -> Vec<u8> {
     let mut body = string(path);
     body.push(u8::from(watch));
     body

@@ -4,10 +4,6 @@ use std::{
     fmt::Debug,
     ops::Deref,
     process::Command,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
     time::{Duration, Instant},
 };
 
@@ -17,11 +13,18 @@ use curator_locks::{
     testing::{FaultProxy, TestingServer},
 };
 
+use crate::support::{self, PATIENCE, builder_at, namespace, quick_server};
+pub use crate::support::{
+    await_children, children, eventually,
+    machine::{Machine, since},
+    start,
+};
+
 /// The session timeout of most tests.
 pub const T: Duration = Duration::from_secs(3);
 pub const MS: Duration = Duration::from_millis(1);
 /// Longer than anything here takes, on a machine that is busy.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = PATIENCE;
 pub const LOCK: &str = "/locks/one";
 
 /// What a client said about its connection, and when.
@@ -62,28 +65,22 @@ impl Scene {
     }
 }
 
-fn serve() -> TestingServer {
-    TestingServer::builder().tick_time(100 * MS).container_check_interval(200 * MS).start().unwrap()
-}
-
 /// A server, a client behind a proxy, and an observer with a connection of its own.
 pub fn scene() -> Scene {
     scene_with(T)
 }
 
 pub fn scene_with(session_timeout: Duration) -> Scene {
-    static SERVER: OnceLock<TestingServer> = OnceLock::new();
-    scene_at(Served::Shared(SERVER.get_or_init(serve)), session_timeout)
+    scene_at(Served::Shared(support::server()), session_timeout)
 }
 
 /// As `scene_with`, and the server serves nobody else.
 pub fn scene_alone(session_timeout: Duration) -> Scene {
-    scene_at(Served::Own(Box::new(serve())), session_timeout)
+    scene_at(Served::Own(Box::new(quick_server().start().unwrap())), session_timeout)
 }
 
 fn scene_at(server: Served, session_timeout: Duration) -> Scene {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let namespace = format!("scene-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let namespace = namespace();
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
     let client = builder_of(&proxy.connect_string(), session_timeout).namespace(&namespace).build().unwrap();
     let states = states_of(&client);
@@ -95,12 +92,10 @@ fn scene_at(server: Served, session_timeout: Duration) -> Scene {
 }
 
 pub fn builder_of(connect_string: &str, session_timeout: Duration) -> Builder {
-    CuratorFramework::builder()
-        .connect_string(connect_string)
+    builder_at(connect_string, "")
         .session_timeout(session_timeout)
         .connection_timeout(1000 * MS)
         .retry_policy(RetryNTimes::new(3, 200 * MS))
-        .lock_recheck_interval(None)
 }
 
 pub fn client_of(connect_string: &str, session_timeout: Duration) -> CuratorFramework {
@@ -110,11 +105,6 @@ pub fn client_of(connect_string: &str, session_timeout: Duration) -> CuratorFram
 /// Makes the lock's directory, to stay: the first create of a contender is carried out then.
 pub fn make_directory(client: &CuratorFramework) {
     client.create().creating_parents_if_needed().with_mode(CreateMode::Persistent).for_path(LOCK).unwrap();
-}
-
-pub fn start(client: &CuratorFramework) {
-    client.start().unwrap();
-    assert!(client.block_until_connected(Some(LONG)).unwrap());
 }
 
 pub fn states_of(client: &CuratorFramework) -> States {
@@ -142,57 +132,18 @@ pub fn mutex(client: &CuratorFramework) -> InterProcessMutex {
 
 /// The contenders' znodes, as the server has them.
 pub fn nodes(observer: &CuratorFramework) -> Vec<String> {
-    nodes_in(observer, LOCK)
-}
-
-pub fn nodes_in(observer: &CuratorFramework, directory: &str) -> Vec<String> {
-    match observer.get_children().for_path(directory) {
-        Ok(names) => names,
-        Err(error) if error.is_no_node() => Vec::new(),
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// Polls until the condition holds, and returns when it did.
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) -> Instant {
-    let deadline = Instant::now() + LONG;
-    loop {
-        if condition() {
-            return Instant::now();
-        }
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(2 * MS);
-    }
+    children(observer, LOCK)
 }
 
 /// Until as many contenders stand in the queue.
+#[track_caller]
 pub fn wait_for_nodes(observer: &CuratorFramework, count: usize) -> Instant {
-    let deadline = Instant::now() + LONG;
-    loop {
-        let names = nodes(observer);
-        if names.len() == count {
-            return Instant::now();
-        }
-        assert!(Instant::now() < deadline, "never {count} znodes in the queue, but {names:?}");
-        std::thread::sleep(2 * MS);
-    }
+    await_children(observer, LOCK, count);
+    Instant::now()
 }
 
 pub fn figure(name: &str, value: impl Debug) {
     println!("{name}: {value:?}");
-}
-
-pub fn assert_at_most(name: &str, value: Duration, limit: Duration) {
-    figure(name, value);
-    assert!(value <= limit, "{name}: {value:?}, more than {limit:?}");
-}
-
-/// The median, because other tests run at the same time.
-pub fn assert_median_at_most(name: &str, mut values: Vec<Duration>, limit: Duration) {
-    values.sort();
-    figure(name, &values);
-    let median = values[values.len() / 2];
-    assert!(median <= limit, "{name}: {median:?} in the median, more than {limit:?}");
 }
 
 /// Runs something on a thread of its own, and hands out its result when it is there.

@@ -78,7 +78,7 @@ impl ChildProcess {
     /// Waits until every thread of the process has stopped: one that runs on another processor stops a little later.
     pub fn await_stop(&self) {
         let tasks = format!("/proc/{}/task", self.child.id());
-        super::wait_until("every thread is stopped", || {
+        super::eventually("every thread is stopped", || {
             let mut tasks = std::fs::read_dir(&tasks).unwrap().filter_map(Result::ok);
             tasks.all(|task| {
                 let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();

@@ -23,21 +23,26 @@ impl log::Log for Catcher {
     fn flush(&self) {}
 }
 
-/// Begins to catch. Can be called by every test.
-pub(crate) fn catch_logs() {
+/// Begins to catch, up to this level. Can be called by every test, with one level in each binary.
+pub fn catch_logs(level: log::LevelFilter) {
     static BEGUN: OnceLock<()> = OnceLock::new();
     BEGUN.get_or_init(|| {
         log::set_logger(&Catcher).unwrap();
-        log::set_max_level(log::LevelFilter::Trace);
+        log::set_max_level(level);
     });
 }
 
-pub(crate) fn logged() -> String {
+pub fn logged() -> String {
     LOGGED.lock().unwrap().clone()
 }
 
+/// Whether all of this stands in one line.
+pub fn has_logged(parts: &[&str]) -> bool {
+    LOGGED.lock().unwrap().lines().any(|line| parts.iter().all(|part| line.contains(part)))
+}
+
 /// In which of its usual forms a secret stands in the text: as it is, in hexadecimal, as a list of numbers.
-pub(crate) fn found_in(text: &str, secret: &[u8]) -> Vec<&'static str> {
+pub fn found_in(text: &str, secret: &[u8]) -> Vec<&'static str> {
     assert!(secret.len() >= 8, "too short to be looked for");
     let list =
         |separator: &str, number: fn(&u8) -> String| secret.iter().map(number).collect::<Vec<_>>().join(separator);
