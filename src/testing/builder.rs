@@ -19,6 +19,7 @@ pub struct TestingServerBuilder {
     max_client_connections: u32,
     force_sync: bool,
     data_directory: Option<PathBuf>,
+    port: u16,
     tls: Option<TlsServerConfig>,
     properties: Vec<(String, String)>,
     system_properties: Vec<(String, String)>,
@@ -34,6 +35,7 @@ impl Default for TestingServerBuilder {
             max_client_connections: 0,
             force_sync: false,
             data_directory: None,
+            port: 0,
             tls: None,
             properties: Vec::new(),
             system_properties: Vec::new(),
@@ -86,6 +88,12 @@ impl TestingServerBuilder {
         self
     }
 
+    /// The port of 127.0.0.1 to listen on, which nobody else may have. Defaults to 0: any free one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
     /// Opens a second port, for clients that speak TLS: see
     /// [`secure_connect_string`](TestingServer::secure_connect_string). Defaults to none.
     pub fn secure_client_port(mut self, tls: TlsServerConfig) -> Self {
@@ -118,6 +126,10 @@ impl TestingServerBuilder {
     /// its log.
     pub fn start(self) -> Result<TestingServer, TestingError> {
         TestingServer::start_with(self)
+    }
+
+    pub(super) fn wanted_port(&self) -> u16 {
+        self.port
     }
 
     pub(super) fn is_secure(&self) -> bool {

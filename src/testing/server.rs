@@ -78,7 +78,7 @@ impl TestingServer {
     }
 
     pub(super) fn start_with(builder: TestingServerBuilder) -> Result<TestingServer, TestingError> {
-        let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
+        let port = ReservedPort::of(builder.wanted_port()).map_err(TestingError::io("the port is not free"))?;
         let server = TestingServer::prepare(builder, port)?;
         server.restart()?;
         Ok(server)
