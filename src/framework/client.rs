@@ -1,7 +1,7 @@
 //! The client: its life, its session, its connection states.
 
 use std::{
-    fmt,
+    fmt, io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -172,6 +172,8 @@ impl CuratorFramework {
 
     /// Waits until there is a connection: `true`, or `false` when the time is up. `None` waits for ever.
     ///
+    /// Why it came to `false`, [`connection_error`](Self::connection_error) says.
+    ///
     /// # Errors
     /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
     pub fn block_until_connected(&self, timeout: Option<Duration>) -> Result<bool> {
@@ -204,6 +206,26 @@ impl CuratorFramework {
         self.core.link.lock().session.as_ref().is_some_and(|session| session.connection() != 0)
     }
 
+    /// Why there is no connection, as far as known: what each server said to the last attempt, or why the last connection
+    /// ended. `None` while there is one, and before the first attempt has failed.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn example(client: &curator_locks::CuratorFramework) -> curator_locks::Result<()> {
+    /// if !client.block_until_connected(Some(Duration::from_secs(10)))? {
+    ///     match client.connection_error() {
+    ///         Some(error) => eprintln!("no connection: {error}"),
+    ///         None => eprintln!("no connection so far"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn connection_error(&self) -> Option<Arc<io::Error>> {
+        self.core.current_session().and_then(|session| session.last_error())
+    }
+
     /// A client that puts another namespace in front of its paths, on the same session. Empty for none.
     ///
     /// # Errors
@@ -222,7 +244,7 @@ impl CuratorFramework {
     /// The id of the current session; 0 before a server gave one.
     #[must_use]
     pub fn session_id(&self) -> i64 {
-        self.core.link.lock().session.as_ref().map_or(0, |session| session.id())
+        self.core.session_id()
     }
 
     /// The password of the current session; whoever has it and the id can take the session over.
@@ -389,7 +411,7 @@ impl Core {
 
     /// Publishes a connection state and tells the listeners.
     pub(crate) fn raise(&self, client: Option<CuratorFramework>, state: ConnectionState) {
-        log::debug!("connection state {state}");
+        self.log_state(state);
         {
             let mut link = self.link.lock();
             link.state = Some(state);
@@ -402,6 +424,25 @@ impl Core {
             let client = client.clone();
             self.dispatcher.run(move || listener(&client, state));
         }
+    }
+
+    /// One line when a connection goes, one when the session is given up for that, and one when there is a connection again.
+    fn log_state(&self, state: ConnectionState) {
+        match state {
+            ConnectionState::Suspended => {
+                let cause = self.current_session().and_then(|session| session.last_error());
+                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+                log::warn!("connection state {state}, session {:#x} may live on{cause}", self.session_id());
+            }
+            ConnectionState::Lost => log::warn!("connection state {state}: the session and its locks are gone"),
+            ConnectionState::Connected | ConnectionState::Reconnected | ConnectionState::ReadOnly => {
+                log::info!("connection state {state}, session {:#x}", self.session_id());
+            }
+        }
+    }
+
+    fn session_id(&self) -> i64 {
+        self.current_session().map_or(0, |session| session.id())
     }
 
     /// No session will come: ends every call that waits for one.

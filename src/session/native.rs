@@ -2,6 +2,7 @@
 
 mod reader;
 mod search;
+mod troubles;
 
 use std::{
     fmt, io,

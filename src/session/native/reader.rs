@@ -17,6 +17,7 @@ use super::{
     },
     Shared, Writer, does_not_take, invalid_data,
     search::Search,
+    troubles::Troubles,
 };
 use crate::proto::{ConnectResponse, FrameBuffer, ProtoError};
 
@@ -28,6 +29,10 @@ pub(super) const READ_PATIENCE: Duration = Duration::from_secs(1);
 /// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
 /// at once.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+
+/// What a server may mean that closes the connection instead of answering.
+const HUNG_UP: &str = "the server closed the connection instead of answering the handshake: it does not serve yet or has no \
+                       quorum, has too many connections (maxClientCnxns), or this is its port for TLS";
 
 /// The thread that connects, reads, and keeps the timers.
 pub(super) struct Reader {
@@ -45,15 +50,26 @@ impl Reader {
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
         let mut search = Search::new(self.shared.transport.clone(), config.connection_timeout);
+        let mut troubles = Troubles::default();
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
             }
-            match rotation.step() {
-                Step::Pause(pause) => self.pause(pause),
+            let step = rotation.step();
+            for (host, why) in rotation.unresolved() {
+                troubles.unresolved(host, why);
+            }
+            match step {
+                Step::Pause(pause) => {
+                    if let Some(error) = troubles.of_names().filter(|_| rotation.has_no_address()) {
+                        *self.shared.last_error.lock() = Some(Arc::new(error));
+                    }
+                    self.pause(pause);
+                }
                 Step::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((connection, buffer)) => {
                         let since = Instant::now();
+                        troubles.clear();
                         self.serve(connection, buffer, rotation.hosts(), &mut search);
                         rotation.connection_ended(since.elapsed());
                         if let Some(server) = search.take_found() {
@@ -62,7 +78,7 @@ impl Reader {
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
-                        self.disconnected(Some(error));
+                        self.disconnected(Some(troubles.refused(&host, address, &error)));
                     }
                 },
             }
@@ -126,7 +142,7 @@ impl Reader {
             // In steps, so that a close does not wait for a server that says nothing.
             let patience = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
             match reader.read(buffer.space(), patience)? {
-                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, HUNG_UP)),
                 Some(count) => buffer.filled(count),
                 None => {}
             }
@@ -186,7 +202,7 @@ impl Reader {
         self.take_frames(buffer)?;
         let Some(patience) = self.keep_timers()? else { return Ok(false) };
         match reader.read(buffer.space(), patience.min(most))? {
-            Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
             Some(count) => buffer.filled(count),
             None => {}
         }
