@@ -1,11 +1,8 @@
 //! What errors and logs say to a person: what happened, to what, why, and what to do.
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(dead_code, reason = "what several test binaries share")]
 
-mod common;
-#[path = "wire/leaks.rs"]
-mod logs;
+mod support;
 
 use std::{
     sync::Arc,
@@ -18,13 +15,14 @@ use curator_locks::{
     testing::{FaultProxy, TestingServer},
 };
 
-use crate::{
-    common::{builder, builder_for, client, connect, namespace, quick_server, server, wait_until},
+use crate::support::{
+    builder, builder_at, client, connect, eventually, expire,
     logs::{catch_logs, logged},
+    namespace, quick_server,
 };
 
 fn impatient(connect_string: &str) -> Builder {
-    builder_for(connect_string, &namespace())
+    builder_at(connect_string, &namespace())
         .connection_timeout(Duration::from_millis(1500))
         .retry_policy(RetryOneTime::new(Duration::from_millis(10)))
 }
@@ -33,7 +31,7 @@ fn impatient(connect_string: &str) -> Builder {
 fn unconnected(builder: Builder) -> CuratorFramework {
     let client = builder.build().unwrap();
     client.start().unwrap();
-    wait_until("it is known why there is no connection", || client.connection_error().is_some());
+    eventually("it is known why there is no connection", || client.connection_error().is_some());
     client
 }
 
@@ -44,13 +42,13 @@ fn acquire_error(client: &CuratorFramework) -> String {
 
 #[test]
 fn an_acquire_that_never_had_a_connection_names_each_server_and_what_it_said() {
-    catch_logs();
+    catch_logs(log::LevelFilter::Debug);
     let nobody = FaultProxy::start("127.0.0.1:1").unwrap();
     nobody.refuse();
     let servers = format!("{},zk.invalid:2181", nobody.connect_string());
     let client = unconnected(impatient(&servers));
     let refused = format!("{}: Connection refused", nobody.connect_string());
-    wait_until("both servers were tried", || {
+    eventually("both servers were tried", || {
         let error = client.connection_error().map(|error| error.to_string()).unwrap_or_default();
         error.contains(&refused) && error.contains("zk.invalid: cannot be resolved")
     });
@@ -61,9 +59,9 @@ fn an_acquire_that_never_had_a_connection_names_each_server_and_what_it_said() {
     let printed = format!("{:?}", InterProcessMutex::new(&client, "/x").unwrap().acquire().unwrap_err());
     assert!(printed.starts_with(&format!("ConnectionLoss: {expected}")), "{printed}");
     let warnings = || logged().lines().filter(|line| line.starts_with("WARN") && line.contains(&refused)).count();
-    wait_until("it is warned about", || warnings() == 1);
+    eventually("it is warned about", || warnings() == 1);
     let begin = Instant::now();
-    wait_until("some more attempts", || begin.elapsed() > Duration::from_millis(2500));
+    eventually("some more attempts", || begin.elapsed() > Duration::from_millis(2500));
     assert_eq!(warnings(), 1, "{}", logged());
 }
 
@@ -125,10 +123,10 @@ fn who_gives_up_on_several_locks_learns_which_one_was_taken() {
 
 #[test]
 fn an_outage_is_one_warning_and_its_end_one_line_and_a_lost_lock_is_warned_about() {
-    catch_logs();
+    catch_logs(log::LevelFilter::Debug);
     let server = quick_server().start().unwrap();
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
-    let client = connect(builder_for(&proxy.connect_string(), &namespace()).session_timeout(Duration::from_secs(4)));
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()).session_timeout(Duration::from_secs(4)));
     let session = format!("{:#x}", client.session_id());
     let mutex = InterProcessMutex::new(&client, "/m").unwrap();
     let held = mutex.lock().unwrap();
@@ -143,32 +141,31 @@ fn an_outage_is_one_warning_and_its_end_one_line_and_a_lost_lock_is_warned_about
 
     proxy.refuse();
     proxy.cut();
-    wait_until("suspended", || client.connection_state() == Some(ConnectionState::Suspended));
+    eventually("suspended", || client.connection_state() == Some(ConnectionState::Suspended));
     proxy.pass().unwrap();
-    wait_until("reconnected", || client.connection_state() == Some(ConnectionState::Reconnected));
+    eventually("reconnected", || client.connection_state() == Some(ConnectionState::Reconnected));
     assert_eq!(lines("WARN", &session).len(), 1, "{:?}", lines("WARN", &session));
     assert!(lines("WARN", &session)[0].contains("SUSPENDED"));
-    wait_until("its end is told", || !lines("INFO", &format!("RECONNECTED, session {session}")).is_empty());
+    eventually("its end is told", || !lines("INFO", &format!("RECONNECTED, session {session}")).is_empty());
 
     client.delete().for_path(held.path()).unwrap();
-    wait_until("lost", || held.state() == HoldState::Lost(LostReason::NodeDeleted));
+    eventually("lost", || held.state() == HoldState::Lost(LostReason::NodeDeleted));
     drop(held);
-    wait_until("it is warned about", || lines("WARN", &node).len() == 1);
+    eventually("it is warned about", || lines("WARN", &node).len() == 1);
     assert!(lines("WARN", &node)[0].contains("somebody deleted the lock's znode"), "{:?}", lines("WARN", &node));
 }
 
 #[test]
 fn a_lost_lock_is_warned_about_also_where_its_guard_is_dropped_before_anybody_knows() {
-    catch_logs();
+    catch_logs(log::LevelFilter::Debug);
     let client = client();
     let held = InterProcessMutex::new(&client, "/m").unwrap();
     let held = held.lock().unwrap();
     let node = held.path().rsplit('/').next().unwrap().to_owned();
-    curator_locks::testing::expire_session(&server().connect_string(), client.session_id(), &client.session_password())
-        .unwrap();
-    wait_until("lost", || held.is_lost());
+    expire(&client);
+    eventually("lost", || held.is_lost());
     drop(held);
-    wait_until("it is warned about", || {
+    eventually("it is warned about", || {
         logged().lines().any(|line| line.starts_with("WARN") && line.contains(&node) && line.contains("expired"))
     });
 }

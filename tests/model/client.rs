@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use curator_locks::{
-    hooks::contender::{Leftover, Over, Unlisted, WatchId},
-    proto::{EventType, Request},
+use curator_locks::unversioned::{
+    EventType, Request,
+    contender::{Leftover, Unlisted, WatchId},
 };
 
 use super::server::{Answer, Change, Tree, Znode, changes_nothing};
@@ -118,10 +118,6 @@ impl Client {
             jobs: VecDeque::new(),
             unlisted: Unlisted::default(),
         }
-    }
-
-    pub fn over(&self) -> Over {
-        Over { session: self.session, connection: self.connection }
     }
 
     pub fn is_connected(&self) -> bool {

@@ -1,9 +1,8 @@
 //! The words of a trace.
 
-use curator_locks::{
-    hooks::contender::{Do, Input, WatchId},
-    proto::{Request, Response},
-    session::WatchEvent,
+use curator_locks::unversioned::{
+    Request, Response, WatchEvent,
+    contender::{Do, Input, WatchId},
 };
 
 use super::thread::{Error, Failure};
@@ -71,7 +70,7 @@ fn of(watch: WatchId) -> &'static str {
         WatchId::Predecessor(_) => "predecessor",
         WatchId::Ahead(_) => "in front of the predecessor",
         WatchId::Own(_) => "own znode",
-        WatchId::Directory(_) | WatchId::Guard => "directory",
+        WatchId::Directory(_) | WatchId::Guard(_) => "directory",
     }
 }
 

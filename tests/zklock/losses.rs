@@ -8,7 +8,7 @@ use curator_locks::{
 };
 use nix::sys::signal::Signal;
 
-use crate::{LOST, Running, common, common::wait_until, is_gone, path, zklock, zklock_at};
+use crate::{LOST, Running, is_gone, path, support, support::eventually, zklock, zklock_at};
 
 const SESSION: &str = "2s";
 const LANES: usize = 5;
@@ -19,12 +19,12 @@ const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
 
 #[test]
 fn in_a_black_hole_the_command_is_gone_before_the_next_one_holds_the_lock() {
-    let client = common::connect(common::builder(common::server(), ""));
+    let client = support::connect(support::builder(support::server(), ""));
     thread::scope(|scope| {
         let lane = || {
             let path = path();
             for round in 0..ROUNDS {
-                let proxy = FaultProxy::start(common::server().connect_string()).unwrap();
+                let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
                 let arguments = ["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN];
                 let mut run = Running::start(zklock_at(&proxy.connect_string(), arguments));
                 let pid = run.line();
@@ -43,7 +43,7 @@ fn in_a_black_hole_the_command_is_gone_before_the_next_one_holds_the_lock() {
 
 #[test]
 fn a_stopped_zklock_does_not_keep_its_command_alive() {
-    let client = common::connect(common::builder(common::server(), ""));
+    let client = support::connect(support::builder(support::server(), ""));
     let path = path();
     let mut run = Running::start(zklock(["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN]));
     let pid = run.line();
@@ -57,7 +57,7 @@ fn a_stopped_zklock_does_not_keep_its_command_alive() {
 
 #[test]
 fn a_command_gets_term_before_it_is_killed() {
-    let proxy = FaultProxy::start(common::server().connect_string()).unwrap();
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
     let script = "trap 'echo term; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
     let arguments = ["run", "--session-timeout", "6s", &path(), "--", "sh", "-c", script];
     let mut run = Running::start(zklock_at(&proxy.connect_string(), arguments));
@@ -69,7 +69,7 @@ fn a_command_gets_term_before_it_is_killed() {
 
 #[test]
 fn a_broken_lock_ends_its_command() {
-    let client = common::connect(common::builder(common::server(), ""));
+    let client = support::connect(support::builder(support::server(), ""));
     let path = path();
     let mut run = Running::start(zklock(["run", &path, "--", "sh", "-c", STUBBORN]));
     let pid = run.line();
@@ -78,7 +78,7 @@ fn a_broken_lock_ends_its_command() {
     assert!(!refused.status.success() && !is_gone(&pid), "it asks first");
     let broken = zklock(["break", "--yes", &node]).output().unwrap();
     assert!(crate::stdout_of(&broken).contains(&format!("deleted {node}")), "{}", crate::stderr_of(&broken));
-    wait_until("the command is gone", || is_gone(&pid));
+    eventually("the command is gone", || is_gone(&pid));
     assert_eq!(run.status(), LOST);
     let again = zklock(["break", "--yes", &node]).output().unwrap();
     assert!(!again.status.success());
@@ -86,7 +86,7 @@ fn a_broken_lock_ends_its_command() {
 
 #[test]
 fn a_short_outage_ends_nothing() {
-    let proxy = FaultProxy::start(common::server().connect_string()).unwrap();
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
     let script = "echo ready; read line; exit 5";
     let arguments = ["run", "--session-timeout", "20s", &path(), "--", "sh", "-c", script];
     let mut command = zklock_at(&proxy.connect_string(), arguments);
@@ -98,7 +98,7 @@ fn a_short_outage_ends_nothing() {
     thread::sleep(Duration::from_millis(500));
     let before = proxy.connections();
     proxy.pass().unwrap();
-    wait_until("connected again", || proxy.connections() > before && proxy.open_connections() > 0);
+    eventually("connected again", || proxy.connections() > before && proxy.open_connections() > 0);
     drop(run.child.stdin.take());
     assert_eq!(run.status(), 5);
 }

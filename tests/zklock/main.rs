@@ -4,14 +4,14 @@
 
 #[path = "../interop/arena.rs"]
 mod arena;
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../interop/history.rs"]
 mod history;
 mod losses;
 #[path = "../interop/peer.rs"]
 mod peer;
 mod run;
+#[path = "../support/mod.rs"]
+mod support;
 mod views;
 
 use std::{
@@ -33,7 +33,7 @@ const FAILED: i32 = 125;
 
 /// `zklock` with these arguments, on the shared server.
 fn zklock<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
-    zklock_at(&common::server().connect_string(), arguments)
+    zklock_at(&support::server().connect_string(), arguments)
 }
 
 fn zklock_at<S: AsRef<OsStr>>(servers: &str, arguments: impl IntoIterator<Item = S>) -> Command {
@@ -48,7 +48,7 @@ fn zklock_at<S: AsRef<OsStr>>(servers: &str, arguments: impl IntoIterator<Item =
 
 /// A path that no other test uses.
 fn path() -> String {
-    format!("/{}/lock", common::namespace())
+    format!("/{}/lock", support::namespace())
 }
 
 fn stdout_of(output: &Output) -> String {

@@ -6,11 +6,11 @@ use curator_locks::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSe
 use nix::sys::signal::Signal;
 
 use crate::{
-    FAILED, NOT_HAD, Running, calibration, common, common::wait_until, is_gone, path, stderr_of, stdout_of, zklock,
+    FAILED, NOT_HAD, Running, calibration, is_gone, path, stderr_of, stdout_of, support, support::eventually, zklock,
 };
 
 fn client() -> curator_locks::CuratorFramework {
-    common::connect(common::builder(common::server(), ""))
+    support::connect(support::builder(support::server(), ""))
 }
 
 #[test]
@@ -130,13 +130,13 @@ fn signals_go_on_to_the_command_and_end_a_wait() {
     run.signal(Signal::SIGUSR1);
     assert_eq!(run.line(), "usr1");
     let mut waits = Running::start(zklock(["run", &path, "--", "true"]));
-    common::await_queue(&client, &path, 2);
+    support::await_queue(&client, &path, 2);
     waits.signal(Signal::SIGINT);
     assert_eq!(waits.status(), 130);
-    common::await_queue(&client, &path, 1);
+    support::await_queue(&client, &path, 1);
     run.signal(Signal::SIGTERM);
     assert_eq!(run.status(), 42);
-    common::await_queue(&client, &path, 0);
+    support::await_queue(&client, &path, 0);
 }
 
 #[test]
@@ -158,11 +158,11 @@ fn a_lock_is_kept_for_at_least_so_long() {
     let path = path();
     let mut run = Running::start(zklock(["run", "--at-least", "1h", &path, "--", "sh", "-c", "echo $$"]));
     let pid = run.line();
-    wait_until("the command has ended", || is_gone(&pid));
+    eventually("the command has ended", || is_gone(&pid));
     assert_eq!(LockQueue::inspect(&client, &path).unwrap().holders().count(), 1);
     run.signal(Signal::SIGTERM);
     assert_eq!(run.status(), 0);
-    common::await_queue(&client, &path, 0);
+    support::await_queue(&client, &path, 0);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn what_is_wrong_is_said_and_nothing_is_run() {
     let directory = tempfile::tempdir().unwrap();
     let mark = directory.path().join("ran");
     let touch = mark.to_str().unwrap();
-    let good = common::server().connect_string();
+    let good = support::server().connect_string();
     let rows = [
         (
             vec!["run", "--connect", "127.0.0.1:1", "--connection-timeout", "300ms", "/x", "--", "touch", touch],
@@ -203,7 +203,8 @@ fn what_is_wrong_is_said_and_nothing_is_run() {
 fn a_file_says_what_the_command_line_need_not() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("zklock.toml");
-    fs::write(&file, format!("connect = {:?}\nsession-timeout = \"7s\"\n", common::server().connect_string())).unwrap();
+    fs::write(&file, format!("connect = {:?}\nsession-timeout = \"7s\"\n", support::server().connect_string()))
+        .unwrap();
     let mut command = zklock(["ls", &path()]);
     let output = command.env_remove("ZK_CONNECT").env("XDG_CONFIG_HOME", directory.path()).output().unwrap();
     assert!(output.status.success(), "{}", stderr_of(&output));
@@ -236,5 +237,5 @@ fn the_commands_group_dies_with_a_killed_zklock() {
     let pids = [run.line(), run.line()];
     assert!(pids.iter().all(|pid| !is_gone(pid)));
     run.signal(Signal::SIGKILL);
-    wait_until("command and what it started are gone", || pids.iter().all(|pid| is_gone(pid)));
+    eventually("command and what it started are gone", || pids.iter().all(|pid| is_gone(pid)));
 }

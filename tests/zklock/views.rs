@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use crate::{
     arena::Arena,
-    common::{self, wait_until},
     peer::Peer,
-    stderr_of, stdout_of, zklock,
+    stderr_of, stdout_of,
+    support::{self, eventually},
+    zklock,
 };
 
 /// State with position, mode, whose names, data.
@@ -67,7 +68,7 @@ impl Scene {
     #[track_caller]
     fn check(&self, path: &str, kind: &str, expected: &[Row]) {
         let mut seen = Value::Null;
-        wait_until(&format!("{} rows of {path}", expected.len()), || {
+        eventually(&format!("{} rows of {path}", expected.len()), || {
             seen = json(&["ls", "--json", &self.full(path)])[0].clone();
             seen["entries"].as_array().map(Vec::len) == Some(expected.len())
         });
@@ -92,7 +93,7 @@ fn a_mutex_of_curator_kazoo_and_rust_contenders() {
     let peers = scene.arena.start([scene.java("of-java"), Peer::kazoo(&scene.arena.place)]);
     let path = "/m";
     let mut first = peers[0].acquire("mutex", path);
-    let rust = common::connect(common::builder(common::server(), &scene.arena.place.namespace));
+    let rust = support::connect(support::builder(support::server(), &scene.arena.place.namespace));
     let mutex = InterProcessMutex::new(&rust, path).unwrap().with_lock_data("of-rust");
     let cancel = CancelToken::new();
     thread::scope(|scope| {
@@ -124,7 +125,7 @@ fn readers_and_writers_of_curator_and_rust() {
     let peers = scene.arena.start([scene.java("java-r"), scene.java("java-w")]);
     let path = "/rw";
     let mut reading = peers[0].acquire("read", path);
-    let rust = common::connect(common::builder(common::server(), &scene.arena.place.namespace));
+    let rust = support::connect(support::builder(support::server(), &scene.arena.place.namespace));
     let rw = InterProcessReadWriteLock::new(&rust, path).unwrap().with_lock_data("rust");
     let read = rw.read_lock();
     let held = read.lock().unwrap();
@@ -152,7 +153,7 @@ fn leases_of_curator_and_rust_and_who_waits_for_one() {
     let peers = scene.arena.start([scene.java("java"), scene.java("late")]);
     let (path, kind) = ("/s", "semaphore:2");
     let mut of_java = peers[0].acquire(kind, path);
-    let rust = common::connect(common::builder(common::server(), &scene.arena.place.namespace));
+    let rust = support::connect(support::builder(support::server(), &scene.arena.place.namespace));
     let semaphore = InterProcessSemaphoreV2::new(&rust, path, 2).unwrap();
     semaphore.set_node_data("rust");
     let lease = semaphore.acquire().unwrap();
@@ -165,7 +166,7 @@ fn leases_of_curator_and_rust_and_who_waits_for_one() {
     scene.check(path, "semaphore", &[holds("java"), holds("rust"), row("waits 0", "lease", "curator", "late")]);
     lease.close().unwrap();
     let mut of_late = peers[1].await_acquired();
-    wait_until("the place in the queue is given up", || {
+    eventually("the place in the queue is given up", || {
         LockQueue::inspect(&scene.arena.client, path).unwrap().waiters().count() == 0
     });
     scene.check(path, "semaphore", &[holds("java"), holds("late")]);
@@ -218,7 +219,7 @@ fn unfair_locks_write_locks_and_latches() {
     assert!(lock.lock().unwrap());
     java[0].tell("acquire zk-write-lock /w -1");
     let kinds = |queue: &LockQueue| queue.entries.iter().map(|entry| entry.state.to_string()).collect::<Vec<_>>();
-    wait_until("both are seen", || kinds(&LockQueue::inspect(client, "/w").unwrap()) == ["holds", "waits"]);
+    eventually("both are seen", || kinds(&LockQueue::inspect(client, "/w").unwrap()) == ["holds", "waits"]);
     let queue = LockQueue::inspect(client, "/w").unwrap();
     assert_eq!((queue.kind, queue.entries[0].session), (LockKind::WriteLock, client.session_id()));
     lock.close().unwrap();
@@ -237,7 +238,7 @@ fn unfair_locks_write_locks_and_latches() {
 fn the_tree_shows_every_lock_and_sessions_that_wait_in_a_circle() {
     let scene = Scene::new();
     let namespace = &scene.arena.place.namespace;
-    let clients: Vec<_> = (0..2).map(|_| common::connect(common::builder(common::server(), namespace))).collect();
+    let clients: Vec<_> = (0..2).map(|_| support::connect(support::builder(support::server(), namespace))).collect();
     let paths = ["/a/one", "/b/two"];
     scene.arena.client.create().creating_parents_if_needed().for_path("/data/no/lock").unwrap();
     let cancel = CancelToken::new();
@@ -252,7 +253,7 @@ fn the_tree_shows_every_lock_and_sessions_that_wait_in_a_circle() {
             });
         }
         let mut tree = Value::Null;
-        wait_until("both wait", || {
+        eventually("both wait", || {
             tree = json(&["tree", "--json", &scene.full("")]);
             let locks = tree["locks"].as_array().unwrap();
             locks.len() == 2 && locks.iter().all(|lock| lock["entries"].as_array().unwrap().len() == 2)
@@ -272,8 +273,8 @@ fn the_tree_shows_every_lock_and_sessions_that_wait_in_a_circle() {
 #[test]
 fn znodes_that_may_not_be_read_are_shown_without_their_data() {
     let scene = Scene::new();
-    let builder = common::builder(common::server(), &scene.arena.place.namespace).authorization("digest", "a:b");
-    let insider = common::connect(builder.acl_provider(curator_locks::CreatorAllAclProvider));
+    let builder = support::builder(support::server(), &scene.arena.place.namespace).authorization("digest", "a:b");
+    let insider = support::connect(builder.acl_provider(curator_locks::CreatorAllAclProvider));
     scene.arena.client.create().creating_parents_if_needed().for_path("/open/lock").unwrap();
     let mutex = InterProcessMutex::new(&insider, "/open/lock").unwrap();
     let held = mutex.lock().unwrap();

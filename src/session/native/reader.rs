@@ -9,21 +9,25 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 
 use super::{
-    super::{
-        ConnectString,
-        names::Names,
-        rotation::{Rotation, Step},
-        transport::{Closer, Connection, ReadHalf, WriteHalf},
-    },
-    Shared, Writer, does_not_take, invalid_data,
     search::Search,
+    shared::{CurrentWriter, SessionShared, does_not_take, invalid_data},
     troubles::Troubles,
 };
-use crate::proto::{ConnectResponse, FrameBuffer, ProtoError};
+use crate::{
+    proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
+    session::{
+        servers::{
+            connect_string::ConnectString,
+            resolver::Names,
+            rotation::{NextTry, Rotation},
+        },
+        transport::{Closer, Connection, ReadHalf, WriteHalf},
+    },
+};
 
 /// No wait for bytes lasts longer: nothing wakes this thread from a peer that says nothing, and a session that leaves may
 /// have no time left.
-pub(super) const READ_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_READ: Duration = Duration::from_secs(1);
 
 /// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
 /// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
@@ -35,14 +39,14 @@ const HUNG_UP: &str = "the server closed the connection instead of answering the
                        quorum, has too many connections (maxClientCnxns), or this is its port for TLS";
 
 /// The thread that connects, reads, and keeps the timers.
-pub(super) struct Reader {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct ReaderThread {
+    pub(super) shared: Arc<SessionShared>,
     pub(super) pauses: Receiver<()>,
     /// Dropped with the thread, whichever way it ends.
     pub(super) _alive: Sender<()>,
 }
 
-impl Reader {
+impl ReaderThread {
     pub(super) fn run(&self) {
         let config = &self.shared.config;
         let transport = self.shared.transport.clone();
@@ -55,18 +59,18 @@ impl Reader {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
             }
-            let step = rotation.step();
+            let next = rotation.step();
             for (host, why) in rotation.unresolved() {
                 troubles.unresolved(host, why);
             }
-            match step {
-                Step::Pause(pause) => {
+            match next {
+                NextTry::Pause(pause) => {
                     if let Some(error) = troubles.of_names().filter(|_| rotation.has_no_address()) {
                         *self.shared.last_error.lock() = Some(Arc::new(error));
                     }
                     self.pause(pause);
                 }
-                Step::Try { host, address, limit } => match self.connect(&host, address, limit) {
+                NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((connection, buffer)) => {
                         let since = Instant::now();
                         troubles.clear();
@@ -140,8 +144,8 @@ impl Reader {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the handshake"));
             }
             // In steps, so that a close does not wait for a server that says nothing.
-            let patience = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
-            match reader.read(buffer.space(), patience)? {
+            let timeout = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
+            match reader.read(buffer.space(), timeout)? {
                 Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, HUNG_UP)),
                 Some(count) => buffer.filled(count),
                 None => {}
@@ -151,9 +155,9 @@ impl Reader {
 
     fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) -> io::Result<()> {
         // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
-        let half = std::mem::replace(&mut connection.writer, Box::new(Taken));
+        let half = std::mem::replace(&mut connection.writer, Box::new(TakenHalf));
         let number = self.shared.state.lock().machine.next_connection();
-        *self.shared.writer.lock() = Writer { connection: number, half: Some(half) };
+        *self.shared.writer.lock() = CurrentWriter { connection: number, half: Some(half) };
         let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
         if taken.is_err() {
             self.shared.writer.lock().half = None;
@@ -173,7 +177,7 @@ impl Reader {
         }
         let cause = loop {
             let search = is_read_only.then(|| self.search(search, hosts, &closer));
-            match self.read_on(&mut *reader, &mut buffer, search.unwrap_or(READ_PATIENCE)) {
+            match self.read_on(&mut *reader, &mut buffer, search.unwrap_or(LONGEST_READ)) {
                 Ok(true) => {}
                 Ok(false) => break None,
                 Err(error) => break Some(error),
@@ -193,15 +197,15 @@ impl Reader {
         let now = Instant::now();
         let new_hosts = self.shared.new_hosts.lock().clone();
         search.look(now, new_hosts.as_ref().map_or(hosts, ConnectString::hosts), closer);
-        search.patience(now)
+        search.until_next(now)
     }
 
     /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next, at most this long
     /// and until the next timer. `false`: the session is over.
     fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer, most: Duration) -> io::Result<bool> {
         self.take_frames(buffer)?;
-        let Some(patience) = self.keep_timers()? else { return Ok(false) };
-        match reader.read(buffer.space(), patience.min(most))? {
+        let Some(timeout) = self.keep_timers()? else { return Ok(false) };
+        match reader.read(buffer.space(), timeout.min(most))? {
             Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
             Some(count) => buffer.filled(count),
             None => {}
@@ -246,7 +250,7 @@ impl Reader {
                 io::Error::new(io::ErrorKind::TimedOut, "nothing received for two thirds of the session timeout")
             })?;
         }
-        Ok(Some(next_timer.saturating_duration_since(now).min(READ_PATIENCE)))
+        Ok(Some(next_timer.saturating_duration_since(now).min(LONGEST_READ)))
     }
 
     fn disconnected(&self, cause: Option<io::Error>) {
@@ -259,7 +263,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for ReaderThread {
     /// Also if a panic ends the thread: nobody must wait for what nobody will read.
     fn drop(&mut self) {
         self.shared.input(|machine, actions| machine.expired(actions));
@@ -269,9 +273,9 @@ impl Drop for Reader {
 }
 
 /// Stands where the writing half was.
-struct Taken;
+struct TakenHalf;
 
-impl WriteHalf for Taken {
+impl WriteHalf for TakenHalf {
     fn write(&mut self, _bytes: &[u8], _until: Instant) -> io::Result<usize> {
         Err(io::ErrorKind::NotConnected.into())
     }
