@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use crossbeam_channel::{Receiver, Sender, select, tick, unbounded};
+use crossbeam_channel::{Receiver, Sender, never, select, tick, unbounded};
 use curator_locks::{CuratorFramework, HoldState};
 use nix::{
     errno::Errno,
@@ -30,7 +30,13 @@ const LOOKS: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Runs the command while the lock is held, and gives the exit status.
-pub(super) fn supervise(client: &CuratorFramework, held: &Held<'_>, args: &Run, signals: &Signals) -> Result<u8> {
+pub(super) fn supervise(
+    client: &CuratorFramework,
+    held: &Held<'_>,
+    asked: &Receiver<()>,
+    args: &Run,
+    signals: &Signals,
+) -> Result<u8> {
     let timeout = client.session_timeout();
     let (sender, changes) = unbounded();
     for hold in held.holds() {
@@ -49,6 +55,7 @@ pub(super) fn supervise(client: &CuratorFramework, held: &Held<'_>, args: &Run, 
     let started = started.map_err(cannot("start the command"))?;
     let ends = await_changes(Pid::from_raw(i32::try_from(started.id()).unwrap_or(i32::MAX)))?;
     let looks = tick((timeout / LOOKS).min(LONGEST_PAUSE));
+    let (mut words, mut was_ended) = (watchdog.words().clone(), false);
     let status = loop {
         select! {
             recv(ends) -> change => match change {
@@ -63,7 +70,7 @@ pub(super) fn supervise(client: &CuratorFramework, held: &Held<'_>, args: &Run, 
                 Ok(HoldState::Lost(_)) => watchdog.end_now(),
                 _ => allow(&mut watchdog, held),
             },
-            recv(held.asked()) -> asked => if asked.is_ok() {
+            recv(asked) -> request => if request.is_ok() {
                 anstream::eprintln!("zklock: somebody asks for the lock: the command gets TERM");
                 pass_on(group, Signal::SIGTERM);
             },
@@ -73,15 +80,18 @@ pub(super) fn supervise(client: &CuratorFramework, held: &Held<'_>, args: &Run, 
                 }
                 pass_on(group, signal);
             },
-            recv(watchdog.words()) -> word => if !matches!(word, Ok(Word::Ends)) {
-                // Somebody has killed it. Nobody else would end the command in time.
+            recv(words) -> word => if matches!(word, Ok(Word::Ends)) {
+                was_ended = true;
+            } else {
+                // Nobody else would end the command in time; where the watchdog has killed it, this changes nothing.
+                words = never();
                 pass_on(group, Signal::SIGKILL);
             },
         }
     };
     drop(terminal);
     // Before the lock is given back; a command that ends by itself in time has not been ended.
-    let was_ended = watchdog.finish() || held.holds().iter().any(|hold| hold.is_lost());
+    let was_ended = watchdog.finish() || was_ended || held.holds().iter().any(|hold| hold.is_lost());
     Ok(if was_ended { LOST } else { status })
 }
 

@@ -11,47 +11,62 @@ use curator_locks::{
 use crate::args::{Kind, Run};
 
 /// What is to be held.
-pub(super) enum Locks {
-    All { locks: InterProcessMultiLock, asked: Receiver<()> },
-    Semaphore(InterProcessSemaphoreV2, Receiver<()>),
+pub(super) struct Locks {
+    wanted: Wanted,
+    /// Told each time that somebody asks for the lock. Kinds that nobody can ask for keep it open, too.
+    asked: Receiver<()>,
+    _ask: Sender<()>,
+}
+
+enum Wanted {
+    All(InterProcessMultiLock),
+    Lease(InterProcessSemaphoreV2),
 }
 
 /// What is held.
 pub(super) enum Held<'a> {
-    All(MultiLockGuard<'a>, &'a Receiver<()>),
-    Lease(Lease, &'a Receiver<()>),
+    All(MultiLockGuard<'a>),
+    Lease(Lease),
 }
 
 impl Locks {
     pub(super) fn new(client: &CuratorFramework, args: &Run) -> Result<Locks> {
-        let (sender, asked) = unbounded();
-        if let Some(leases) = args.kind.semaphore {
-            let leases = usize::try_from(leases).unwrap_or(usize::MAX);
-            return Ok(Locks::Semaphore(InterProcessSemaphoreV2::new(client, &args.path, leases)?, asked));
-        }
-        let mut paths: Vec<&str> = args.also.iter().map(String::as_str).chain([args.path.as_str()]).collect();
-        // Whoever wants several of them takes them in one order, so that nobody waits in a circle.
-        paths.sort_unstable();
-        paths.dedup();
-        let locks: Result<Vec<_>> = paths.into_iter().map(|path| lock_of(client, path, &args.kind, &sender)).collect();
-        Ok(Locks::All { locks: InterProcessMultiLock::from_locks(locks?)?, asked })
+        let (ask, asked) = unbounded();
+        let wanted = match args.kind.semaphore {
+            Some(leases) => {
+                let leases = usize::try_from(leases).unwrap_or(usize::MAX);
+                Wanted::Lease(InterProcessSemaphoreV2::new(client, &args.path, leases)?)
+            }
+            None => {
+                let mut paths: Vec<&str> = args.also.iter().map(String::as_str).chain([args.path.as_str()]).collect();
+                // Whoever wants several of them takes them in one order, so that nobody waits in a circle.
+                paths.sort_unstable();
+                paths.dedup();
+                let locks = paths.into_iter().map(|path| lock_of(client, path, &args.kind, &ask));
+                Wanted::All(InterProcessMultiLock::from_locks(locks.collect::<Result<Vec<_>>>()?)?)
+            }
+        };
+        Ok(Locks { wanted, asked, _ask: ask })
     }
 
     pub(super) fn acquire(&self, options: &AcquireOptions) -> Result<Option<Held<'_>>> {
-        match self {
-            Locks::All { locks, asked } => Ok(locks.lock_with(options)?.map(|guard| Held::All(guard, asked))),
-            Locks::Semaphore(semaphore, asked) => {
-                let lease = semaphore.acquire_with(1, options)?.and_then(|mut leases| leases.pop());
-                Ok(lease.map(|lease| Held::Lease(lease, asked)))
+        match &self.wanted {
+            Wanted::All(locks) => Ok(locks.lock_with(options)?.map(Held::All)),
+            Wanted::Lease(semaphore) => {
+                Ok(semaphore.acquire_with(1, options)?.and_then(|mut leases| leases.pop()).map(Held::Lease))
             }
         }
     }
 
+    pub(super) fn asked(&self) -> &Receiver<()> {
+        &self.asked
+    }
+
     /// Where the time was up.
     pub(super) fn stopped_at(&self) -> Option<String> {
-        match self {
-            Locks::All { locks, .. } => locks.timed_out_at(),
-            Locks::Semaphore(..) => None,
+        match &self.wanted {
+            Wanted::All(locks) => locks.timed_out_at(),
+            Wanted::Lease(_) => None,
         }
     }
 }
@@ -82,22 +97,15 @@ fn lock_of(
 impl Held<'_> {
     pub(super) fn holds(&self) -> Vec<&Hold> {
         match self {
-            Held::All(guard, _) => guard.holds().iter().collect(),
-            Held::Lease(lease, _) => vec![lease],
-        }
-    }
-
-    /// Told each time that somebody asks for the lock.
-    pub(super) fn asked(&self) -> &Receiver<()> {
-        match self {
-            Held::All(_, asked) | Held::Lease(_, asked) => asked,
+            Held::All(guard) => guard.holds().iter().collect(),
+            Held::Lease(lease) => vec![lease],
         }
     }
 
     pub(super) fn release(self) -> Result<()> {
         match self {
-            Held::All(guard, _) => guard.release(),
-            Held::Lease(lease, _) => lease.close(),
+            Held::All(guard) => guard.release(),
+            Held::Lease(lease) => lease.close(),
         }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
         (Err(error), _) => return Err(error.into()),
     };
     let since = Instant::now();
-    let status = command::supervise(&client, &held, args, &signals);
+    let status = command::supervise(&client, &held, locks.asked(), args, &signals);
     if let (Some(at_least), Ok(_)) = (args.at_least, &status) {
         keep(at_least.saturating_sub(since.elapsed()), signals.receiver());
     }
