@@ -242,7 +242,7 @@ pub use framework::{
     RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,
+    AcquireOptions, Caching, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals,
     LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant, PredicateResults,

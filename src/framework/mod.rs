@@ -38,7 +38,7 @@ pub(crate) use dispatch::Dispatcher;
 pub(crate) use followers::Follower;
 #[cfg(test)]
 pub(crate) use held::HeldNodes;
-pub(crate) use held::{HeldNode, Znode};
+pub(crate) use held::{Footing, HeldNode, Keeper, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use protected::protection;
 pub(crate) use removal::Mark;

@@ -171,7 +171,7 @@ impl LockInternals {
     }
 
     /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
-    fn forget_revocation(&self, held: &HeldNode) {
+    pub(super) fn forget_revocation(&self, held: &HeldNode) {
         let Some(revocable) = held.revocable() else { return };
         let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
@@ -264,7 +264,7 @@ impl LockInternals {
     ) -> Result<Option<Arc<HeldNode>>> {
         let spec = self.spec(data, patience);
         let (limit, place, writer) = (None, None, None);
-        match (Wish { lock: self, spec, patience, limit, place, writer, owners }).acquire()? {
+        match (Wish { lock: self, spec, patience, limit, place, writer, owners, seeker: None }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
         }
@@ -311,7 +311,7 @@ impl LockInternals {
         };
         let (limit, place, writer_and_owners) = (None, None, (Some(writer), Some(owners)));
         let (writer_of, owners) = writer_and_owners;
-        match (Wish { lock: self, spec, patience, limit, place, writer: writer_of, owners }).acquire()? {
+        match (Wish { lock: self, spec, patience, limit, place, writer: writer_of, owners, seeker: None }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred => Ok(None),
             Outcome::WriterGone => {
@@ -349,6 +349,9 @@ impl LockInternals {
     /// Gives a lock back. An error that [is retryable](Error::is_retryable) leaves the znode to the background; the job
     /// is handed out then.
     pub(crate) fn release(&self, held: &HeldNode) -> (Result<()>, Option<Job>) {
+        if let Some((keeper, tenure)) = held.keeper() {
+            return (keeper.release(held, tenure), None);
+        }
         if let Err(error) = self.end(held) {
             return (Err(error), None);
         }
@@ -475,6 +478,10 @@ impl LockInternals {
 
     /// Gives a lock back without waiting: what the server does not confirm is left to the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
+        if let Some((keeper, tenure)) = held.keeper() {
+            // Its holder wants to hear nothing of it.
+            return drop(keeper.release(held, tenure));
+        }
         if self.end(held).is_err() {
             return;
         }

@@ -20,8 +20,8 @@ use super::{
 use crate::{
     CuratorFramework, Error, HoldState, LostReason, Result, WaitStrategy,
     framework::{Call, Failure, HeldNode, Job, RevocableNode},
-    locks::{LockInternals, internals::Patience, limit::Limit, owners::Owners},
-    proto::Response,
+    locks::{LockInternals, caching::Seeker, internals::Patience, limit::Limit, owners::Owners},
+    proto::{Request, Response},
     session::{Pending, Session, Stop, WaitEnd, Watch, WatchEvent, Watcher, submit},
 };
 
@@ -42,6 +42,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) writer: Option<&'a HeldNode>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
+    /// What the znode is for, where it is to serve many threads.
+    pub(crate) seeker: Option<Seeker<'a>>,
 }
 
 /// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
@@ -163,7 +165,10 @@ impl<'a> Shell<'a> {
             mailbox,
             target: None,
             guard: Cell::new(None),
-            revocable: wish.lock.revocable_node(),
+            revocable: match &wish.seeker {
+                Some(seeker) => Some(seeker.revocable_node()),
+                None => wish.lock.revocable_node(),
+            },
             retries: 0,
             gone: 0,
             has_made_directory: false,
@@ -247,6 +252,7 @@ impl<'a> Shell<'a> {
         self.sent = Instant::now();
         let Some(session) = self.effects.sends(&ask) else { return Vec::new() };
         let watches: Vec<Option<WatchId>> = ask.requests.iter().map(|(_, watch)| *watch).collect();
+        let creates = ask.requests.iter().any(|(request, _)| matches!(request, Request::Create { .. }));
         let mut requests = Vec::with_capacity(watches.len());
         for (request, watch) in ask.requests {
             requests.push((with_acl(self.client(), request), watch.map(|watch| self.watcher(watch))));
@@ -254,6 +260,9 @@ impl<'a> Shell<'a> {
         let farewell = self.client().call("release", self.wish.lock.base_path(), Stop::at(self.sent + FAREWELL));
         let call = if ask.is_farewell { &farewell } else { self.call };
         let mut sent = submit(&session, requests);
+        if let Some(seeker) = self.wish.seeker.filter(|_| creates) {
+            seeker.created();
+        }
         call.await_last(&mut sent);
         sent.into_iter().zip(watches).map(|((pending, watch), id)| self.answer(call, pending, id.zip(watch))).collect()
     }
