@@ -1,6 +1,7 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
 mod caching;
+mod candidate;
 pub(crate) mod contender;
 mod deadlock;
 mod driver;

@@ -4,12 +4,8 @@ use std::sync::{Arc, Weak};
 
 use super::{
     AcquireOptions, Caching, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
-    StandardLockInternalsDriver, WaitStrategy,
-    caching::Cache,
-    internals::Patience,
-    methods::thread_lock_methods,
-    owners::Owners,
-    revocation::{Executor, revocation_of},
+    StandardLockInternalsDriver, WaitStrategy, caching::Cache, internals::Patience, methods::thread_lock_methods,
+    owners::Owners, revocation::revocation_of,
 };
 use crate::{
     CuratorFramework, Result,
@@ -63,7 +59,6 @@ use crate::{
 pub struct InterProcessMutex {
     internals: Arc<LockInternals>,
     owners: Arc<Owners>,
-    data: Vec<u8>,
     /// The threads that hold the write lock, of a read lock: they need not queue.
     writers: Option<Arc<Owners>>,
     cache: Option<Arc<Cache>>,
@@ -97,10 +92,12 @@ impl InterProcessMutex {
         kind: HoldKind,
     ) -> Result<InterProcessMutex> {
         let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
-        internals.set_kind(kind);
-        let data = client.core.config.default_data.clone();
-        let internals = Arc::new(internals);
-        Ok(InterProcessMutex { internals, owners: Arc::default(), data, writers: None, cache: None })
+        internals.kind = kind;
+        Ok(InterProcessMutex::of(internals))
+    }
+
+    pub(super) fn of(internals: LockInternals) -> InterProcessMutex {
+        InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), writers: None, cache: None }
     }
 
     /// Lets the threads that hold this write lock in without queueing.
@@ -112,8 +109,8 @@ impl InterProcessMutex {
     /// What this mutex's znodes carry, for others to read. Defaults to the client's default data. Java:
     /// `getLockNodeBytes`.
     #[must_use]
-    pub fn with_lock_data(mut self, data: impl Into<Vec<u8>>) -> InterProcessMutex {
-        self.data = data.into();
+    pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessMutex {
+        self.internals.set_data(data);
         self
     }
 
@@ -130,7 +127,7 @@ impl InterProcessMutex {
     /// A release then talks to no server, and does not block. Only with the default [driver](InterProcessMutex::with_driver).
     #[must_use]
     pub fn with_caching(mut self, caching: Caching) -> InterProcessMutex {
-        self.cache = (self.internals.kind() == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), caching));
+        self.cache = (self.internals.kind == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), caching));
         self
     }
 
@@ -186,7 +183,7 @@ impl InterProcessMutex {
     /// # }
     /// ```
     pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        self.revocable(listener, None, |mutex| mutex);
+        self.make_revocable_with_executor(listener, |task| task());
     }
 
     /// As [`make_revocable`](InterProcessMutex::make_revocable), but `executor` runs the listener. It is called on the
@@ -196,25 +193,23 @@ impl InterProcessMutex {
         listener: impl RevocationListener<InterProcessMutex>,
         executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
     ) {
-        self.revocable(listener, Some(Box::new(executor)), |mutex| mutex);
+        self.revocable(listener, executor, |mutex| mutex);
     }
 
     /// `lock` makes what the listener is given, of this mutex.
     pub(super) fn revocable<L: Send + 'static>(
         &self,
         listener: impl RevocationListener<L>,
-        executor: Option<Executor>,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
         lock: impl Fn(InterProcessMutex) -> L + Send + Sync + 'static,
     ) {
-        let (internals, owners, data) = (Arc::downgrade(&self.internals), self.owners.clone(), self.data.clone());
-        let writers = self.writers.clone();
+        let (internals, owners, writers) = (Arc::downgrade(&self.internals), self.owners.clone(), self.writers.clone());
         // The cache has the lock, which has the listener.
         let cache = self.cache.as_ref().map(Arc::downgrade);
         let this = move || {
-            let internals = internals.upgrade()?;
-            let (owners, data, writers) = (owners.clone(), data.clone(), writers.clone());
+            let (internals, owners, writers) = (internals.upgrade()?, owners.clone(), writers.clone());
             let cache = cache.as_ref().and_then(Weak::upgrade);
-            Some(lock(InterProcessMutex { internals, owners, data, writers, cache }))
+            Some(lock(InterProcessMutex { internals, owners, writers, cache }))
         };
         self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
     }
@@ -227,9 +222,8 @@ impl InterProcessMutex {
 
     /// The same lock once more: what a thread holds through one, it holds through the other.
     pub(super) fn share(&self) -> InterProcessMutex {
-        let (internals, owners) = (self.internals.clone(), self.owners.clone());
-        let (data, writers, cache) = (self.data.clone(), self.writers.clone(), self.cache.clone());
-        InterProcessMutex { internals, owners, data, writers, cache }
+        let (internals, owners, writers) = (self.internals.clone(), self.owners.clone(), self.writers.clone());
+        InterProcessMutex { internals, owners, writers, cache: self.cache.clone() }
     }
 
     pub(super) fn parts(&self) -> (&LockInternals, &Owners) {
@@ -243,11 +237,11 @@ impl InterProcessMutex {
         }
         let patience = Patience::of(options);
         if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
-            return self.internals.downgrade(&self.data, patience, &self.owners, &writer);
+            return self.internals.downgrade(patience, &self.owners, &writer);
         }
         self.internals.by_thread(patience, |patience| match &self.cache {
-            Some(cache) => cache.acquire(&self.data, patience, &self.owners),
-            None => self.internals.attempt_lock(&self.data, patience, Some(&self.owners)),
+            Some(cache) => cache.acquire(patience, &self.owners),
+            None => self.internals.attempt_lock(patience, Some(&self.owners)),
         })
     }
 }
@@ -262,10 +256,6 @@ thread_lock_methods! { InterProcessMutex,
 }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {
-    fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        InterProcessMutex::make_revocable(self, listener);
-    }
-
     fn make_revocable_with_executor(
         &self,
         listener: impl RevocationListener<InterProcessMutex>,

@@ -108,18 +108,13 @@ impl Cache {
 
     /// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up
     /// first, or it would have had to wait.
-    pub(crate) fn acquire(
-        &self,
-        data: &[u8],
-        patience: Patience<'_>,
-        owners: &Owners,
-    ) -> Result<Option<Arc<HeldNode>>> {
+    pub(crate) fn acquire(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
         let (mut visit, mut word) = Visit::begin(self, patience);
         loop {
             let next = match word.turn {
                 Turn::No => return Ok(None),
                 Turn::Wait => visit.wait()?,
-                Turn::Seek => visit.seek(data)?,
+                Turn::Seek => visit.seek()?,
                 Turn::Hold { tenure, grant } => match visit.take(&word, tenure, grant, owners)? {
                     Taken::Held(held) => return Ok(Some(held)),
                     Taken::Not(next) => next,
@@ -318,6 +313,7 @@ impl Keeper for Cache {
 
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()> {
         grant.released();
+        self.lock.unregister(grant);
         self.lock.forget_revocation(grant);
         let now = Instant::now();
         let (effects, listener) = {
@@ -409,10 +405,10 @@ impl<'a> Visit<'a> {
     }
 
     /// Queues at the servers.
-    fn seek(&mut self, data: &[u8]) -> Result<Option<Word>> {
+    fn seek(&mut self) -> Result<Option<Word>> {
         let (lock, patience) = (&*self.cache.lock, self.patience);
         let seeker = Seeker { cache: self.cache, who: self.who };
-        let spec = lock.spec(data, patience);
+        let spec = lock.spec(patience);
         let (limit, place, writer, owners) = (None, None, None, None);
         let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(seeker) };
         let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };
