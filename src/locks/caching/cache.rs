@@ -176,11 +176,22 @@ impl Cache {
     }
 
     fn leave(&self, who: Waiter) {
-        let (effects, listener) = {
+        let effects = {
             let mut state = self.state.lock();
             state.waiters.remove(&who);
-            let listener = if state.turns.has_turn(who) { state.listener.take() } else { None };
             let next = state.turns.leave(who, &self.limits, Instant::now());
+            state.effects(next)
+        };
+        self.carry_out(effects);
+    }
+
+    /// The turn in this tenure ends.
+    fn end_turn(&self, tenure: u64) {
+        let now = Instant::now();
+        let (effects, listener) = {
+            let mut state = self.state.lock();
+            let listener = state.listener.take();
+            let next = state.turns.release(tenure, &self.limits, now);
             (state.effects(next), listener)
         };
         // The caller's: not under the lock.
@@ -315,16 +326,7 @@ impl Keeper for Cache {
         grant.released();
         self.lock.unregister(grant);
         self.lock.forget_revocation(grant);
-        let now = Instant::now();
-        let (effects, listener) = {
-            let mut state = self.state.lock();
-            let listener = state.listener.take();
-            let next = state.turns.release(tenure, &self.limits, now);
-            (state.effects(next), listener)
-        };
-        // The caller's: not under the lock.
-        drop(listener);
-        self.carry_out(effects);
+        self.end_turn(tenure);
         grant.lost().map_or(Ok(()), |reason| Err(self.lock.lost(reason)))
     }
 }
@@ -352,6 +354,8 @@ struct Visit<'a> {
     who: Waiter,
     patience: Patience<'a>,
     words: Option<Receiver<Word>>,
+    /// It has the turn there, and looks.
+    looks_in: Option<u64>,
     is_over: bool,
 }
 
@@ -370,7 +374,7 @@ impl<'a> Visit<'a> {
         let turn = state.turns.come(who, patience.only_try);
         let (word, words) = Visit::received(&mut state, who, turn);
         drop(state);
-        (Visit { cache, who, patience, words, is_over: turn == Turn::No }, word)
+        (Visit { cache, who, patience, words, looks_in: None, is_over: turn == Turn::No }, word)
     }
 
     fn received(state: &mut State, who: Waiter, turn: Turn) -> (Word, Option<Receiver<Word>>) {
@@ -418,7 +422,8 @@ impl<'a> Visit<'a> {
     /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this.
     fn take(&mut self, word: &Word, number: u64, grant: u64, owners: &Owners) -> Result<Taken> {
         let (cache, lock) = (self.cache, &*self.cache.lock);
-        let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number)))) };
+        self.looks_in = Some(number);
+        let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, true)))) };
         let revocable = lock.revocable_node();
         if let Some(listener) = &revocable {
             cache.listen(listener);
@@ -450,37 +455,35 @@ impl<'a> Visit<'a> {
             Look::Stopped(WaitEnd::Deadline) => Ok(Taken::Not(None)),
             Look::Gone => {
                 drop(entered);
-                Ok(Taken::Not(Some(self.again(number))))
+                Ok(Taken::Not(Some(self.again(number, true))))
             }
             Look::InDoubt => {
                 drop(entered);
-                Ok(Taken::Not(Some(self.come(Turns::start_anew))))
+                Ok(Taken::Not(Some(self.again(number, false))))
             }
         }
     }
 
-    /// The znode is gone: it comes again, and keeps its place.
-    fn again(&mut self, number: u64) -> Word {
-        let word = self.come(Turns::come_again);
-        let effects = self.cache.state.lock().effects(Next { farewell: Some(number), ..Next::default() });
-        self.cache.carry_out(effects);
-        word
-    }
-
-    fn come(&mut self, come: fn(&mut Turns, Waiter) -> Turn) -> Word {
+    /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
+    fn again(&mut self, number: u64, is_gone: bool) -> Word {
+        self.looks_in = None;
         let mut state = self.cache.state.lock();
-        let turn = come(&mut state.turns, self.who);
+        let (turn, next) = state.turns.come_again(self.who, number, is_gone);
+        let effects = state.effects(next);
         let (word, words) = Visit::received(&mut state, self.who, turn);
         drop(state);
         self.words = words;
+        self.cache.carry_out(effects);
         word
     }
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.cache.leave(self.who);
+        match self.looks_in {
+            _ if self.is_over => {}
+            Some(tenure) => self.cache.end_turn(tenure),
+            None => self.cache.leave(self.who),
         }
     }
 }

@@ -100,30 +100,19 @@ impl Turns {
         }
     }
 
-    /// The one that has the turn found that the znode is gone: it comes again, and keeps its place.
-    pub(crate) fn come_again(&mut self, who: Waiter) -> Turn {
-        if let Stage::Granted(tenure) = &self.stage
-            && tenure.turn == Some(who)
-        {
-            self.stage = Stage::Seeking { seeker: who, before: None };
-            return Turn::Seek;
+    /// The one that has the turn in this tenure could not make sure of the znode, or found that it is gone: it comes again,
+    /// and keeps its place.
+    pub(crate) fn come_again(&mut self, who: Waiter, number: u64, is_gone: bool) -> (Turn, Next) {
+        let farewell = Next { farewell: Some(number), ..Next::default() };
+        if self.tenure(number).is_some() {
+            self.stage = Stage::Seeking { seeker: who, before: (!is_gone).then_some(number) };
+            return (Turn::Seek, if is_gone { farewell } else { Next::default() });
         }
         let turn = self.come(who, false);
         if turn == Turn::Wait {
             self.queue.rotate_right(1);
         }
-        turn
-    }
-
-    /// The one that has the turn could not make sure of the znode: it queues anew.
-    pub(crate) fn start_anew(&mut self, who: Waiter) -> Turn {
-        match &self.stage {
-            Stage::Granted(tenure) if tenure.turn == Some(who) => {
-                self.stage = Stage::Seeking { seeker: who, before: Some(tenure.number) };
-                Turn::Seek
-            }
-            _ => self.come_again(who),
-        }
+        (turn, farewell)
     }
 
     /// The seeker's create is on its way.
@@ -155,7 +144,7 @@ impl Turns {
         Some((turn, self.tenures, Next { farewell: before, ..Next::default() }))
     }
 
-    /// Whoever it was does not want the lock any more, or has never had it in the end.
+    /// It does not want the lock any more, and has not begun to look whether it may take it.
     pub(crate) fn leave(&mut self, who: Waiter, limits: &Caching, now: Instant) -> Next {
         match &self.stage {
             Stage::Seeking { seeker, before } if *seeker == who => {
@@ -173,7 +162,7 @@ impl Turns {
         }
     }
 
-    /// The holder of this tenure's lock gives it back.
+    /// The one that has the turn in this tenure gives it back, whether it took the lock or only looked.
     pub(crate) fn release(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
         // What is left of a tenure that has ended goes with its last holder.
         let Some(tenure) = self.tenure(number) else { return Next { farewell: Some(number), ..Next::default() } };
@@ -246,11 +235,6 @@ impl Turns {
             Stage::Granted(Tenure { number, turn: None, .. }) => Some(number),
             Stage::Vacant | Stage::Granted(_) => None,
         }
-    }
-
-    /// Whether it is this one's turn in a tenure.
-    pub(crate) fn has_turn(&self, who: Waiter) -> bool {
-        matches!(&self.stage, Stage::Granted(tenure) if tenure.turn == Some(who))
     }
 
     /// The tenure of now.
