@@ -11,8 +11,8 @@ use curator_locks::{
 };
 
 use crate::{
-    common::{self, PATIENCE, another, builder, builder_for, connect, mutex, namespace, queue, server, wait_until},
     local::cached,
+    support::{self, PATIENCE, another, builder, builder_at, connect, eventually, mutex, namespace, queue, server},
 };
 
 const PATH: &str = "/locks/m";
@@ -42,7 +42,7 @@ fn a_lost_session_ends_the_tenure_and_those_who_wait_keep_their_order() {
                     order.lock().push((k, held.fencing_token()));
                     held.release().unwrap();
                 });
-                wait_until("it waits", || mutex.local_waiters() == k + 1);
+                eventually("it waits", || mutex.local_waiters() == k + 1);
                 waiter
             })
             .collect();
@@ -67,7 +67,7 @@ fn an_administrators_delete_tells_the_holder_and_lets_the_next_one_in() {
         let changes = held.state_changes();
         thread::scope(|scope| {
             let waits = scope.spawn(|| mutex.lock().unwrap().release());
-            wait_until("it waits", || mutex.local_waiters() == 1);
+            eventually("it waits", || mutex.local_waiters() == 1);
             client.delete().for_path(held.path()).unwrap();
             waits.join().unwrap().unwrap();
         });
@@ -91,7 +91,7 @@ fn an_idle_lock_whose_znode_is_deleted_is_had_anew() {
         assert!(held.is_valid() && held.fencing_token() > token);
         if held.path() == path {
             // The watch was not in place yet: this grant is younger than the news.
-            wait_until("it is told", || held.is_lost());
+            eventually("it is told", || held.is_lost());
             assert!(held.release().is_err());
         } else {
             held.release().unwrap();
@@ -103,12 +103,12 @@ fn an_idle_lock_whose_znode_is_deleted_is_had_anew() {
 fn no_lock_is_handed_out_while_there_is_no_connection() {
     let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
     let retry = RetryNTimes::new(u32::MAX, Duration::from_millis(1));
-    let client = connect(builder_for(&proxy.connect_string(), &namespace()).retry_policy(retry));
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()).retry_policy(retry));
     let mutex = cached(&client);
     let node = mutex.lock().unwrap().path().to_owned();
     proxy.refuse();
     proxy.cut();
-    wait_until("the connection is gone", || !client.is_connected());
+    eventually("the connection is gone", || !client.is_connected());
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let held = mutex.lock().unwrap();
@@ -125,13 +125,13 @@ fn no_lock_is_handed_out_while_there_is_no_connection() {
 
 #[test]
 fn closing_the_client_ends_every_wait() {
-    let client = common::client();
+    let client = support::client();
     let watching = another(&client);
     let mutex = cached(&client);
     let held = mutex.lock().unwrap();
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..5).map(|_| scope.spawn(|| mutex.acquire())).collect();
-        wait_until("all wait", || mutex.local_waiters() == 5);
+        eventually("all wait", || mutex.local_waiters() == 5);
         client.close();
         for waiter in waiters {
             assert!(matches!(waiter.join().unwrap(), Err(Error::ClientClosed)));
@@ -140,18 +140,18 @@ fn closing_the_client_ends_every_wait() {
     assert_eq!(held.state(), HoldState::Lost(LostReason::ClientClosed));
     assert!(held.release().is_err());
     assert!(matches!(mutex.acquire(), Err(Error::ClientClosed)));
-    wait_until("nothing is left", || queue(&watching, PATH).is_empty());
+    eventually("nothing is left", || queue(&watching, PATH).is_empty());
 }
 
 #[test]
 fn a_lock_that_others_have_is_waited_for_by_one_znode_of_the_process() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let (kept, plain) = (cached(&client), mutex(&other));
     plain.acquire().unwrap();
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..5).map(|_| scope.spawn(|| kept.lock().unwrap().release().unwrap())).collect();
-        wait_until("all wait", || kept.local_waiters() == 4 && queue(&other, PATH).len() == 2);
+        eventually("all wait", || kept.local_waiters() == 4 && queue(&other, PATH).len() == 2);
         let begin = Instant::now();
         assert!(!kept.acquire_timeout(Duration::ZERO).unwrap());
         assert!(!kept.acquire_timeout(Duration::from_millis(50)).unwrap());

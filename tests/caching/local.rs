@@ -11,7 +11,7 @@ use curator_locks::{
     testing::{FaultProxy, TestingServer, op},
 };
 
-use crate::common::{self, PATIENCE, await_queue, builder, builder_for, connect, namespace, queue, wait_until};
+use crate::support::{self, PATIENCE, await_queue, builder, builder_at, connect, eventually, namespace, queue};
 
 const PATH: &str = "/locks/m";
 
@@ -32,7 +32,7 @@ fn an_uncontended_cycle_costs_no_request() {
     mutex.acquire().unwrap();
     mutex.release().unwrap();
     // On the znode and on the directory.
-    wait_until("the watches", || server.watch_count().unwrap() == 2);
+    eventually("the watches", || server.watch_count().unwrap() == 2);
     let before = server.packets_received().unwrap();
     let begin = Instant::now();
     for _ in 0..CYCLES {
@@ -51,11 +51,11 @@ fn a_hand_over_between_threads_costs_no_request_and_goes_in_order() {
     const WAITING: usize = 50;
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(("127.0.0.1", server.port())).unwrap();
-    let client = connect(builder_for(&proxy.connect_string(), &namespace()).lock_recheck_interval(None));
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()).lock_recheck_interval(None));
     let mutex = cached(&client);
     let (says, said) = mpsc::channel();
     mutex.acquire().unwrap();
-    wait_until("the watches", || server.watch_count().unwrap() == 2);
+    eventually("the watches", || server.watch_count().unwrap() == 2);
     let asked = || [op::CREATE_2, op::GET_CHILDREN, op::GET_DATA, op::EXISTS, op::DELETE].map(|op| proxy.requests(op));
     let before = asked();
     thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn a_hand_over_between_threads_costs_no_request_and_goes_in_order() {
                 says.send((k, held.fencing_token())).unwrap();
                 held.release().unwrap();
             });
-            wait_until("it waits", || mutex.local_waiters() == k + 1);
+            eventually("it waits", || mutex.local_waiters() == k + 1);
         }
         assert_eq!(queue(&client, PATH).len(), 1);
         mutex.release().unwrap();
@@ -82,7 +82,7 @@ fn a_hand_over_between_threads_costs_no_request_and_goes_in_order() {
 
 #[test]
 fn each_hold_has_a_state_and_a_token_of_its_own() {
-    let client = common::client();
+    let client = support::client();
     let mutex = cached(&client);
     let first = mutex.lock().unwrap();
     let (path, token, changes) = (first.path().to_owned(), first.fencing_token(), first.state_changes());
@@ -100,7 +100,7 @@ fn each_hold_has_a_state_and_a_token_of_its_own() {
 
 #[test]
 fn a_thread_may_enter_again_and_only_the_holder_may_release() {
-    let client = common::client();
+    let client = support::client();
     let mutex = cached(&client);
     for _ in 0..3 {
         mutex.acquire().unwrap();
@@ -122,7 +122,7 @@ fn a_thread_may_enter_again_and_only_the_holder_may_release() {
 
 #[test]
 fn a_thread_that_would_wait_for_its_own_hold_through_another_object_is_told() {
-    let client = common::client();
+    let client = support::client();
     let (one, other) = (cached(&client), cached(&client));
     for _ in 0..2 {
         one.acquire().unwrap();
@@ -135,14 +135,14 @@ fn a_thread_that_would_wait_for_its_own_hold_through_another_object_is_told() {
 
 #[test]
 fn who_gives_up_waiting_leaves_the_others_their_turn() {
-    let client = common::client();
+    let client = support::client();
     let mutex = cached(&client);
     mutex.acquire().unwrap();
     let cancel = CancelToken::new();
     let options = curator_locks::AcquireOptions::new().cancel_token(&cancel);
     thread::scope(|scope| {
         let cancelled = scope.spawn(|| mutex.acquire_with(&options));
-        wait_until("it waits", || mutex.local_waiters() == 1);
+        eventually("it waits", || mutex.local_waiters() == 1);
         let timed_out = scope.spawn(|| mutex.acquire_timeout(Duration::from_millis(50)));
         let waits = scope.spawn(|| {
             mutex.acquire().unwrap();
@@ -151,7 +151,7 @@ fn who_gives_up_waiting_leaves_the_others_their_turn() {
         assert!(!timed_out.join().unwrap().unwrap());
         cancel.cancel();
         assert!(matches!(cancelled.join().unwrap(), Err(Error::Cancelled { .. })));
-        wait_until("one waits", || mutex.local_waiters() == 1);
+        eventually("one waits", || mutex.local_waiters() == 1);
         mutex.release().unwrap();
         waits.join().unwrap();
     });
@@ -162,7 +162,7 @@ fn who_gives_up_waiting_leaves_the_others_their_turn() {
 #[test]
 fn an_idle_lock_goes_after_its_time_and_not_before() {
     const IDLE: Duration = Duration::from_millis(400);
-    let client = common::client();
+    let client = support::client();
     let mutex = cached_with(&client, Caching::new().keep_idle(IDLE));
     mutex.acquire().unwrap();
     mutex.release().unwrap();
@@ -178,7 +178,7 @@ fn an_idle_lock_goes_after_its_time_and_not_before() {
 
 #[test]
 fn without_time_to_be_idle_the_lock_only_goes_from_thread_to_thread() {
-    let client = common::client();
+    let client = support::client();
     let mutex = cached_with(&client, Caching::new().keep_idle(Duration::ZERO));
     mutex.acquire().unwrap();
     let node = queue(&client, PATH);
@@ -187,7 +187,7 @@ fn without_time_to_be_idle_the_lock_only_goes_from_thread_to_thread() {
             let held = mutex.lock().unwrap();
             (held.path().to_owned(), held.release())
         });
-        wait_until("it waits", || mutex.local_waiters() == 1);
+        eventually("it waits", || mutex.local_waiters() == 1);
         mutex.release().unwrap();
         let (path, released) = waits.join().unwrap();
         released.unwrap();
@@ -198,7 +198,7 @@ fn without_time_to_be_idle_the_lock_only_goes_from_thread_to_thread() {
 
 #[test]
 fn an_idle_lock_goes_with_its_object() {
-    let client = common::client();
+    let client = support::client();
     let mutex = cached(&client);
     mutex.acquire().unwrap();
     mutex.release().unwrap();

@@ -9,15 +9,15 @@ use std::{
 use curator_locks::{Caching, Revoker};
 
 use crate::{
-    common::{self, another, await_queue, mutex, queue, wait_until},
     local::{cached, cached_with},
+    support::{self, another, await_queue, eventually, mutex, queue},
 };
 
 const PATH: &str = "/locks/m";
 
 #[test]
 fn an_idle_lock_goes_at_once_when_somebody_comes() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let (kept, plain) = (cached(&client), mutex(&other));
     for _ in 0..20 {
@@ -33,7 +33,7 @@ fn an_idle_lock_goes_at_once_when_somebody_comes() {
 /// Each of two processes whose threads always want the lock gets it again and again.
 #[test]
 fn busy_processes_take_turns() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let caching = Caching::new().max_grants(8);
     let (one, two) = (cached_with(&client, caching), cached_with(&other, caching));
@@ -53,7 +53,7 @@ fn busy_processes_take_turns() {
                 });
             }
         }
-        wait_until("many turns", || {
+        eventually("many turns", || {
             let grants = grants.lock();
             grants.windows(2).filter(|pair| pair[0].0 != pair[1].0).count() > 50
         });
@@ -68,7 +68,7 @@ fn busy_processes_take_turns() {
 /// The limit counts from when the process knows of the other one.
 #[test]
 fn threads_that_wait_when_a_tenure_ends_queue_again_before_its_znode_goes() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let (kept, plain) = (cached_with(&client, Caching::new().max_grants(0)), mutex(&other));
     kept.acquire().unwrap();
@@ -78,7 +78,7 @@ fn threads_that_wait_when_a_tenure_ends_queue_again_before_its_znode_goes() {
             let held = kept.lock().unwrap();
             (held.fencing_token(), held.release())
         });
-        wait_until("it waits", || kept.local_waiters() == 1);
+        eventually("it waits", || kept.local_waiters() == 1);
         let rival = scope.spawn(|| {
             let held = plain.lock().unwrap();
             // Behind it stands the other process again.
@@ -87,7 +87,7 @@ fn threads_that_wait_when_a_tenure_ends_queue_again_before_its_znode_goes() {
             (held.fencing_token(), held.release())
         });
         await_queue(&client, PATH, 2);
-        wait_until("the process knows of it", || {
+        eventually("the process knows of it", || {
             // Its watch on the directory is used up, or set again.
             kept.local_waiters() == 1
         });
@@ -103,22 +103,22 @@ fn threads_that_wait_when_a_tenure_ends_queue_again_before_its_znode_goes() {
 
 #[test]
 fn a_request_to_give_the_lock_back_reaches_the_holder_and_ends_an_idle_tenure() {
-    let client = common::client();
+    let client = support::client();
     let lock = cached(&client);
     let asked = std::sync::Arc::new(AtomicBool::new(false));
     let flag = asked.clone();
     lock.make_revocable(move |_: &curator_locks::InterProcessMutex| flag.store(true, Ordering::SeqCst));
     let held = lock.lock().unwrap();
     Revoker::attempt_revoke(&client, held.path()).unwrap();
-    wait_until("the holder is asked", || asked.load(Ordering::SeqCst));
+    eventually("the holder is asked", || asked.load(Ordering::SeqCst));
     held.release().unwrap();
     await_queue(&client, PATH, 0);
 
     lock.acquire().unwrap();
     lock.release().unwrap();
     let node = queue(&client, PATH).remove(0);
-    wait_until("its znode is watched", || {
-        common::server().four_letter_word("wchp").unwrap().contains(&format!("/{}{node}\n", client.namespace()))
+    eventually("its znode is watched", || {
+        support::server().four_letter_word("wchp").unwrap().contains(&format!("/{}{node}\n", client.namespace()))
     });
     asked.store(false, Ordering::SeqCst);
     Revoker::attempt_revoke(&client, &node).unwrap();
