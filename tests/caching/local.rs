@@ -1,13 +1,13 @@
 //! While nobody else wants the lock.
 
 use std::{
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use curator_locks::{
-    Caching, CancelToken, Error, FencingToken, HoldState, InterProcessMutex,
+    Caching, CancelToken, Error, FencingToken, HoldState, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     testing::{FaultProxy, TestingServer, op},
 };
 
@@ -205,4 +205,27 @@ fn an_idle_lock_goes_with_its_object() {
     assert_eq!(queue(&client, PATH).len(), 1);
     drop(mutex);
     await_queue(&client, PATH, 0);
+}
+
+#[test]
+fn a_multi_lock_of_cached_locks_costs_no_request_either() {
+    const CYCLES: usize = 1_000;
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, &namespace()));
+    let cached = |path| {
+        let mutex = InterProcessMutex::new(&client, path).unwrap().with_caching(Caching::new());
+        Arc::new(mutex) as Arc<dyn InterProcessLock>
+    };
+    let both = InterProcessMultiLock::from_locks([cached("/a"), cached("/b")]).unwrap();
+    both.acquire().unwrap();
+    both.release().unwrap();
+    eventually("the watches", || server.watch_count().unwrap() == 4);
+    let before = server.packets_received().unwrap();
+    for _ in 0..CYCLES {
+        let held = both.lock().unwrap();
+        assert!(held.is_valid());
+        held.release().unwrap();
+    }
+    let packets = server.packets_received().unwrap() - before;
+    assert!((1..=2).contains(&packets), "{packets} packets");
 }

@@ -437,7 +437,8 @@ impl<'a> Visit<'a> {
         } else {
             self.patience.stop
         };
-        let end = stop.is_over().filter(|_| !self.patience.only_try);
+        // A mere try has no time that could be up: it ends with its requests.
+        let end = stop.is_over().filter(|end| !self.patience.only_try || *end == WaitEnd::Cancelled);
         let looked = match end {
             Some(end) => Look::Stopped(end),
             None => look(lock.client(), tenure, grant == 1, stop)?,
