@@ -19,6 +19,7 @@ use crate::{
         api::{Reply, SessionError, Submission, Ticket, WatchEvent, Watcher},
         wait::pending::Watch,
     },
+    unlocked::drop_unlocked,
 };
 
 impl HeldNode {
@@ -91,8 +92,7 @@ impl HeldNode {
         if matches!(inner.watch, WatchState::Requested) {
             inner.watch = WatchState::Present(watch);
         } else {
-            drop(inner);
-            drop(watch);
+            drop_unlocked(inner, watch);
         }
     }
 
@@ -248,8 +248,6 @@ impl HeldNode {
         let mut inner = self.inner.lock();
         inner.is_watched = false;
         let watch = mem::replace(&mut inner.watch, WatchState::Absent);
-        drop(inner);
-        // Outside of the lock, because it may have to tell the server.
-        drop(watch);
+        drop_unlocked(inner, watch);
     }
 }

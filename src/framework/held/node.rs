@@ -29,6 +29,7 @@ use crate::{
         api::Session,
         wait::{cancel::CancelToken, pending::Watch},
     },
+    unlocked::drop_unlocked,
 };
 
 /// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
@@ -361,9 +362,7 @@ impl HeldNode {
         // What time it is does not matter any more.
         let audience = self.tell_in(&mut inner, self.since);
         let is_attended = mem::take(&mut inner.is_attended);
-        drop(inner);
-        // The callers' listeners, and what they own: not under the lock.
-        drop(audience);
+        drop_unlocked(inner, audience);
         if is_attended {
             self.leave_tenure();
         }
@@ -403,9 +402,7 @@ impl HeldNode {
             return self.is_asked(&mut inner);
         }
         let audience = self.tell_in(&mut inner, Instant::now());
-        drop(inner);
-        // The callers' listeners, and what they own: not under the lock.
-        drop(audience);
+        drop_unlocked(inner, audience);
     }
 
     /// Somebody wants to be told, for which looks have to be planned.
@@ -422,9 +419,7 @@ impl HeldNode {
             return;
         }
         let audience = self.tell_in(&mut inner, now);
-        drop(inner);
-        // The callers' listeners, and what they own: not under the lock.
-        drop(audience);
+        drop_unlocked(inner, audience);
     }
 
     /// Tells of the state. Hands out who need not be told anything any more.

@@ -15,7 +15,7 @@ use super::{
     node::{HeldNode, Inner},
     revocation::RevocableNode,
 };
-use crate::{error::Result, framework::events::event::Event};
+use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
 
 /// Who hands a held znode on from hold to hold.
 pub(crate) trait Keeper: Send + Sync {
@@ -140,9 +140,7 @@ impl HeldNode {
     pub(super) fn leave_tenure(&self) {
         let mut inner = self.root().inner.lock();
         let left: Vec<_> = inner.grants.extract_if(.., |other| std::ptr::eq(&raw const **other, self)).collect();
-        drop(inner);
-        // Not under the lock: it may be the last to know of this hold.
-        drop(left);
+        drop_unlocked(inner, left);
     }
 }
 
