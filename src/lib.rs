@@ -78,6 +78,7 @@ mod panics;
 mod paths;
 mod proto;
 mod session;
+mod shared_count;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod unlocked;
@@ -95,8 +96,8 @@ pub use locks::{
     InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals,
     LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant, PredicateResults,
-    ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount, StaleToken,
-    StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
+    ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard, StaleToken,
+    StandardLockInternalsDriver, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]
@@ -104,6 +105,7 @@ pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
 pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
+pub use shared_count::{SharedCount, VersionedValue};
 
 /// The README's example compiles.
 #[cfg(doctest)]

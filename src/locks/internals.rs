@@ -556,7 +556,8 @@ impl LockInternals {
     }
 }
 
-fn children_of(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
+/// The names of a znode's children, none if there is no such znode.
+pub(super) fn children_of(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
     match client.get_children().for_path(base_path) {
         Err(error) if error.is_no_node() => Ok(Vec::new()),
         result => result,

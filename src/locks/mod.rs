@@ -23,7 +23,6 @@ mod read_write;
 mod revocation;
 mod semaphore;
 mod semaphore_mutex;
-mod shared_count;
 mod token;
 mod unfair;
 mod wait_strategy;
@@ -51,7 +50,6 @@ pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock
 pub use revocation::{Revocable, RevocationListener, Revoker};
 pub use semaphore::InterProcessSemaphoreV2;
 pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};
-pub use shared_count::{SharedCount, VersionedValue};
 pub use token::FencingToken;
 pub use unfair::InterProcessUnfairMutex;
 pub use wait_strategy::WaitStrategy;

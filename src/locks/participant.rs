@@ -1,6 +1,10 @@
 //! Who stands in a queue.
 
-use super::{FencingToken, driver::sorted_contenders, internals::LockInternals};
+use super::{
+    FencingToken,
+    driver::sorted_contenders,
+    internals::{LockInternals, children_of},
+};
 use crate::{
     CuratorFramework, Result,
     proto::{Request, Response},
@@ -47,16 +51,10 @@ impl LockInternals {
     /// As every operation on a znode.
     pub fn participants(client: &CuratorFramework, base_path: &str) -> Result<Vec<Participant>> {
         let directory = client.prefix.to_server(base_path)?;
+        let names = children_of(client, base_path)?;
+        let nodes: Vec<_> = sorted_contenders(&names).into_iter().map(|name| directory.join(name)).collect();
         let call = client.call("participants", base_path, Stop::default());
         call.retry(|session| {
-            let list = Request::GetChildren { path: directory.as_str().to_owned(), watch: false, with_stat: false };
-            let names = match call.ask(session, list) {
-                Ok(Response::Children { names, .. }) => names,
-                Ok(other) => return Err(call.unexpected(&other)),
-                Err(error) if error.is_no_node() => return Ok(Vec::new()),
-                Err(error) => return Err(error),
-            };
-            let nodes: Vec<_> = sorted_contenders(&names).into_iter().map(|name| directory.join(name)).collect();
             let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
             let replies = submit(session, reads.map(|read| (read, None)));
             let mut participants = Vec::with_capacity(nodes.len());
