@@ -11,7 +11,8 @@ fn is_alone(test: &str) -> bool {
     if std::env::var(ALONE).is_ok_and(|name| name == test) {
         return true;
     }
-    let name = format!("session::native::tests::alone::{test}");
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let name = format!("{module}::{test}");
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &name, "--test-threads=1", "--nocapture"])
         .env(ALONE, test)
