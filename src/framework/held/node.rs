@@ -429,10 +429,21 @@ impl HeldNode {
             inner.lost.get_or_insert(reason);
         }
         if mem::replace(&mut inner.told, state) != state {
-            log::debug!("{}: {state:?}", self.znode.path);
+            self.log_state(state);
         }
         inner.audience.tell(state, &self.dispatcher);
         if inner.is_final() { mem::take(&mut inner.audience) } else { Audience::default() }
+    }
+
+    fn log_state(&self, state: HoldState) {
+        match state {
+            // The holder's own doing.
+            HoldState::Lost(LostReason::ClientClosed) => log::debug!("{}: the client was closed", self.znode.path),
+            HoldState::Lost(reason) => log::warn!("{}: the lock is lost: {reason}", self.znode.path),
+            HoldState::Held | HoldState::InDoubt | HoldState::Released => {
+                log::debug!("{}: {state:?}", self.znode.path);
+            }
+        }
     }
 
     /// At the limit, and each time the hold has lasted twice as long as at the last warning.
