@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
-    /// How many contenders stand in front of it: 0 for the first, who holds the lock.
+    /// How many contenders stand in front of it: 0 for the first, who holds a mutex.
     pub position: usize,
     /// The path of its znode.
     pub path: String,
@@ -34,6 +34,9 @@ impl LockInternals {
     /// rest. Empty if there is no such directory; contenders who leave in between are left out.
     ///
     /// While the connection is suspended or lost it is tried again as the retry policy says.
+    ///
+    /// It knows neither the kind of lock nor who holds it: in a read/write lock several do, a semaphore's queue has none, and
+    /// an unfair lock none at all. [`LockQueue::inspect`](crate::LockQueue::inspect) tells that.
     ///
     /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
     ///
