@@ -49,10 +49,6 @@ macro_rules! half {
                 self.mutex.internals()
             }
 
-            pub(super) fn map(self, change: impl FnOnce(InterProcessMutex) -> InterProcessMutex) -> $lock {
-                $lock { mutex: change(self.mutex) }
-            }
-
             fn parts(&self) -> (&LockInternals, &Owners) {
                 self.mutex.parts()
             }
