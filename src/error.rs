@@ -60,6 +60,16 @@ pub enum Error {
     /// `start` was called a second time. Java: `IllegalStateException`.
     #[error("the client was started before: start() can be called once")]
     AlreadyStarted,
+    /// A recipe that was not started yet, or is closed. Java: `IllegalStateException`, or `EOFException` where it waits.
+    #[error("{what} at {path} is {state}")]
+    NotInUse {
+        /// Which recipe.
+        what: &'static str,
+        /// Its path.
+        path: String,
+        /// What it is instead.
+        state: &'static str,
+    },
     /// The client is closed. Java: `CuratorClosedException`.
     #[error("the client is closed")]
     ClientClosed,
@@ -241,6 +251,7 @@ impl Error {
             | Error::InvalidArgument { .. }
             | Error::NotStarted
             | Error::AlreadyStarted
+            | Error::NotInUse { .. }
             | Error::ClientClosed
             | Error::NotOwner { .. }
             | Error::LockLost { .. }
@@ -261,6 +272,17 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self.reaction(), Reaction::Retry { .. })
+    }
+
+    /// Whether no other attempt to queue would end otherwise.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Error::FrameTooLarge { .. }
+                | Error::SequenceExhausted { .. }
+                | Error::ClientClosed
+                | Error::AuthFailed { .. }
+        )
     }
 
     /// Whether the server may have carried the request out all the same.

@@ -46,6 +46,7 @@
 //! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
 //! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
+//! | a leader, on a thread of its own | [`LeaderSelector`] with [`LeaderSelectorListener`], [`Leadership`] |
 //! | an election | [`WriteLock`] with [`LockListener`] |
 //! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
@@ -236,15 +237,16 @@ pub mod testing;
 pub use cancel::CancelToken;
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
-    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
-    CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider, ExponentialBackoffRetry,
-    FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetrySleeper,
-    RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges,
+    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, ConnectionStateErrorPolicy,
+    CreatorAllAclProvider, CuratorFramework, CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider,
+    EnsembleProvider, ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes,
+    RetryOneTime, RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals,
+    AcquireOptions, CancelLeadership, Decision, FencingChecker, FencingToken, Hold, InterProcessLock,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock,
+    LeaderSelector, LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals,
     LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant, PredicateResults,
     ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount, StaleToken,
     StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,

@@ -2,7 +2,10 @@
 
 use std::{fmt, net::UdpSocket, sync::Arc, time::Duration};
 
-use super::{AclProvider, CuratorFramework, DefaultAclProvider, EnsembleProvider, FixedEnsembleProvider, RetryPolicy};
+use super::{
+    AclProvider, ConnectionStateErrorPolicy, CuratorFramework, DefaultAclProvider, EnsembleProvider,
+    FixedEnsembleProvider, RetryPolicy,
+};
 use crate::{
     Error, Result,
     paths::Prefix,
@@ -25,6 +28,7 @@ pub(crate) struct Config {
     pub(crate) max_frame_size: usize,
     pub(crate) max_close_wait: Duration,
     pub(crate) expiration_percent: u8,
+    pub(crate) error_policy: ConnectionStateErrorPolicy,
     pub(crate) recheck_interval: Option<Duration>,
     pub(crate) max_hold_time: Option<Duration>,
     pub(crate) session_factory: Arc<dyn SessionFactory>,
@@ -61,6 +65,7 @@ pub struct Builder {
     max_frame_size: usize,
     max_close_wait: Duration,
     expiration_percent: u8,
+    error_policy: ConnectionStateErrorPolicy,
     max_hold_time: Option<Duration>,
     recheck_interval: Option<Duration>,
     session_factory: Option<Arc<dyn SessionFactory>>,
@@ -84,6 +89,7 @@ impl Default for Builder {
             max_frame_size: 4 * 1024 * 1024,
             max_close_wait: Duration::from_millis(900),
             expiration_percent: 100,
+            error_policy: ConnectionStateErrorPolicy::default(),
             recheck_interval: Some(Duration::from_secs(30)),
             max_hold_time: None,
             session_factory: None,
@@ -188,6 +194,13 @@ impl Builder {
         self
     }
 
+    /// In which connection states a leader gives leadership up. Defaults to
+    /// [`Standard`](ConnectionStateErrorPolicy::Standard): suspended and lost.
+    pub fn connection_state_error_policy(mut self, policy: ConnectionStateErrorPolicy) -> Self {
+        self.error_policy = policy;
+        self
+    }
+
     /// How often a waiter looks at the queue although nothing was reported to it: it turns a lost event into a delay.
     /// Defaults to 30 s; `None` switches it off.
     pub fn lock_recheck_interval(mut self, interval: Option<Duration>) -> Self {
@@ -272,6 +285,7 @@ impl Builder {
             max_frame_size: self.max_frame_size,
             max_close_wait: self.max_close_wait,
             expiration_percent: self.expiration_percent,
+            error_policy: self.error_policy,
             recheck_interval: self.recheck_interval,
             max_hold_time: self.max_hold_time,
             session_factory,

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::{
-    ConnectionState,
+    ConnectionState, ConnectionStateErrorPolicy,
     background::{Background, Event},
     builder::{Builder, Config},
     call::Call,
@@ -196,6 +196,12 @@ impl CuratorFramework {
     #[must_use]
     pub fn connection_state(&self) -> Option<ConnectionState> {
         self.core.link.lock().state
+    }
+
+    /// In which connection states a leader gives leadership up, as configured.
+    #[must_use]
+    pub fn connection_state_error_policy(&self) -> ConnectionStateErrorPolicy {
+        self.core.config.error_policy
     }
 
     /// Whether there is a connection right now.

@@ -22,7 +22,7 @@ mod revocation;
 pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
 pub use builder::{Builder, CuratorFrameworkFactory};
 pub use client::{CuratorFramework, CuratorFrameworkState, ListenerId};
-pub use connection_state::ConnectionState;
+pub use connection_state::{ConnectionState, ConnectionStateErrorPolicy};
 pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
 pub use held::{HoldState, StateChanges};
 pub use retry::{

@@ -1,0 +1,9 @@
+//! Leaders: who is told that it leads, when it is told that it does not, and who comes next.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod selector;
+mod selector_faults;
+mod support;
