@@ -7,3 +7,11 @@ mod common;
 mod selector;
 mod selector_faults;
 mod support;
+mod table;
+
+/// What a child process runs; by itself it does nothing.
+#[test]
+fn child_process() {
+    let Some((_, arguments)) = common::child::role() else { return };
+    table::run(&arguments);
+}

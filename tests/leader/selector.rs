@@ -182,7 +182,7 @@ fn everybody_can_read_who_leads_and_who_waits() {
     let _term = all[0].1.next();
     let seen = onlooker.participants().unwrap();
     assert_eq!(seen.iter().map(|one| one.id().into_owned()).collect::<Vec<_>>(), ["number 0", "number 1", "number 2"]);
-    assert_eq!(seen.iter().map(|one| one.is_leader()).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(seen.iter().map(curator_locks::Participant::is_leader).collect::<Vec<_>>(), [true, false, false]);
     assert_eq!(onlooker.leader().unwrap().unwrap(), seen[0]);
     assert_eq!(seen[0].fencing_token, all[0].0.leadership().unwrap().fencing_token());
 }
