@@ -72,7 +72,7 @@ impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelect
 /// process's turn, and gives leadership up when that returns. Java: `LeaderSelector`.
 ///
 /// It is an [`InterProcessMutex`] held by a thread of its own, so processes in Java with Curator's `LeaderSelector`, and
-/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](crate::LeaderLatch) sorts its znodes by another name and
+/// whoever locks a mutex on this path, stand in the same queue. A `LeaderLatch` sorts its znodes by another name and
 /// needs another path. Each queueing leads once; with [`auto_requeue`](LeaderSelector::auto_requeue) it queues again after each term.
 ///
 /// # When the connection goes
