@@ -129,7 +129,12 @@ impl<'a> Locker<'a> {
     }
 
     fn of(lock: &'a dyn InterProcessLock) -> Locker<'a> {
-        Locker { lock, holds: lock.holds(), is_open: true, not_send: PhantomData }
+        Locker::holding(lock, lock.holds())
+    }
+
+    /// Of a lock that was acquired before, and what that has brought.
+    pub(super) fn holding(lock: &'a dyn InterProcessLock, holds: Vec<Hold>) -> Locker<'a> {
+        Locker { lock, holds, is_open: true, not_send: PhantomData }
     }
 
     /// What is known about each znode that was acquired; see [`InterProcessLock::holds`].

@@ -1,21 +1,12 @@
 //! The mutex that belongs to no thread.
 
-use std::{
-    fmt,
-    ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread::{self, ThreadId},
-    time::Instant,
-};
+use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
-use parking_lot::Mutex;
+use super::{AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, methods::lock_methods, owners::Owners};
+use crate::{CuratorFramework, Result, framework::HeldNode};
 
-use super::{AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, methods::lock_methods, owners::is_meant};
-use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop};
+#[cfg(doc)]
+use crate::Error;
 
 /// A mutex that processes share, not re-entrant, and which any thread may release. Java: `InterProcessSemaphoreMutex`.
 ///
@@ -43,66 +34,8 @@ use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop}
 /// ```
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
-    /// What was acquired without a guard and not given back, or not for certain. At most one is held; the others were lost,
-    /// and their own release has yet to be told so. If that came upon somebody else's lease instead, it would free it.
-    kept: Mutex<Vec<Kept>>,
-    guards: AtomicUsize,
-}
-
-/// How many may lie here that are not held any more: there are threads that never come back.
-const MAX_ENDED: usize = 32;
-
-/// One acquire without a guard.
-struct Kept {
-    /// Who acquired it, or tried to give it back.
-    thread: ThreadId,
-    node: Arc<HeldNode>,
-    state: State,
-}
-
-enum State {
-    Held(Lease),
-    /// It was given back and the server has not confirmed that. The channel is disconnected when the znode is gone.
-    Releasing(Receiver<()>),
-}
-
-/// Which of several acquires a release is for, the last one first.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Lost,
-    Releasing,
-    Held,
-}
-
-impl Kept {
-    fn standing(&self) -> Standing {
-        match &self.state {
-            State::Releasing(_) => Standing::Releasing,
-            State::Held(lease) if lease.is_lost() => Standing::Lost,
-            State::Held(_) => Standing::Held,
-        }
-    }
-
-    fn lease(&self) -> Option<&Lease> {
-        match &self.state {
-            State::Held(lease) => Some(lease),
-            State::Releasing(_) => None,
-        }
-    }
-
-    /// It is held, or may be as far as anybody knows.
-    fn is_acquired(&self) -> bool {
-        match &self.state {
-            State::Held(lease) => !lease.is_lost(),
-            State::Releasing(done) => done.try_recv() != Err(TryRecvError::Disconnected),
-        }
-    }
-}
-
-/// The one that the calling thread means: its own, else one that is held, as any thread may release it.
-fn meant<'a>(kept: impl Iterator<Item = (usize, &'a Kept)>) -> Option<(usize, &'a Kept)> {
-    let me = thread::current().id();
-    kept.max_by_key(|(index, kept)| (kept.thread == me, kept.standing(), *index))
+    /// What was acquired without a guard.
+    owners: Owners,
 }
 
 impl InterProcessSemaphoreMutex {
@@ -112,7 +45,7 @@ impl InterProcessSemaphoreMutex {
     /// [`Error::InvalidPath`] for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
         let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
-        Ok(InterProcessSemaphoreMutex { semaphore, kept: Mutex::default(), guards: AtomicUsize::new(0) })
+        Ok(InterProcessSemaphoreMutex { semaphore, owners: Owners::of_any_thread() })
     }
 
     /// What this mutex's lease carries, for others to read. Defaults to the client's default data.
@@ -126,9 +59,7 @@ impl InterProcessSemaphoreMutex {
     /// else by any.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
-        let kept = self.kept.lock();
-        let leases = kept.iter().enumerate().filter(|(_, kept)| kept.lease().is_some());
-        meant(leases).and_then(|(_, kept)| kept.lease().map(Lease::hold))
+        self.owners.current().map(|held| self.semaphore.leases().hold(held))
     }
 
     /// The names of the znodes of the holder and of the one that waits for it.
@@ -139,64 +70,33 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.participant_nodes()
     }
 
-    fn enter(&self, options: &AcquireOptions) -> Result<Option<Lease>> {
+    fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         if options.timeout.is_none() {
             self.semaphore.leases().warn_of_itself();
         }
-        let lease = self.semaphore.acquire_with(1, options)?.and_then(|mut leases| leases.pop());
-        if let Some(lease) = &lease {
-            lease.register();
-        }
-        Ok(lease)
+        Ok(self.semaphore.acquire_nodes(1, options)?.and_then(|mut held| held.pop()))
     }
 
-    fn keep(&self, lease: Lease) {
-        let me = thread::current().id();
-        // Nobody asks for the outcome of an earlier release any more.
-        self.kept.lock().retain(|kept| kept.thread != me || kept.lease().is_some());
-        self.put(lease.node().clone(), State::Held(lease));
+    fn keep(&self, held: Arc<HeldNode>) {
+        self.owners.entered(self.semaphore.leases(), held);
     }
 
-    fn guard(&self, lease: Lease) -> SemaphoreMutexGuard<'_> {
-        self.guards.fetch_add(1, Ordering::Relaxed);
-        SemaphoreMutexGuard { _counted: Counted(&self.guards), lease }
+    fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard<'_> {
+        self.semaphore.leases().register(&held);
+        let lease = Lease::new(self.semaphore.leases(), held);
+        SemaphoreMutexGuard { _counted: self.owners.guard(), lease, of_lock: PhantomData }
     }
 
     fn give_back(&self, named: &[Hold]) -> Result<()> {
-        // Taken out first, so that what another thread acquires meanwhile stays (CURATOR-376).
-        let Some(Kept { node, state, .. }) = self.take(named) else { return Err(self.not_owner()) };
-        match state {
-            State::Held(lease) => self.close(node, lease),
-            State::Releasing(done) => self.await_release(node, done),
-        }
+        self.owners.release(self.semaphore.leases(), named)
     }
 
-    /// What it drops goes on in the background.
     fn abandon(&self, named: &[Hold]) {
-        drop(self.take(named));
-    }
-
-    fn take(&self, named: &[Hold]) -> Option<Kept> {
-        let mut kept = self.kept.lock();
-        let named = kept.iter().enumerate().filter(|(_, kept)| is_meant(&kept.node, named));
-        let index = meant(named).map(|(index, _)| index)?;
-        Some(kept.remove(index))
-    }
-
-    fn put(&self, node: Arc<HeldNode>, state: State) {
-        let thread = thread::current().id();
-        let mut kept = self.kept.lock();
-        kept.push(Kept { thread, node, state });
-        let mut ended = kept.iter().enumerate().filter(|(_, kept)| kept.standing() != Standing::Held);
-        let oldest = ended.next().map(|(index, _)| index).filter(|_| ended.count() >= MAX_ENDED);
-        let forgotten = oldest.map(|index| kept.remove(index));
-        drop(kept);
-        // Outside of the lock: the end of a watch may have to be told to the server.
-        drop(forgotten);
+        self.owners.abandon(self.semaphore.leases(), named);
     }
 
     fn is_acquired(&self) -> bool {
-        self.kept.lock().iter().any(Kept::is_acquired) || self.guards.load(Ordering::Relaxed) > 0
+        self.owners.is_any()
     }
 
     fn base_path(&self) -> Option<&str> {
@@ -206,34 +106,12 @@ impl InterProcessSemaphoreMutex {
     fn known_holds(&self) -> Vec<Hold> {
         self.hold().into_iter().collect()
     }
+}
 
-    fn close(&self, node: Arc<HeldNode>, lease: Lease) -> Result<()> {
-        let (result, job) = lease.end();
-        if let Some(mut job) = job {
-            self.put(node, State::Releasing(job.done()));
-            self.semaphore.client().core.clean_up(job);
-        }
-        result
-    }
-
-    /// The background has yet to hear that the znode is gone.
-    fn await_release(&self, node: Arc<HeldNode>, done: Receiver<()>) -> Result<()> {
-        let client = self.semaphore.client();
-        match done.recv_deadline(Instant::now() + client.session_timeout()) {
-            Err(RecvTimeoutError::Timeout) => {
-                self.put(node, State::Releasing(done));
-                Err(client.call("release", self.semaphore.path(), Stop::default()).connection_loss())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn not_owner(&self) -> Error {
-        let detail = match self.guards.load(Ordering::Relaxed) {
-            0 => "nobody holds it through this object".to_owned(),
-            _ => "a guard holds it: release that, or drop it".to_owned(),
-        };
-        Error::NotOwner { path: self.semaphore.path().to_owned(), detail }
+impl Drop for InterProcessSemaphoreMutex {
+    /// Nobody could release what was acquired without a guard.
+    fn drop(&mut self) {
+        while self.owners.abandon(self.semaphore.leases(), &[]) {}
     }
 }
 
@@ -263,18 +141,10 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct SemaphoreMutexGuard<'a> {
-    // Above the lease, so that the mutex is free here before it is for others.
-    _counted: Counted<'a>,
+    /// Above the lease, so that the mutex is free here before it is for others.
+    _counted: Arc<()>,
     lease: Lease,
-}
-
-/// Counts a guard as long as it lives.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    of_lock: PhantomData<&'a InterProcessSemaphoreMutex>,
 }
 
 impl SemaphoreMutexGuard<'_> {
