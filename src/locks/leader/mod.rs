@@ -8,3 +8,6 @@ mod selector;
 
 pub use leadership::{CancelLeadership, LeaderState, Leadership};
 pub use selector::{LeaderSelector, LeaderSelectorListener};
+
+/// Runs a task on some thread.
+type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;

@@ -11,10 +11,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{CancelLeadership, LeaderState, Leadership};
+use super::{CancelLeadership, Executor, LeaderState, Leadership};
 use crate::{
     AcquireOptions, CancelToken, ConnectionState, CuratorFramework, Error, InterProcessMutex, ListenerId,
-    LockInternals, Participant, Result, framework::caught, locks::revocation::Executor, session::Stop,
+    LockInternals, Participant, Result, framework::caught, session::Stop,
 };
 
 const WHAT: &str = "the leader selector";
