@@ -9,9 +9,9 @@ use curator_locks::{
 
 use crate::{
     arena::Arena,
-    common::{PATIENCE, quick_server, wait_until},
     history::Side,
     peer::{Peer, Place},
+    support::{PATIENCE, eventually, quick_server},
 };
 
 const PATH: &str = "/leaders/one";
@@ -76,7 +76,7 @@ impl Election {
     }
 
     fn await_all(&self) {
-        wait_until("all stand in the queue", || {
+        eventually("all stand in the queue", || {
             let mut queue = self.queue();
             queue.sort();
             queue.dedup();
@@ -204,7 +204,7 @@ fn change_leaders(kind: &'static str) {
     for one in election.candidates {
         one.peer.quit();
     }
-    wait_until("the queue is empty", || election.arena.children(PATH).is_empty());
+    eventually("the queue is empty", || election.arena.children(PATH).is_empty());
     assert!(begin.elapsed() < PATIENCE * 20);
 }
 

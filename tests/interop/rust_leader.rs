@@ -12,7 +12,7 @@ use std::{
 use crossbeam_channel::{Sender, bounded, select};
 use curator_locks::{CuratorFramework, LeaderSelector, Leadership, Participant, Result, RetryForever};
 
-use crate::common::{self, child, shared_clock};
+use crate::support::{self, child, history::shared_clock};
 
 /// How often a leader asks whether it leads.
 const POLL: Duration = Duration::from_millis(2);
@@ -27,9 +27,9 @@ trait Candidate {
 /// `CONNECT NAMESPACE SESSION-MILLISECONDS ID`
 pub(crate) fn run(arguments: &[String]) {
     let session = Duration::from_millis(arguments[2].parse().unwrap());
-    let builder = common::builder_for(&arguments[0], &arguments[1]).session_timeout(session);
-    let builder = builder.retry_policy(RetryForever::new(Duration::from_millis(20))).lock_recheck_interval(None);
-    let client = common::connect(builder);
+    let builder = support::builder_at(&arguments[0], &arguments[1]).session_timeout(session);
+    let builder = builder.retry_policy(RetryForever::new(Duration::from_millis(20)));
+    let client = support::connect(builder);
     child::say(&format!("ready {}", client.session_id()));
     let mut candidate: Option<Box<dyn Candidate>> = None;
     loop {

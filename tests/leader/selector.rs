@@ -15,10 +15,10 @@ use curator_locks::{
 };
 
 use crate::{
-    common::{
-        PATIENCE, another, await_queue, builder, builder_for, client, connect, namespace, queue, server, wait_until,
+    probe::*,
+    support::{
+        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, namespace, queue, server,
     },
-    support::*,
 };
 
 #[test]
@@ -53,8 +53,8 @@ fn it_leads_once_for_each_queueing() {
     let term = terms.next();
     assert!(!selector.requeue().unwrap(), "it leads already");
     drop(term);
-    wait_until("nobody leads", || queue(&client, PATH).is_empty());
-    wait_until("it can be queued again", || selector.requeue().unwrap());
+    eventually("nobody leads", || queue(&client, PATH).is_empty());
+    eventually("it can be queued again", || selector.requeue().unwrap());
     let term = terms.next();
     assert!(term.leadership.has_leadership() && terms.terms.is_empty());
 }
@@ -113,7 +113,7 @@ fn one_that_is_interrupted_twice_leads_again_each_time() {
         assert!(!term.leadership.is_cancelled(), "it was interrupted before");
         selector.interrupt_leadership();
         selector.interrupt_leadership();
-        wait_until("its term is over", || !term.leadership.has_leadership());
+        eventually("its term is over", || !term.leadership.has_leadership());
     }
 }
 
@@ -235,8 +235,8 @@ fn a_leader_that_panics_gives_leadership_up() {
     });
     let selector = selector.unwrap();
     selector.start().unwrap();
-    wait_until("it led once, and can be queued again", || selector.requeue().unwrap());
-    wait_until("it leads again", || calls.load(Ordering::SeqCst) == 2);
+    eventually("it led once, and can be queued again", || selector.requeue().unwrap());
+    eventually("it leads again", || calls.load(Ordering::SeqCst) == 2);
     await_queue(&client, PATH, 0);
 }
 
@@ -281,7 +281,7 @@ fn an_executor_that_drops_a_task_is_an_error_and_leaves_no_znode() {
     terms.next();
     accepts.store(false, Ordering::SeqCst);
     selector.interrupt_leadership();
-    wait_until("it is not queued", || selector.requeue().is_err());
+    eventually("it is not queued", || selector.requeue().is_err());
     await_queue(&client, PATH, 0);
 }
 
@@ -289,7 +289,7 @@ fn an_executor_that_drops_a_task_is_an_error_and_leaves_no_znode() {
 fn one_that_starts_without_a_server_leads_when_there_is_one() {
     let server = TestingServer::start().unwrap();
     server.stop().unwrap();
-    let client = builder_for(&server.connect_string(), "").connection_timeout(Duration::from_millis(100));
+    let client = builder_at(&server.connect_string(), "").connection_timeout(Duration::from_millis(100));
     let client = client.build().unwrap();
     client.start().unwrap();
     let (selector, terms) = selector(&client);
@@ -345,7 +345,7 @@ fn closing_the_client_ends_the_term_and_the_queueing() {
     await_queue(&client, PATH, 2);
     client.close();
     assert!(!leader.has_leadership() && !term.leadership.has_leadership());
-    wait_until("it is asked to stop", || term.leadership.cancel_token().is_cancelled());
+    eventually("it is asked to stop", || term.leadership.cancel_token().is_cancelled());
     for failures in [&terms.failures, &of_waiter.failures] {
         let error = failures.recv_timeout(PATIENCE).unwrap();
         assert!(matches!(error, Error::ClientClosed), "{error}");

@@ -10,10 +10,10 @@ use curator_locks::{
 };
 
 use crate::{
-    common::{
-        PATIENCE, another, await_queue, builder, client, connect, namespace, queue, quick_server, server, wait_until,
+    probe::*,
+    support::{
+        PATIENCE, another, await_queue, builder, client, connect, eventually, namespace, queue, quick_server, server,
     },
-    support::*,
 };
 
 /// As Curator, which was told nothing, did not (CURATOR-171).
@@ -27,7 +27,7 @@ fn a_leader_whose_znode_is_deleted_is_told_and_another_leads() {
     next.start().unwrap();
     await_queue(&admin, PATH, 2);
     admin.delete().for_path(term.leadership.path()).unwrap();
-    wait_until("it is asked to stop", || term.leadership.cancel_token().is_cancelled());
+    eventually("it is asked to stop", || term.leadership.cancel_token().is_cancelled());
     assert!(!leader.has_leadership() && !term.leadership.has_leadership());
     assert!(terms_of_next.next().leadership.has_leadership());
 }
@@ -42,7 +42,7 @@ fn a_waiter_whose_znode_is_deleted_queues_again() {
     waiter.start().unwrap();
     let nodes = await_queue(&admin, PATH, 2);
     admin.delete().for_path(&nodes[1]).unwrap();
-    wait_until("it queues again", || queue(&admin, PATH).get(1).is_some_and(|node| *node != nodes[1]));
+    eventually("it queues again", || queue(&admin, PATH).get(1).is_some_and(|node| *node != nodes[1]));
     drop(term);
     terms_of_waiter.next();
 }
@@ -61,8 +61,8 @@ fn a_leader_whose_session_expires_never_leads_again_in_that_term() {
     let session = clients[0].session_id();
     expire_session(&server().connect_string(), session, &clients[0].session_password()).unwrap();
     let of_next = terms_of_next.next();
-    wait_until("it is told", || term.leadership.cancel_token().is_cancelled());
-    wait_until("it has another session", || ![0, session].contains(&clients[0].session_id()));
+    eventually("it is told", || term.leadership.cancel_token().is_cancelled());
+    eventually("it has another session", || ![0, session].contains(&clients[0].session_id()));
     assert!(!leader.has_leadership() && !term.leadership.has_leadership());
     assert!(terms.terms.is_empty(), "its term has not returned");
     drop(term);
@@ -83,12 +83,12 @@ fn a_leader_that_returns_while_the_server_is_away_leaves_no_znode() {
     let term = terms.next();
     server.stop().unwrap();
     // By the default policy.
-    wait_until("it is told", || term.leadership.cancel_token().is_cancelled());
+    eventually("it is told", || term.leadership.cancel_token().is_cancelled());
     assert!(!leader.has_leadership());
     server.restart().unwrap();
     assert!(client.block_until_connected(Some(PATIENCE)).unwrap());
     await_queue(&client, PATH, 0);
-    wait_until("it can be queued again", || leader.requeue().unwrap());
+    eventually("it can be queued again", || leader.requeue().unwrap());
     terms.next();
 }
 
@@ -103,9 +103,9 @@ fn the_standard_policy_ends_a_term_at_the_first_suspension_and_the_waiter_keeps_
     waiter.start().unwrap();
     let nodes = await_queue(&observer, PATH, 2);
     proxy.cut();
-    wait_until("it is told", || term.leadership.cancel_token().is_cancelled());
+    eventually("it is told", || term.leadership.cancel_token().is_cancelled());
     assert!(!leader.has_leadership() && !term.leadership.has_leadership());
-    wait_until("it is connected again", || leader_client.is_connected());
+    eventually("it is connected again", || leader_client.is_connected());
     assert_eq!(queue(&observer, PATH), nodes, "both keep their places");
     assert!(!term.leadership.has_leadership(), "a term that has ended stays so");
     drop(term);
@@ -124,8 +124,8 @@ fn the_session_policy_leads_on_over_a_blip() {
     for connections in 1..4 {
         assert_eq!(proxy.connections(), connections);
         proxy.cut();
-        wait_until("it is connected again", || proxy.connections() > connections && client.is_connected());
-        wait_until("its znode was seen again", || term.leadership.is_valid());
+        eventually("it is connected again", || proxy.connections() > connections && client.is_connected());
+        eventually("its znode was seen again", || term.leadership.is_valid());
     }
     assert!(!term.leadership.is_cancelled() && leader.has_leadership());
 }
@@ -191,10 +191,10 @@ fn a_term_that_was_seen_to_end_does_not_begin_again() {
     proxy.refuse();
     proxy.cut();
     let hold = term.leadership.hold();
-    wait_until("it may be another's", || hold.valid_until() <= Instant::now());
+    eventually("it may be another's", || hold.valid_until() <= Instant::now());
     assert!(!leader.has_leadership());
     proxy.pass().unwrap();
-    wait_until("the doubt has passed, or the session", || hold.is_valid() || hold.is_lost());
+    eventually("the doubt has passed, or the session", || hold.is_valid() || hold.is_lost());
     assert!(!leader.has_leadership() && !term.leadership.has_leadership() && term.leadership.is_cancelled());
 }
 
@@ -212,7 +212,7 @@ fn a_lost_reply_to_the_create_leaves_no_second_znode() {
     leader.start().unwrap();
     let term = terms.next();
     assert_eq!(fault.hits(), 1);
-    wait_until("one znode", || queue(&observer, PATH) == [term.leadership.path()]);
+    eventually("one znode", || queue(&observer, PATH) == [term.leadership.path()]);
     drop(term);
     let fault = proxy.inject(RequestMatch::creates(), Fault::CutInsteadOfReply);
     drop(terms.next());
@@ -231,7 +231,7 @@ fn a_selector_whose_session_is_lost_while_it_waits_leads_when_it_is_its_turn() {
     waiter.start().unwrap();
     let nodes = await_queue(&holder, PATH, 2);
     expire_session(&server.connect_string(), client.session_id(), &client.session_password()).unwrap();
-    wait_until("it queues again", || {
+    eventually("it queues again", || {
         let now = queue(&holder, PATH);
         now.len() == 2 && now[1] != nodes[1]
     });

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{CancelLeadership, Executor, LeaderState, Leadership};
 use crate::{
     AcquireOptions, CancelToken, ConnectionState, CuratorFramework, Error, InterProcessMutex, ListenerId,
-    LockInternals, Participant, Result, framework::caught, session::Stop,
+    LockInternals, Participant, Result, framework::caught, session::wait::deadline::Stop,
 };
 
 const WHAT: &str = "the leader selector";
@@ -38,7 +38,7 @@ pub trait LeaderSelectorListener: Send + Sync + 'static {
     /// its turn keeps its place (in Curator it loses it).
     ///
     /// By default an error in the states that the client's
-    /// [policy](crate::framework::Builder::connection_state_error_policy) names: suspended and lost. A term ends with
+    /// [policy](crate::Builder::connection_state_error_policy) names: suspended and lost. A term ends with
     /// [`Hold::valid_until`](crate::Hold::valid_until) whatever this returns. Called on the client's dispatch thread,
     /// from the start to the close.
     ///

@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select, unb
 use curator_locks::{CuratorFramework, LeaderSelector, Leadership, LockListener, RetryForever, WriteLock};
 
 use super::SESSION;
-use crate::common::{PATIENCE, builder_for, child::say, shared_clock};
+use crate::support::{PATIENCE, builder_at, child::say, history::shared_clock};
 
 /// How often it asks.
 const POLL: Duration = Duration::from_millis(2);
@@ -26,11 +26,10 @@ fn told(what: &str) {
 
 pub fn run(arguments: &[String]) {
     let [kind, address, path] = arguments else { panic!("{arguments:?}") };
-    let client = builder_for(address, "table")
+    let client = builder_at(address, "table")
         .session_timeout(SESSION)
         .connection_timeout(SESSION / 2)
         .retry_policy(RetryForever::new(Duration::from_millis(20)))
-        .lock_recheck_interval(None)
         .build()
         .unwrap();
     client.start().unwrap();

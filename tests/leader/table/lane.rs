@@ -8,7 +8,7 @@ use super::{
     SESSION,
     tally::{Belief, Record, Tally},
 };
-use crate::common::{child::ChildProcess, shared_clock, wait_until};
+use crate::support::{child::ChildProcess, eventually, history::shared_clock};
 
 const CANDIDATES: usize = 3;
 
@@ -62,7 +62,7 @@ fn listen(parties: &mut [Party]) -> Option<usize> {
 /// Waits for somebody to lead.
 fn leader_of(parties: &mut [Party]) -> usize {
     let mut leader = 0;
-    wait_until("somebody leads", || {
+    eventually("somebody leads", || {
         let found = listen(parties);
         leader = found.unwrap_or(leader);
         found.is_some()
@@ -90,7 +90,7 @@ pub fn run(kind: &'static str, server: &TestingServer, lane: usize, is_another: 
     }
     leader_of(&mut parties);
     parties.iter_mut().for_each(|party| party.child.tell("finish"));
-    wait_until("all have said what they believed", || {
+    eventually("all have said what they believed", || {
         listen(&mut parties);
         parties.iter().all(|party| party.is_finished)
     });

@@ -1,0 +1,9 @@
+//! Znodes whose existence this process relies on, and how it learns that they are gone.
+
+mod asking;
+pub(crate) mod changes;
+pub(crate) mod grants;
+pub(crate) mod holds;
+pub(crate) mod node;
+pub(crate) mod registry;
+pub(crate) mod revocation;
