@@ -46,7 +46,7 @@
 //! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
 //! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
-//! | a leader, on a thread of its own | [`LeaderSelector`] with [`LeaderSelectorListener`], [`Leadership`] |
+//! | a leader, told or on a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
 //! | an election | [`WriteLock`] with [`LockListener`] |
 //! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
@@ -91,13 +91,13 @@ pub use framework::{
     RetryOneTime, RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges, operations,
 };
 pub use locks::{
-    AcquireOptions, CancelLeadership, Decision, FencingChecker, FencingToken, Hold, InterProcessLock,
+    AcquireOptions, CancelLeadership, CloseMode, Decision, FencingChecker, FencingToken, Hold, InterProcessLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock,
-    LeaderSelector, LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals,
-    LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant, PredicateResults,
-    ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount, StaleToken,
-    StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, LeaderLatch,
+    LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard,
+    LockInternals, LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant,
+    PredicateResults, ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount,
+    StaleToken, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

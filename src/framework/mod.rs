@@ -27,9 +27,12 @@ pub use held::changes::{HoldState, StateChanges};
 pub(crate) use crate::panics::caught;
 pub(crate) use cleanup::{jobs::Job, removal::Mark};
 pub(crate) use client::call::{Call, Failure};
-pub(crate) use events::followers::Follower;
 #[cfg(test)]
 pub(crate) use events::{dispatch::Dispatcher, event::event_channel};
+pub(crate) use events::{
+    dispatch::{as_listener, is_listener},
+    followers::Follower,
+};
 #[cfg(test)]
 pub(crate) use held::registry::HeldNodes;
 pub(crate) use held::{

@@ -40,7 +40,10 @@ pub use fencing::{FencingChecker, StaleToken};
 pub use guard::LockGuard;
 pub use hold::Hold;
 pub use internals::LockInternals;
-pub use leader::{CancelLeadership, LeaderSelector, LeaderSelectorListener, LeaderState, Leadership};
+pub use leader::{
+    CancelLeadership, CloseMode, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
+    Leadership,
+};
 pub use lease::Lease;
 pub use lock::{InterProcessLock, Locker};
 pub use multi::{InterProcessMultiLock, MultiLockGuard};

@@ -5,12 +5,20 @@ mod znode_name;
 
 use std::{fmt, sync::Arc};
 
+use parking_lot::Mutex;
+
 pub use self::{listener::LockListener, znode_name::ZNodeName};
 use super::{
-    AcquireOptions, FencingToken, Hold, LockInternals, candidate::Candidate, contender::spec::Spec,
-    driver::ZNodeNameDriver, internals::Patience,
+    AcquireOptions, FencingToken, Hold, Leadership, LockInternals,
+    candidate::{Audience, Candidate, Telling},
+    contender::spec::Spec,
+    driver::ZNodeNameDriver,
+    internals::Patience,
 };
-use crate::{CuratorFramework, Result, framework::HoldKind};
+use crate::{
+    CuratorFramework, Result,
+    framework::{HoldKind, as_listener, caught},
+};
 
 #[cfg(doc)]
 use crate::{Error, InterProcessMutex};
@@ -48,7 +56,7 @@ fn unique_name(session_id: i64) -> String {
 ///
 /// An error that no other attempt would mend ends that, with a message in the log: [`id`](WriteLock::id) is `None` then,
 /// and [`lock`](WriteLock::lock) may be called again. Such are a directory whose list is larger than
-/// [`max_frame_size`](crate::framework::Builder::max_frame_size), and numbers that are used up.
+/// [`max_frame_size`](crate::Builder::max_frame_size), and numbers that are used up.
 ///
 /// ```no_run
 /// # use curator_locks::{CuratorFramework, LockListener, WriteLock};
@@ -68,6 +76,36 @@ fn unique_name(session_id: i64) -> String {
 /// ```
 pub struct WriteLock {
     candidate: Arc<Candidate>,
+    listener: Arc<Listener>,
+}
+
+/// Whom the candidate tells.
+#[derive(Default)]
+struct Listener(Mutex<Option<Arc<dyn LockListener>>>);
+
+impl Listener {
+    /// Under no lock. The lock is given back when it has been told.
+    fn tell(&self, telling: Arc<Telling>, tell: impl FnOnce(&dyn LockListener)) {
+        let listener = self.0.lock().clone();
+        if let Some(listener) = listener {
+            as_listener(|| drop(caught("a lock listener", || tell(&*listener))));
+        }
+        drop(telling);
+    }
+}
+
+impl Audience for Listener {
+    fn acquired(&self, _term: &Leadership, telling: Arc<Telling>) {
+        self.tell(telling, |listener| listener.lock_acquired());
+    }
+
+    fn released(&self, telling: Arc<Telling>) {
+        self.tell(telling, |listener| listener.lock_released());
+    }
+
+    fn is_any(&self) -> bool {
+        self.0.lock().is_some()
+    }
 }
 
 impl WriteLock {
@@ -91,13 +129,17 @@ impl WriteLock {
         let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
         internals.kind = HoldKind::AnyThread;
         internals.set_unique(unique_name);
+        internals.set_persistent_directory();
         let spec = Spec { data: DATA.to_vec(), ..internals.spec(Patience::of(&AcquireOptions::new())) };
-        Ok(WriteLock { candidate: Candidate::new(internals, spec, listener) })
+        let listener = Arc::new(Listener(Mutex::new(listener)));
+        Ok(WriteLock { candidate: Candidate::new(internals, spec, listener.clone()), listener })
     }
 
     /// Has this listener told from now on, and the former one not any more. What it missed is not told again.
     pub fn set_lock_listener(&self, listener: impl LockListener) {
-        self.candidate.set_listener(Some(Arc::new(listener)));
+        let before = self.listener.0.lock().replace(Arc::new(listener));
+        // The caller's code: not under the lock.
+        drop(before);
     }
 
     /// Queues for the lock. `true`: it is this object's already; `false`: the listener will be told.

@@ -10,7 +10,11 @@ use std::{
 };
 
 use crossbeam_channel::{Sender, bounded, select};
-use curator_locks::{CuratorFramework, LeaderSelector, Leadership, Participant, Result, RetryForever};
+use curator_locks::{
+    CloseMode, CuratorFramework, LeaderLatch, LeaderLatchListener, LeaderSelector, Leadership, Participant, Result,
+    RetryForever,
+};
+use parking_lot::Mutex;
 
 use crate::support::{self, child, history::shared_clock};
 
@@ -36,6 +40,7 @@ pub(crate) fn run(arguments: &[String]) {
         let line = child::listen();
         let words: Vec<&str> = line.split(' ').collect();
         match (words[0], &mut candidate) {
+            ("latch", none) => *none = Some(Box::new(Latch::join(&client, words[1], &arguments[3]).unwrap())),
             ("selector", none) => *none = Some(Box::new(Selector::join(&client, words[1], &arguments[3]).unwrap())),
             ("resign", Some(candidate)) => candidate.resign().unwrap(),
             ("participants", Some(candidate)) => {
@@ -81,6 +86,49 @@ impl Term {
 
     fn end(self) {
         child::say(&format!("ends {} {}", shared_clock(), self.asked.load(Ordering::SeqCst)));
+    }
+}
+
+struct Latch {
+    client: CuratorFramework,
+    path: String,
+    id: String,
+    latch: LeaderLatch,
+}
+
+#[derive(Default)]
+struct Teller(Mutex<Option<Term>>);
+
+impl LeaderLatchListener for Teller {
+    fn is_leader(&self, leadership: &Leadership) {
+        *self.0.lock() = Some(Term::begin(leadership));
+    }
+
+    fn not_leader(&self) {
+        if let Some(term) = self.0.lock().take() {
+            term.end();
+        }
+    }
+}
+
+impl Latch {
+    fn join(client: &CuratorFramework, path: &str, id: &str) -> Result<Latch> {
+        let latch = LeaderLatch::new(client, path)?.with_id(id).with_close_mode(CloseMode::NotifyLeader);
+        latch.add_listener(Teller::default());
+        latch.start()?;
+        Ok(Latch { client: client.clone(), path: path.to_owned(), id: id.to_owned(), latch })
+    }
+}
+
+impl Candidate for Latch {
+    fn resign(&mut self) -> Result<()> {
+        self.latch.close()?;
+        *self = Latch::join(&self.client, &self.path, &self.id)?;
+        Ok(())
+    }
+
+    fn participants(&self) -> Result<Vec<Participant>> {
+        self.latch.participants()
     }
 }
 

@@ -4,6 +4,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod latch;
+mod latch_faults;
 mod probe;
 mod selector;
 mod selector_faults;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use curator_locks::{
-    CuratorFramework, Error, LeaderSelector, LeaderSelectorListener, Leadership,
+    CloseMode, CuratorFramework, Error, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener,
+    Leadership,
     testing::{FaultProxy, TestingServer},
 };
 
@@ -85,4 +86,55 @@ pub fn behind_proxy(server: &TestingServer, namespace: &str) -> (FaultProxy, cur
         .session_timeout(SHORT)
         .connection_timeout(Duration::from_secs(1));
     (proxy, builder)
+}
+
+/// What a latch's listener was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    Leads,
+    Ends,
+}
+
+pub struct Teller(pub Sender<Told>);
+
+impl LeaderLatchListener for Teller {
+    fn is_leader(&self, leadership: &Leadership) {
+        assert!(!leadership.path().is_empty());
+        let _ = self.0.send(Told::Leads);
+    }
+
+    fn not_leader(&self) {
+        let _ = self.0.send(Told::Ends);
+    }
+}
+
+pub struct News(Receiver<Told>);
+
+impl News {
+    #[track_caller]
+    pub fn next(&self) -> Told {
+        self.0.recv_timeout(PATIENCE).expect("it is told nothing")
+    }
+}
+
+impl std::ops::Deref for News {
+    type Target = Receiver<Told>;
+
+    fn deref(&self) -> &Receiver<Told> {
+        &self.0
+    }
+}
+
+/// A latch whose close tells nobody.
+pub fn latch(client: &CuratorFramework) -> (LeaderLatch, News) {
+    let (tell, told) = unbounded();
+    let latch = LeaderLatch::new(client, PATH).unwrap();
+    latch.add_listener(Teller(tell));
+    (latch, News(told))
+}
+
+/// One whose close does.
+pub fn notifying(client: &CuratorFramework) -> (LeaderLatch, News) {
+    let (latch, told) = latch(client);
+    (latch.with_close_mode(CloseMode::NotifyLeader), told)
 }

@@ -1,11 +1,14 @@
 //! Leaders: one of many processes that does a job until it gives it up, or may have lost it.
 //!
-//! [`LeaderSelector`] leads on a thread of its own, inside of a mutex; see `selector.rs`. What whoever leads knows is
-//! in `leadership.rs`, the same for all of them.
+//! [`LeaderSelector`] leads on a thread of its own, inside of a mutex: `selector.rs`. [`LeaderLatch`] is told, and needs no
+//! thread: `latch.rs`, over the same candidate as the lock of ZooKeeper's own recipe. What whoever leads knows is in
+//! `leadership.rs`, one rule for all of them.
 
+mod latch;
 mod leadership;
 mod selector;
 
+pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
 pub use leadership::{CancelLeadership, LeaderState, Leadership};
 pub use selector::{LeaderSelector, LeaderSelectorListener};
 

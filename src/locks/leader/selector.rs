@@ -72,8 +72,8 @@ impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelect
 /// process's turn, and gives leadership up when that returns. Java: `LeaderSelector`.
 ///
 /// It is an [`InterProcessMutex`] held by a thread of its own, so processes in Java with Curator's `LeaderSelector`, and
-/// whoever locks a mutex on this path, stand in the same queue. A `LeaderLatch` sorts its znodes by another name and
-/// needs another path. Each queueing leads once; with [`auto_requeue`](LeaderSelector::auto_requeue) it queues again after each term.
+/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](super::LeaderLatch) sorts its znodes by another name
+/// and needs another path. Each queueing leads once; with [`auto_requeue`](LeaderSelector::auto_requeue) it queues again after each term.
 ///
 /// # When the connection goes
 /// A waiter keeps its place while the session may live. A leader is told by its [`Leadership`]: at the first suspension, or
@@ -467,17 +467,18 @@ impl Shared {
         let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
             return Ok(Turn::Missed);
         };
-        let turn = match mutex.hold().map(Leadership::new).filter(|leadership| self.begins(leadership)) {
-            Some(leadership) => {
-                let lead = || self.listener.take_leadership(&self.client, &leadership);
-                let _ = caught("a leader", lead);
-                // Before the release: nobody leads before this one does not.
-                leadership.end();
-                self.state.lock().term = None;
-                Turn::Led
-            }
-            None => Turn::Missed,
-        };
+        let turn =
+            match mutex.hold().map(|hold| Leadership::new(hold, || ())).filter(|leadership| self.begins(leadership)) {
+                Some(leadership) => {
+                    let lead = || self.listener.take_leadership(&self.client, &leadership);
+                    let _ = caught("a leader", lead);
+                    // Before the release: nobody leads before this one does not.
+                    leadership.end();
+                    self.state.lock().term = None;
+                    Turn::Led
+                }
+                None => Turn::Missed,
+            };
         if let Err(error) = held.release() {
             log::debug!("{}: at the end of a term: {error}", self.path);
         }

@@ -3,7 +3,11 @@
 use std::{io::BufRead, thread, time::Duration};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select, unbounded};
-use curator_locks::{CuratorFramework, LeaderSelector, Leadership, LockListener, RetryForever, WriteLock};
+use curator_locks::{
+    CloseMode, CuratorFramework, LeaderLatch, LeaderLatchListener, LeaderSelector, Leadership, LockListener,
+    RetryForever, WriteLock,
+};
+use parking_lot::Mutex;
 
 use super::SESSION;
 use crate::support::{PATIENCE, builder_at, child::say, history::shared_clock};
@@ -36,6 +40,7 @@ pub fn run(arguments: &[String]) {
     assert!(client.block_until_connected(Some(PATIENCE)).unwrap());
     let orders = orders();
     let candidate: Box<dyn Candidate> = match kind.as_str() {
+        "latch" => Box::new(Latch::join(&client, path)),
         "selector" => Box::new(Selector::join(&client, path)),
         "write_lock" => Box::new(write_lock(&client, path)),
         other => panic!("no kind {other}"),
@@ -121,7 +126,49 @@ impl Candidate for Selector {
     }
 }
 
+struct Latch {
+    client: CuratorFramework,
+    path: String,
+    latch: Mutex<LeaderLatch>,
+}
+
+impl Latch {
+    fn join(client: &CuratorFramework, path: &str) -> Latch {
+        Latch { client: client.clone(), path: path.to_owned(), latch: Mutex::new(latch(client, path)) }
+    }
+}
+
+fn latch(client: &CuratorFramework, path: &str) -> LeaderLatch {
+    let latch = LeaderLatch::new(client, path).unwrap().with_close_mode(CloseMode::NotifyLeader);
+    latch.add_listener(Listener);
+    latch.start().unwrap();
+    latch
+}
+
+impl Candidate for Latch {
+    fn leads(&self) -> Option<i64> {
+        self.latch.lock().leadership().map(|leadership| leadership.fencing_token().value())
+    }
+
+    fn resign(&self) {
+        let mut current = self.latch.lock();
+        // Whatever the server says: the background goes on.
+        let _ = current.close();
+        *current = latch(&self.client, &self.path);
+    }
+}
+
 struct Listener;
+
+impl LeaderLatchListener for Listener {
+    fn is_leader(&self, _leadership: &Leadership) {
+        told("leads");
+    }
+
+    fn not_leader(&self) {
+        told("ends");
+    }
+}
 
 impl LockListener for Listener {
     fn lock_acquired(&self) {

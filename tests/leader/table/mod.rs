@@ -33,7 +33,7 @@ use tally::Tally;
 const TICK: Duration = Duration::from_millis(200);
 const SESSION: Duration = Duration::from_secs(2);
 
-const KINDS: [&str; 2] = ["selector", "write_lock"];
+const KINDS: [&str; 3] = ["latch", "selector", "write_lock"];
 
 /// So many elections of a kind at a time at most. They spend their time in waits.
 const LANES: usize = 8;
