@@ -92,9 +92,9 @@ pub use framework::{
     RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges, operations,
 };
 pub use locks::{
-    AcquireOptions, Decision, EntryMode, EntryState, FencingChecker, FencingToken, Hold, InterProcessLock,
+    AcquireOptions, Caching, Decision, EntryMode, EntryState, FencingChecker, FencingToken, Hold, InterProcessLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV, InterProcessUnfairMutex, InterProcessWriteLock, Lease,
     LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind, LockListener, LockQueue, Locker,
     MultiLockGuard, NameStyle, Participant, PredicateResults, QueueEntry, ReadLockDriver, Revocable,
     RevocationListener, Revoker, SemaphoreMutexGuard, StaleToken, StandardLockInternalsDriver, WaitStrategy, WriteLock,

@@ -1,5 +1,6 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
+mod caching;
 mod candidate;
 pub(crate) mod contender;
 mod deadlock;
@@ -28,6 +29,7 @@ mod unfair;
 mod wait_strategy;
 mod zk_write_lock;
 
+pub use caching::Caching;
 #[allow(unused_imports, reason = "the model check uses it")]
 #[allow(unreachable_pub, reason = "as above")]
 pub use driver::ZNodeNameDriver;

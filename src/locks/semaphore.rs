@@ -266,7 +266,7 @@ impl InterProcessSemaphoreV2 {
 
     fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {
         let (lock, limit) = (&*self.leases, Some(&self.limit));
-        Wish { lock, spec, patience, limit, place, writer: None, owners: None }.acquire()
+        Wish { lock, spec, patience, limit, place, writer: None, owners: None, seeker: None }.acquire()
     }
 }
 
