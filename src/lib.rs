@@ -51,7 +51,7 @@
 //! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`] |
-//! | who queues, since when | [`LockInternals::participants`], [`Participant`] |
+//! | who holds, who waits, since when | [`LockQueue`], of every kind of lock and of other clients, too; [`LockInternals::participants`] |
 //! | the storage's side of fencing | [`FencingChecker`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
 //! | a session of your own | [`unversioned`], which promises nothing |
@@ -79,8 +79,10 @@ mod panics;
 mod paths;
 mod proto;
 mod session;
+mod shared_count;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod unlocked;
 pub mod unversioned;
 
 pub use error::{Error, ErrorCode, LostReason, Result};
@@ -91,13 +93,14 @@ pub use framework::{
     RetryOneTime, RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges, operations,
 };
 pub use locks::{
-    AcquireOptions, CancelLeadership, CloseMode, Decision, FencingChecker, FencingToken, Hold, InterProcessLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, LeaderLatch,
-    LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard,
-    LockInternals, LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant,
-    PredicateResults, ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount,
-    StaleToken, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
+    AcquireOptions, Caching, CancelLeadership, CloseMode, Decision, EntryMode, EntryState, FencingChecker,
+    FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV, InterProcessUnfairMutex,
+    InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
+    Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind, LockListener,
+    LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults, QueueEntry, ReadLockDriver, Revocable,
+    RevocationListener, Revoker, SemaphoreMutexGuard, StaleToken, StandardLockInternalsDriver, WaitStrategy, WriteLock,
+    WriteLockDriver, ZNodeName,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]
@@ -105,6 +108,7 @@ pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
 pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
+pub use shared_count::{SharedCount, VersionedValue};
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -39,5 +39,6 @@ pub(crate) use held::{
     holds::{HoldKind, ThreadHold},
     node::{HeldNode, Znode},
     revocation::{REVOKE_MESSAGE, RevocableNode, Revocation},
+    tenure::{Footing, Keeper},
 };
 pub(crate) use znodes::create::protection;

@@ -18,8 +18,8 @@ enum Outlook {
 }
 
 impl LockInternals {
-    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would wait for ever for what it holds through another object,
-    /// or through the other half of a read/write lock.
+    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would
+    /// wait for ever for what it holds through another object, or through the other half of a read/write lock.
     ///
     /// A call with a deadline ends by itself, so it is left alone.
     pub(crate) fn by_thread<'p>(

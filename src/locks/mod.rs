@@ -1,5 +1,6 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
+mod caching;
 mod candidate;
 pub(crate) mod contender;
 mod deadlock;
@@ -19,16 +20,17 @@ mod mutex;
 mod options;
 mod owners;
 mod participant;
+mod queue_view;
 mod read_write;
 mod revocation;
 mod semaphore;
 mod semaphore_mutex;
-mod shared_count;
 mod token;
 mod unfair;
 mod wait_strategy;
 mod zk_write_lock;
 
+pub use caching::Caching;
 #[allow(unused_imports, reason = "the model check uses it")]
 #[allow(unreachable_pub, reason = "as above")]
 pub use driver::ZNodeNameDriver;
@@ -50,11 +52,11 @@ pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
 pub use options::AcquireOptions;
 pub use participant::Participant;
+pub use queue_view::{EntryMode, EntryState, LockKind, LockQueue, NameStyle, QueueEntry};
 pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
 pub use revocation::{Revocable, RevocationListener, Revoker};
 pub use semaphore::InterProcessSemaphoreV2;
 pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};
-pub use shared_count::{SharedCount, VersionedValue};
 pub use token::FencingToken;
 pub use unfair::InterProcessUnfairMutex;
 pub use wait_strategy::WaitStrategy;

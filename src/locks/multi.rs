@@ -8,10 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use super::{
     AcquireOptions, Hold, InterProcessLock, InterProcessMutex, Locker,
     internals::Patience,
-    last_look::{Look, all_certain, all_confirmed},
+    last_look::{Look, last_look},
     methods::lock_methods,
 };
 use crate::{CancelToken, CuratorFramework, Error, HoldState, LostReason, Result, panics::caught, session::WaitEnd};
@@ -44,6 +46,8 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// let both = InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
 /// if both.acquire_timeout(Duration::from_secs(5))? {
 ///     both.release()?;
+/// } else if let Some(path) = both.timed_out_at() {
+///     println!("somebody else holds {path}");
 /// }
 /// let held = both.lock()?; // or as a guard
 /// held.release()
@@ -52,6 +56,8 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 pub struct InterProcessMultiLock {
     /// In the order in which they are acquired.
     locks: Vec<Arc<dyn InterProcessLock>>,
+    /// Where the time was up last.
+    timed_out_at: Mutex<Option<String>>,
 }
 
 impl InterProcessMultiLock {
@@ -85,7 +91,7 @@ impl InterProcessMultiLock {
             let rule = "at least one lock".into();
             return Err(Error::InvalidArgument { name: "locks", value: "none".into(), rule });
         }
-        Ok(InterProcessMultiLock { locks })
+        Ok(InterProcessMultiLock { locks, timed_out_at: Mutex::default() })
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Taken<'_>>> {
@@ -112,19 +118,30 @@ impl InterProcessMultiLock {
         let mut taken = Taken { multi: self, count: 0, holds: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
-                return Ok(Round::TimeIsUp);
+                return Ok(self.time_is_up(&**lock, index));
             }
             match lock.acquire_with(&each) {
                 Ok(true) => taken.add(&interrupt),
-                Ok(false) => {
-                    log::debug!("the time was up at {}", name_of(&**lock, index));
-                    return Ok(Round::TimeIsUp);
-                }
+                Ok(false) => return Ok(self.time_is_up(&**lock, index)),
                 Err(Error::Cancelled { .. }) if is_lost() => return Ok(Round::MemberLost),
                 Err(error) => return Err(naming(&**lock, index, error)),
             }
         }
         self.look_at(taken, Patience::of(options))
+    }
+
+    fn time_is_up(&self, lock: &dyn InterProcessLock, index: usize) -> Round<'_> {
+        let name = lock.waited_for().unwrap_or_else(|| name_of(lock, index));
+        log::debug!("the time was up at {name}");
+        *self.timed_out_at.lock() = Some(name);
+        Round::TimeIsUp
+    }
+
+    /// The path of the lock for which the last acquire waited in vain until its time was up, whichever thread's it was; `None`
+    /// if there was none. A member without a path is named by its number.
+    #[must_use]
+    pub fn timed_out_at(&self) -> Option<String> {
+        self.timed_out_at.lock().clone()
     }
 
     fn look_at<'a>(&self, taken: Taken<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
@@ -144,8 +161,7 @@ impl InterProcessMultiLock {
         let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let stop = patience.stop;
-        let look = if has_waited && !patience.only_try { all_confirmed } else { all_certain };
-        match (look(&nodes, stop), stop.is_over()) {
+        match (last_look(&nodes, stop, has_waited && !patience.only_try), stop.is_over()) {
             (Look::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
             (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),
@@ -215,6 +231,10 @@ impl InterProcessMultiLock {
     #[expect(clippy::unused_self, reason = "what each lock has")]
     fn base_path(&self) -> Option<&str> {
         None
+    }
+
+    fn last_wait(&self) -> Option<String> {
+        self.timed_out_at()
     }
 
     fn known_holds(&self) -> Vec<Hold> {

@@ -10,18 +10,19 @@ use std::{
 };
 
 use super::{
-    AcquireOptions, Lease, SharedCount, StandardLockInternalsDriver, WaitStrategy,
+    AcquireOptions, Lease, StandardLockInternalsDriver, WaitStrategy,
     contender::{
         blocking::{Outcome, Place, Wish},
         spec::Spec,
     },
     driver::sorted_contenders,
-    internals::{LockInternals, Patience},
+    internals::{LockInternals, Patience, children_of},
     limit::Limit,
 };
 use crate::{
-    CuratorFramework, Error, Result,
+    CuratorFramework, Error, LostReason, Result,
     framework::{HeldNode, HoldKind},
+    shared_count::SharedCount,
 };
 
 /// The directory of the queue, below the semaphore's path.
@@ -188,10 +189,8 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     /// As every operation on a znode.
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
-        match self.client().get_children().for_path(&format!("{}/{LEASES}", self.path())) {
-            Err(error) if error.is_no_node() => Ok(Vec::new()),
-            result => Ok(sorted_contenders(&result?).into_iter().map(str::to_owned).collect()),
-        }
+        let names = children_of(self.client(), &format!("{}/{LEASES}", self.path()))?;
+        Ok(sorted_contenders(&names).into_iter().map(str::to_owned).collect())
     }
 
     pub(super) fn path(&self) -> &str {
@@ -247,25 +246,27 @@ impl InterProcessSemaphoreV2 {
             let Some(held) = self.locks.attempt_lock(patience, None)? else {
                 return Ok(None);
             };
-            let place = Place::new(&self.locks, held);
+            let place = Some(Place { queue: &self.locks, held: held.clone() });
             let spec =
                 Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.leases.spec(patience) };
-            match self.acquire_leases(spec, patience, Some(&place))? {
+            match self.acquire_leases(spec, patience, place)? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);
                     return Ok(Some(held));
                 }
                 Outcome::TimeUp | Outcome::WriterGone => return Ok(None),
                 // Queues again in the session that follows, as a waiter in the queue itself does.
-                Outcome::Barred if place.has_ended() => {}
+                Outcome::Barred
+                    if held.session().is_ended()
+                        || held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted) => {}
                 Outcome::Barred => call.allow_again(&mut retries, self.leases.node_gone())?,
             }
         }
     }
 
-    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<&Place<'_>>) -> Result<Outcome> {
+    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {
         let (lock, limit) = (&*self.leases, Some(&self.limit));
-        Wish { lock, spec, patience, limit, place, writer: None, owners: None }.acquire()
+        Wish { lock, spec, patience, limit, place, writer: None, owners: None, seeker: None }.acquire()
     }
 }
 

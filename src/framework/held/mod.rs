@@ -7,3 +7,4 @@ pub(crate) mod holds;
 pub(crate) mod node;
 pub(crate) mod registry;
 pub(crate) mod revocation;
+pub(crate) mod tenure;

@@ -23,6 +23,11 @@ impl Revocation {
     pub(crate) fn new(request: impl Fn() + Send + Sync + 'static) -> Revocation {
         Revocation { request: Box::new(request) }
     }
+
+    /// Tells of a request.
+    pub(crate) fn request(&self) {
+        (self.request)();
+    }
 }
 
 /// One znode that can be revoked, from the first look at its data on.
@@ -44,7 +49,7 @@ impl RevocableNode {
     /// The znode's data was read. A request that was written before the watch is seen here, too.
     pub(crate) fn read(&self, data: &[u8], stat: &Stat) {
         if data == REVOKE_MESSAGE && self.told.fetch_max(stat.mzxid, Ordering::AcqRel) < stat.mzxid {
-            (self.revocation.request)();
+            self.revocation.request();
         }
     }
 }

@@ -15,6 +15,14 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(60);
 
+fn all_certain(held: &[Arc<HeldNode>], stop: Stop<'_>) -> Look {
+    last_look(held, stop, false)
+}
+
+fn all_confirmed(held: &[Arc<HeldNode>], stop: Stop<'_>) -> Look {
+    last_look(held, stop, true)
+}
+
 /// Two holds of a session that is valid for long, seen over its connection.
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();

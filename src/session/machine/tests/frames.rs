@@ -17,6 +17,7 @@ fn frame_config() -> SessionConfig {
         authorizations: vec![("digest".into(), b"user:secret".to_vec())],
         can_be_read_only: true,
         max_frame_size: LIMIT,
+        max_request_size: LIMIT,
     }
 }
 
@@ -363,7 +364,7 @@ fn a_million_random_and_mutated_frames_into_the_state_machine_do_no_harm() {
     }
     world.begin_anew();
     println!("state machine: seed: {SEED:#x}");
-    println!("state machine: frames: {:?}", FRAMES);
+    println!("state machine: frames: {FRAMES}");
     println!("state machine: what they met: {:?}", &world.tally);
     println!("state machine: most bytes allocated at one time, beside the limit: {:?}", (world.most, LIMIT));
     let Tally { frames_refused, answered_well, sessions, .. } = world.tally;
