@@ -95,7 +95,7 @@ pub use framework::{
 pub use locks::{
     AcquireOptions, Caching, CancelLeadership, CloseMode, Decision, EntryMode, EntryState, FencingChecker,
     FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV, InterProcessUnfairMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
     InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
     Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind, LockListener,
     LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults, QueueEntry, ReadLockDriver, Revocable,
