@@ -221,6 +221,7 @@ impl Error {
             Error::InvalidArgument { .. } => "InvalidArgument",
             Error::NotStarted => "NotStarted",
             Error::AlreadyStarted => "AlreadyStarted",
+            Error::NotInUse { .. } => "NotInUse",
             Error::ClientClosed => "ClientClosed",
             Error::NotOwner { .. } => "NotOwner",
             Error::LockLost { .. } => "LockLost",

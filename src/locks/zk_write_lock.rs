@@ -80,7 +80,6 @@ pub struct WriteLock {
 }
 
 /// Whom the candidate tells.
-#[derive(Default)]
 struct Listener(Mutex<Option<Arc<dyn LockListener>>>);
 
 impl Listener {
@@ -88,7 +87,9 @@ impl Listener {
     fn tell(&self, telling: Arc<Telling>, tell: impl FnOnce(&dyn LockListener)) {
         let listener = self.0.lock().clone();
         if let Some(listener) = listener {
-            as_listener(|| drop(caught("a lock listener", || tell(&*listener))));
+            as_listener(|| {
+                let _ = caught("a lock listener", || tell(&*listener));
+            });
         }
         drop(telling);
     }

@@ -414,7 +414,7 @@ impl HeldNode {
     }
 
     /// Cancels the tokens, in this order, at [`valid_until`](Self::valid_until) at the latest. No listener delays that.
-    pub(crate) fn cancel_at_the_end(&self, tokens: &[&CancelToken]) {
+    pub(crate) fn cancel_at_the_end(self: &Arc<Self>, tokens: &[&CancelToken]) {
         let mut inner = self.inner.lock();
         if !self.may_be_anothers(&inner, Instant::now()) {
             inner.audience.tokens.extend(tokens.iter().map(|token| (*token).clone()));

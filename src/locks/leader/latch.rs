@@ -440,7 +440,9 @@ impl Shared {
         for Told { listener, executor, .. } in listeners {
             let (tell, telling) = (tell.clone(), telling.clone());
             let task = move || {
-                as_listener(|| drop(caught("a leader latch's listener", || tell(&*listener))));
+                as_listener(|| {
+                    let _ = caught("a leader latch's listener", || tell(&*listener));
+                });
                 drop(telling);
             };
             match executor {
