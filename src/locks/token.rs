@@ -146,7 +146,7 @@ mod tests {
     fn with_caching_the_text_sorts_as_the_tokens_do() {
         let cached: Vec<_> = tokens().into_iter().filter(|token| token.grant() > 0).collect();
         assert!(cached.iter().map(ToString::to_string).is_sorted());
-        assert_eq!(cached[0].to_string(), "0000000000000000007.00000000000000000001");
+        assert_eq!(cached.first().unwrap().to_string(), "0000000000000000007.00000000000000000001");
     }
 
     #[test]
