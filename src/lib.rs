@@ -47,7 +47,7 @@
 //! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
 //! | a leader, told or on a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
-//! | an election | [`WriteLock`] with [`LockListener`] |
+//! | the lock of ZooKeeper's own recipes | [`zookeeper_recipe`] |
 //! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`] |
@@ -97,10 +97,10 @@ pub use locks::{
     FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
     InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
     InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
-    Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind, LockListener,
-    LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults, QueueEntry, ReadLockDriver, Revocable,
-    RevocationListener, Revoker, SemaphoreMutexGuard, StaleToken, StandardLockInternalsDriver, WaitStrategy, WriteLock,
-    WriteLockDriver, ZNodeName,
+    Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind, LockQueue, Locker,
+    MultiLockGuard, NameStyle, Participant, PredicateResults, QueueEntry, ReadLockDriver, Revocable,
+    RevocationListener, Revoker, SemaphoreMutexGuard, StaleToken, StandardLockInternalsDriver, WaitStrategy,
+    WriteLockDriver, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

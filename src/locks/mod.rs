@@ -28,7 +28,7 @@ mod semaphore_mutex;
 mod token;
 mod unfair;
 mod wait_strategy;
-mod zk_write_lock;
+pub mod zookeeper_recipe;
 
 pub use caching::Caching;
 #[allow(unused_imports, reason = "the model check uses it")]
@@ -60,4 +60,3 @@ pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};
 pub use token::FencingToken;
 pub use unfair::InterProcessUnfairMutex;
 pub use wait_strategy::WaitStrategy;
-pub use zk_write_lock::{LockListener, WriteLock, ZNodeName};

@@ -4,8 +4,8 @@ use std::{io::BufRead, thread, time::Duration};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select, unbounded};
 use curator_locks::{
-    CloseMode, CuratorFramework, LeaderLatch, LeaderLatchListener, LeaderSelector, Leadership, LockListener,
-    RetryForever, WriteLock,
+    CloseMode, CuratorFramework, LeaderLatch, LeaderLatchListener, LeaderSelector, Leadership, RetryForever,
+    zookeeper_recipe::{LockListener, WriteLock},
 };
 use parking_lot::Mutex;
 
