@@ -110,7 +110,9 @@
 //!
 //! - [`Hold::fencing_token`]: a number that grows with every grant.
 //! - [`Hold::valid_until`]: up to here the servers cannot have given the lock to anybody else, unless somebody
-//!   deletes its znode. It moves on with the heartbeats, a third of the session timeout apart. It assumes clocks that run
+//!   deletes its znode. It moves on with the heartbeats, a quarter of the session timeout apart. [`Hold::deadline`] warns
+//!   some time before it, [`AcquireOptions::min_validity`] has a lock granted only so long before it, and
+//!   [`Deadline`] says how to choose the session timeout. It assumes clocks that run
 //!   at one rate, a session timeout of two ticks of the server or more, and a server that is no observer behind an
 //!   observer master; so it is a bound, and no proof. The clock is monotonic and stands while the system sleeps: the
 //!   servers may expire a laptop's session in its sleep, and a holder there does not see the time pass.
@@ -237,12 +239,12 @@ pub use cancel::CancelToken;
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
-    CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider, ExponentialBackoffRetry,
-    FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetrySleeper,
-    RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges,
+    CuratorFrameworkFactory, CuratorFrameworkState, DeadlineEvent, DefaultAclProvider, EnsembleProvider,
+    ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime,
+    RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges,
 };
 pub use locks::{
-    AcquireOptions, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,
+    AcquireOptions, Deadline, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals,
     LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant, PredicateResults,

@@ -2,6 +2,7 @@
 
 mod asking;
 mod changes;
+mod deadlines;
 mod registry;
 
 use std::{
@@ -20,8 +21,13 @@ use parking_lot::Mutex;
 use super::{background::Event, dispatch::Dispatcher, revocation::RevocableNode};
 use crate::{CancelToken, LostReason, paths::ServerPath, session::Session};
 
-use self::asking::{Deletion, WatchState};
+use self::{
+    asking::{Deletion, WatchState},
+    deadlines::Deadlines,
+};
 pub use changes::StateChanges;
+pub use deadlines::DeadlineEvent;
+pub(crate) use deadlines::Subscription as DeadlineSubscription;
 pub(crate) use registry::HeldNodes;
 
 /// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
@@ -40,6 +46,17 @@ pub enum HoldState {
     Lost(LostReason),
     /// Its holder has begun to give it back. Final.
     Released,
+}
+
+impl fmt::Display for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HoldState::Held => f.write_str("held"),
+            HoldState::InDoubt => f.write_str("in doubt"),
+            HoldState::Lost(reason) => write!(f, "lost: {reason}"),
+            HoldState::Released => f.write_str("released"),
+        }
+    }
 }
 
 /// A callback for [`HoldState`]; runs on the dispatch thread.
@@ -104,6 +121,8 @@ struct Audience {
     /// need not wake the client's thread each time.
     was_asked: bool,
     next_channel: u64,
+    /// Those who are told some time before it stops being certain.
+    deadlines: Deadlines,
 }
 
 impl Audience {
@@ -238,6 +257,7 @@ impl HeldNode {
             // It has changed since they were told.
             return Some(now);
         }
+        let of_deadlines = inner.audience.deadlines.next_look(self.left_in(&inner, now), now);
         let (of_doubt, of_question) = match state {
             HoldState::Lost(_) | HoldState::Released => return None,
             HoldState::Held => {
@@ -252,7 +272,7 @@ impl HeldNode {
         let of_warning = max_hold_time
             .and_then(|limit| self.since.checked_add(inner.next_warning(limit)))
             .map(|at| at.max(now + WATCH_AFTER));
-        [of_doubt, of_question, of_warning].into_iter().flatten().min()
+        [of_doubt, of_question, of_deadlines, of_warning].into_iter().flatten().min()
     }
 
     /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
@@ -381,6 +401,11 @@ impl HeldNode {
             log::debug!("{}: {state:?}", self.znode.path);
         }
         inner.audience.tell(state, &self.dispatcher);
+        // Who has given it back has nothing to stop.
+        if state != HoldState::Released {
+            let left = self.left_in(inner, now);
+            inner.audience.deadlines.tell(left, &self.dispatcher);
+        }
         if inner.is_final() { mem::take(&mut inner.audience) } else { Audience::default() }
     }
 

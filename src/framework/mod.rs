@@ -24,7 +24,7 @@ pub use builder::{Builder, CuratorFrameworkFactory};
 pub use client::{CuratorFramework, CuratorFrameworkState, ListenerId};
 pub use connection_state::ConnectionState;
 pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
-pub use held::{HoldState, StateChanges};
+pub use held::{DeadlineEvent, HoldState, StateChanges};
 pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
@@ -38,7 +38,7 @@ pub(crate) use dispatch::Dispatcher;
 pub(crate) use followers::Follower;
 #[cfg(test)]
 pub(crate) use held::HeldNodes;
-pub(crate) use held::{HeldNode, Znode};
+pub(crate) use held::{DeadlineSubscription, HeldNode, Znode};
 pub(crate) use holds::{HoldKind, ThreadHold};
 pub(crate) use protected::protection;
 pub(crate) use removal::Mark;

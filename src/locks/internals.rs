@@ -37,13 +37,15 @@ pub(crate) struct Patience<'a> {
     pub(crate) stop: Stop<'a>,
     /// Do not wait for others at all, and do not write if the lock is taken.
     pub(crate) only_try: bool,
+    /// For so long the lock has to be certain when it is granted.
+    pub(crate) min_validity: Duration,
 }
 
 impl<'a> Patience<'a> {
     /// From the moment of this call on, unless it is part of one that has begun before.
     pub(super) fn of(options: &'a AcquireOptions) -> Patience<'a> {
         let stop = Stop { deadline: options.deadline(), cancel: options.cancellation() };
-        Patience { stop, only_try: options.is_mere_try() }
+        Patience { stop, only_try: options.is_mere_try(), min_validity: options.min_validity }
     }
 
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
@@ -284,6 +286,7 @@ impl LockInternals {
             gate: None,
             companion: None,
             has_place: false,
+            min_validity: patience.min_validity,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
 pub(crate) mod contender;
+mod deadline;
 mod deadlock;
 mod driver;
 mod fencing;
@@ -24,9 +25,11 @@ mod semaphore_mutex;
 mod shared_count;
 mod token;
 mod unfair;
+mod validity;
 mod wait_strategy;
 mod zk_write_lock;
 
+pub use deadline::Deadline;
 #[allow(unused_imports, reason = "the model check uses it")]
 #[allow(unreachable_pub, reason = "as above")]
 pub use driver::ZNodeNameDriver;

@@ -132,7 +132,7 @@ impl InterProcessMultiLock {
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let stop = patience.stop;
         let look = if has_waited && !patience.only_try { all_confirmed } else { all_certain };
-        match (look(&nodes, stop), stop.is_over()) {
+        match (look(&nodes, patience.min_validity, stop), stop.is_over()) {
             (Look::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
             (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),

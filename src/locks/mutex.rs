@@ -214,10 +214,13 @@ impl InterProcessMutex {
 
     pub(super) fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         self.internals.client().core.check_open()?;
+        let patience = Patience::of(options);
+        if !self.internals.may_enter_again(&self.owners, patience)? {
+            return Ok(None);
+        }
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        let patience = Patience::of(options);
         if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
             return self.internals.downgrade(&self.data, patience, &self.owners, &writer);
         }

@@ -253,7 +253,8 @@ impl InterProcessSemaphoreV2 {
         let call = self.client().call("acquire", self.path(), io);
         let mut retries = 0;
         loop {
-            let Some(held) = self.locks.attempt_lock(&self.client().core.config.default_data, patience, None)? else {
+            let in_queue = Patience { min_validity: Duration::ZERO, ..patience };
+            let Some(held) = self.locks.attempt_lock(&self.client().core.config.default_data, in_queue, None)? else {
                 return Ok(None);
             };
             let place = Place::new(&self.locks, held);

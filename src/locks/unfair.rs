@@ -84,10 +84,13 @@ impl InterProcessUnfairMutex {
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         self.internals.client().core.check_open()?;
+        let patience = Patience::of(options);
+        if !self.internals.may_enter_again(&self.owners, patience)? {
+            return Ok(None);
+        }
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        let patience = Patience::of(options);
         self.internals
             .by_thread(patience, |patience| self.internals.attempt_lock(&self.data, patience, Some(&self.owners)))
     }

@@ -4,7 +4,7 @@ use curator_locks::{
     CreateMode, LockInternalsDriver, ReadLockDriver, StandardLockInternalsDriver, WaitStrategy, WriteLockDriver,
     hooks::contender::{Condition, Naming, Spec, ZNodeNameDriver},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::server::DIRECTORIES;
 
@@ -137,6 +137,7 @@ impl Lock {
             gate: None,
             companion: None,
             has_place: false,
+            min_validity: Duration::ZERO,
         };
         Lock { spec, class, has_session_in_name: false, downgrades: None, bar: None, is_unlisted: false }
     }

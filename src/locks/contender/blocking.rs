@@ -104,6 +104,7 @@ impl Wish<'_> {
     /// Blocks until it is granted, or the caller's time is up. Every way out but the grant takes the znodes out of the
     /// queue, in the background if need be.
     pub(crate) fn acquire(self) -> Result<Outcome> {
+        self.lock.check_validity(self.spec.min_validity)?;
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let mailbox = self.mailbox();
@@ -409,6 +410,7 @@ impl<'a> Shell<'a> {
             End::TimeUp => Ok(Outcome::TimeUp),
             End::Barred => Ok(Outcome::Barred),
             End::CompanionGone => Ok(Outcome::WriterGone),
+            End::Uncertain => Err(self.wish.lock.uncertain(self.wish.spec.min_validity)),
             End::Exhausted(number) => {
                 Err(Error::SequenceExhausted { path: self.wish.lock.base_path().to_owned(), number })
             }

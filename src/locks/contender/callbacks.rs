@@ -427,8 +427,10 @@ impl Candidate {
                 self.gave_up(round, Error::SequenceExhausted { path, number });
             }
             End::Failed(error) => self.gave_up(round, error),
-            // It has no deadline, no other queue and no companion.
-            End::TimeUp | End::Barred | End::CompanionGone => self.gave_up(round, self.lock.node_gone()),
+            // It has no deadline, no other queue, no companion, and wants no validity ahead.
+            End::TimeUp | End::Barred | End::CompanionGone | End::Uncertain => {
+                self.gave_up(round, self.lock.node_gone());
+            }
         }
     }
 

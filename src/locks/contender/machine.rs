@@ -933,7 +933,7 @@ impl<E: Clone> Step<'_, E> {
 
     fn is_certain(&self) -> bool {
         (self.view.is_over(self.me.seen_over) || self.env.omits(Condition::Connection))
-            && (self.view.is_valid() || self.env.omits(Condition::ValidUntil))
+            && (self.view.is_valid_for(self.spec.min_validity) || self.env.omits(Condition::ValidUntil))
     }
 
     fn hold(&mut self) -> Do<E> {
@@ -965,7 +965,7 @@ impl<E: Clone> Step<'_, E> {
         // The znodes stand, and the next prompt heartbeats make the session certain. Where none is prompt for as long as
         // the session timeout, the answer has to do: the holder sees that it is in doubt.
         if self.view.now.saturating_duration_since(since) >= self.view.timeout {
-            return self.end(End::Granted);
+            return if self.spec.min_validity.is_zero() { self.end(End::Granted) } else { self.leave(End::Uncertain) };
         }
         self.me.stage = Stage::Dozing;
         Do::Doze

@@ -1,0 +1,25 @@
+//! What a holder is told and can rely on, for every kind of lock, against real servers.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod deadline;
+mod job;
+mod min_validity;
+
+use std::time::Duration;
+
+use curator_locks::{CuratorFramework, testing::FaultProxy};
+
+/// The session timeout of most tests.
+const T: Duration = Duration::from_secs(3);
+const MS: Duration = Duration::from_millis(1);
+
+/// A client behind a proxy of its own, in a namespace of its own.
+fn behind_proxy() -> (FaultProxy, CuratorFramework) {
+    let proxy = FaultProxy::start(common::server().connect_string()).unwrap();
+    let builder = common::builder_for(&proxy.connect_string(), &common::namespace()).session_timeout(T);
+    let client = common::connect(builder);
+    (proxy, client)
+}
