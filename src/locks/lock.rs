@@ -27,6 +27,7 @@ pub trait InterProcessLock: Send + Sync {
     /// # Errors
     /// As [`InterProcessLock::acquire`]. Without an answer in time it is [`Error::ConnectionLoss`] and not `false`, where
     /// there is no connection or the servers are silent.
+    #[must_use = "`false` means that the time was up and the lock is not held"]
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool>;
 
     /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first, as for
@@ -35,6 +36,7 @@ pub trait InterProcessLock: Send + Sync {
     /// # Errors
     /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
     /// cancel tokens: [`Error::InvalidArgument`] for one.
+    #[must_use = "`false` means that the time was up and the lock is not held"]
     fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
         if options.cancel.is_some() {
             let rule = "none: this lock cannot be cancelled".into();

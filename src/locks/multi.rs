@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     AcquireOptions, Hold, InterProcessLock, InterProcessMutex,
+    guard::OfThread,
     internals::Patience,
     last_look::{Look, all_certain, all_confirmed},
     methods::lock_methods,
@@ -48,9 +49,10 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// held.release()
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessMultiLock {
     /// In the order in which they are acquired.
-    locks: Vec<Arc<dyn InterProcessLock>>,
+    locks: Arc<[Arc<dyn InterProcessLock>]>,
 }
 
 impl InterProcessMultiLock {
@@ -79,7 +81,7 @@ impl InterProcessMultiLock {
     /// # Errors
     /// [`Error::InvalidArgument`] if there are none.
     pub fn from_locks(locks: impl IntoIterator<Item = Arc<dyn InterProcessLock>>) -> Result<InterProcessMultiLock> {
-        let locks: Vec<_> = locks.into_iter().collect();
+        let locks: Arc<[_]> = locks.into_iter().collect();
         if locks.is_empty() {
             let rule = "at least one lock".into();
             return Err(Error::InvalidArgument { name: "locks", value: "none".into(), rule });
@@ -148,8 +150,9 @@ impl InterProcessMultiLock {
         taken.keep().for_each(drop);
     }
 
-    fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'_> {
-        MultiLockGuard { locks: self, holds: taken.keep().collect(), is_open: true, not_send: PhantomData }
+    fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'static> {
+        let (locks, holds) = (self.clone(), taken.keep().collect());
+        MultiLockGuard { locks, holds, is_open: true, of_locks: PhantomData, not_send: PhantomData }
     }
 
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
@@ -292,11 +295,12 @@ impl fmt::Debug for InterProcessMultiLock {
 /// ```
 #[must_use = "the locks are released at once if the guard is not kept"]
 pub struct MultiLockGuard<'a> {
-    locks: &'a InterProcessMultiLock,
+    locks: InterProcessMultiLock,
     holds: Vec<Hold>,
     is_open: bool,
+    of_locks: PhantomData<&'a InterProcessMultiLock>,
     /// The locks may belong to the thread that acquired them.
-    not_send: PhantomData<*const ()>,
+    not_send: PhantomData<OfThread>,
 }
 
 impl MultiLockGuard<'_> {

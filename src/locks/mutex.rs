@@ -23,6 +23,8 @@ use crate::{
 ///
 /// Uncontended, acquire and release are one round trip each.
 ///
+/// A clone is the same lock: what a thread holds through one, it holds through the other.
+///
 /// # When the connection goes
 /// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
 /// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
@@ -59,6 +61,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessMutex {
     internals: Arc<LockInternals>,
     owners: Arc<Owners>,
@@ -202,13 +205,7 @@ impl InterProcessMutex {
         &self.internals
     }
 
-    /// The same lock once more: what a thread holds through one, it holds through the other.
-    pub(super) fn share(&self) -> InterProcessMutex {
-        let (internals, owners) = (self.internals.clone(), self.owners.clone());
-        InterProcessMutex { internals, owners, data: self.data.clone(), writers: self.writers.clone() }
-    }
-
-    pub(super) fn parts(&self) -> (&LockInternals, &Owners) {
+    pub(super) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
 

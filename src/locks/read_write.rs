@@ -44,6 +44,7 @@ use crate::Error;
 /// reading.release()
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessReadWriteLock {
     read: ReadLock,
     write: WriteLock,

@@ -64,13 +64,14 @@ const LEASES: &str = "leases";
 /// lease.close()
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
-    locks: LockInternals,
+    locks: Arc<LockInternals>,
     leases: Arc<LockInternals>,
     limit: Limit,
-    data: Mutex<Vec<u8>>,
+    data: Arc<Mutex<Vec<u8>>>,
     /// The last acquire found others in its way, so the next one queues at once instead of trying first.
-    is_contended: AtomicBool,
+    is_contended: Arc<AtomicBool>,
 }
 
 impl InterProcessSemaphoreV2 {
@@ -104,9 +105,9 @@ impl InterProcessSemaphoreV2 {
         let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
         let mut leases = LockInternals::below(client, path, LEASES, counter)?;
         leases.set_kind(HoldKind::AnyThread);
-        let leases = Arc::new(leases);
-        let data = Mutex::new(client.core.config.default_data.clone());
-        Ok(InterProcessSemaphoreV2 { locks, leases, limit, data, is_contended: AtomicBool::new(false) })
+        let (locks, leases) = (Arc::new(locks), Arc::new(leases));
+        let data = Arc::new(Mutex::new(client.core.config.default_data.clone()));
+        Ok(InterProcessSemaphoreV2 { locks, leases, limit, data, is_contended: Arc::default() })
     }
 
     /// What the znodes of leases acquired from now on carry, for others to read. Defaults to the client's default data.
@@ -118,6 +119,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "the lease is given back at once if it is not kept"]
     pub fn acquire(&self) -> Result<Lease> {
         self.acquire_many(1)?.pop().ok_or_else(no_end)
     }
@@ -126,6 +128,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "the leases are given back at once if they are not kept"]
     pub fn acquire_many(&self, count: usize) -> Result<Vec<Lease>> {
         self.acquire_with(count, &AcquireOptions::new())?.ok_or_else(no_end)
     }
@@ -135,6 +138,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Lease>> {
         Ok(self.acquire_many_timeout(1, timeout)?.and_then(|mut leases| leases.pop()))
     }
@@ -143,6 +147,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_many_timeout(&self, count: usize, timeout: Duration) -> Result<Option<Vec<Lease>>> {
         self.acquire_with(count, &AcquireOptions::new().timeout(timeout))
     }
@@ -154,6 +159,7 @@ impl InterProcessSemaphoreV2 {
     /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases;
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
     /// [`Error::Cancelled`], and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;

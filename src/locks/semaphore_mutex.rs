@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    marker::PhantomData,
     ops::Deref,
     sync::{
         Arc,
@@ -41,12 +42,13 @@ use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop}
 /// held.release()
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
     /// What was acquired without a guard and not given back, or not for certain. At most one is held; the others were lost,
     /// and their own release has yet to be told so. If that came upon somebody else's lease instead, it would free it.
-    kept: Mutex<Vec<Kept>>,
-    guards: AtomicUsize,
+    kept: Arc<Mutex<Vec<Kept>>>,
+    guards: Arc<AtomicUsize>,
 }
 
 /// How many may lie here that are not held any more: there are threads that never come back.
@@ -112,7 +114,7 @@ impl InterProcessSemaphoreMutex {
     /// [`Error::InvalidPath`] for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
         let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
-        Ok(InterProcessSemaphoreMutex { semaphore, kept: Mutex::default(), guards: AtomicUsize::new(0) })
+        Ok(InterProcessSemaphoreMutex { semaphore, kept: Arc::default(), guards: Arc::default() })
     }
 
     /// What this mutex's lease carries, for others to read. Defaults to the client's default data.
@@ -157,9 +159,9 @@ impl InterProcessSemaphoreMutex {
         self.put(lease.node().clone(), State::Held(lease));
     }
 
-    fn guard(&self, lease: Lease) -> SemaphoreMutexGuard<'_> {
+    fn guard(&self, lease: Lease) -> SemaphoreMutexGuard<'static> {
         self.guards.fetch_add(1, Ordering::Relaxed);
-        SemaphoreMutexGuard { _counted: Counted(&self.guards), lease }
+        SemaphoreMutexGuard { _counted: Counted(self.guards.clone()), lease, of_lock: PhantomData }
     }
 
     fn give_back(&self, named: &[Hold]) -> Result<()> {
@@ -250,7 +252,8 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
     }
 }
 
-/// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread. Dropping it releases the lock.
+/// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread. Dropping it releases the lock. One from
+/// `lock_owned()` borrows nothing: it is a `SemaphoreMutexGuard<'static>`, for a thread that is not of a scope.
 ///
 /// What the holder knows is in [`Hold`], to which the guard dereferences.
 ///
@@ -258,20 +261,24 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
 /// # use curator_locks::InterProcessSemaphoreMutex;
 /// # fn example(mutex: &InterProcessSemaphoreMutex) -> curator_locks::Result<()> {
 /// let held = mutex.lock()?;
-/// std::thread::scope(|scope| scope.spawn(|| held.release()).join()).expect("no panic")
+/// std::thread::scope(|scope| scope.spawn(|| held.release()).join()).expect("no panic")?;
+///
+/// let held = mutex.lock_owned()?;
+/// std::thread::spawn(move || held.release()).join().expect("no panic")
 /// # }
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct SemaphoreMutexGuard<'a> {
     // Above the lease, so that the mutex is free here before it is for others.
-    _counted: Counted<'a>,
+    _counted: Counted,
     lease: Lease,
+    of_lock: PhantomData<&'a InterProcessSemaphoreMutex>,
 }
 
 /// Counts a guard as long as it lives.
-struct Counted<'a>(&'a AtomicUsize);
+struct Counted(Arc<AtomicUsize>);
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

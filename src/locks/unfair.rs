@@ -51,9 +51,10 @@ const NAME: &str = "lock";
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessUnfairMutex {
-    internals: LockInternals,
-    owners: Owners,
+    internals: Arc<LockInternals>,
+    owners: Arc<Owners>,
     data: Vec<u8>,
 }
 
@@ -67,7 +68,7 @@ impl InterProcessUnfairMutex {
         internals.set_kind(HoldKind::Unfair);
         internals.set_fixed_name(NAME, |_| format!("{}\n", uuid::Uuid::new_v4()));
         let data = client.core.config.default_data.clone();
-        Ok(InterProcessUnfairMutex { internals, owners: Owners::default(), data })
+        Ok(InterProcessUnfairMutex { internals: Arc::new(internals), owners: Arc::default(), data })
     }
 
     /// What the holder's znode carries, for others to read, behind a line with the unique id of the attempt. Defaults to
@@ -78,7 +79,7 @@ impl InterProcessUnfairMutex {
         self
     }
 
-    fn parts(&self) -> (&LockInternals, &Owners) {
+    fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
 

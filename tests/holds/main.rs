@@ -7,6 +7,7 @@ mod common;
 mod deadline;
 mod job;
 mod min_validity;
+mod owned;
 
 use std::time::Duration;
 

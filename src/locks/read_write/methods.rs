@@ -39,19 +39,12 @@ macro_rules! half_methods {
                 $lock { mutex: change(self.mutex) }
             }
 
-            fn parts(&self) -> (&LockInternals, &Owners) {
+            fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
                 self.mutex.parts()
             }
 
             fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
                 self.mutex.enter(options)
-            }
-        }
-
-        /// The same lock once more: what a thread holds through one, it holds through the other.
-        impl Clone for $lock {
-            fn clone(&self) -> $lock {
-                $lock { mutex: self.mutex.share() }
             }
         }
 

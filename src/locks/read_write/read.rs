@@ -14,6 +14,7 @@ use crate::{
 /// `InterProcessReadWriteLock.ReadLock`.
 ///
 /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
+#[derive(Clone)]
 pub struct ReadLock {
     mutex: InterProcessMutex,
 }

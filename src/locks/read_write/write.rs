@@ -14,6 +14,7 @@ use crate::{
 /// `InterProcessReadWriteLock.WriteLock`.
 ///
 /// It waits for everybody in front of it, and watches the last of them.
+#[derive(Clone)]
 pub struct WriteLock {
     mutex: InterProcessMutex,
 }
