@@ -122,6 +122,21 @@ pub enum Error {
         /// The path as the caller sees it.
         path: String,
     },
+    /// The server refused a transaction: nothing of it was carried out.
+    #[error("{operation} {path}, operation {index} of the transaction: {code}; nothing was carried out")]
+    TransactionFailed {
+        /// Which operation failed, counted from 0.
+        index: usize,
+        /// What it was, for instance `check`.
+        operation: &'static str,
+        /// Its path as the caller sees it.
+        path: String,
+        /// The server's code for it.
+        code: ErrorCode,
+        /// What the server said of each operation: none to those before the one that failed, and an inconsistency to those
+        /// after it.
+        codes: Vec<Option<ErrorCode>>,
+    },
     /// The connection broke, or never came about: whether the operation took effect is unknown.
     #[error("{operation} {path}: connection lost, outcome unknown; see state() and try again when reconnected")]
     ConnectionLoss {
@@ -252,6 +267,7 @@ impl Error {
             | Error::FrameTooLarge { .. }
             | Error::Protocol(_)
             | Error::Several { .. }
+            | Error::TransactionFailed { .. }
             | Error::Io { .. } => Reaction::GiveUp,
         }
     }
@@ -288,7 +304,7 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
-            Error::Server { code, .. } => Some(*code),
+            Error::Server { code, .. } | Error::TransactionFailed { code, .. } => Some(*code),
             _ => None,
         }
     }

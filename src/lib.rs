@@ -47,11 +47,12 @@
 //! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
 //! | an election | [`WriteLock`] with [`LockListener`] |
-//! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
+//! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`], [`HoldState`] and [`Deadline`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`] |
 //! | who queues, since when | [`LockInternals::participants`], [`Participant`] |
 //! | the storage's side of fencing | [`FencingChecker`] |
+//! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
 //! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
 //!
@@ -90,7 +91,9 @@ pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
     CuratorFrameworkFactory, CuratorFrameworkState, DeadlineEvent, DefaultAclProvider, EnsembleProvider,
     ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime,
-    RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges,
+    RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges, Transaction,
+    TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
+    TransactionSetDataBuilder,
 };
 pub use locks::{
     AcquireOptions, Deadline, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,

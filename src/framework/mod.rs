@@ -18,6 +18,7 @@ mod protected;
 mod removal;
 mod retry;
 mod revocation;
+mod transaction;
 
 pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
 pub use builder::{Builder, CuratorFrameworkFactory};
@@ -28,6 +29,10 @@ pub use held::{DeadlineEvent, HoldState, StateChanges};
 pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
     RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+};
+pub use transaction::{
+    Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
+    TransactionSetDataBuilder,
 };
 
 pub(crate) use crate::panics::caught;

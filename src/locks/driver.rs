@@ -347,7 +347,6 @@ pub(crate) fn is_exhausted(sequence: i64) -> bool {
 ///
 /// Beyond 2^31 - 1 the server goes on below zero, where the minus sign can be taken for the end of the lock name. It
 /// counts as a sign after `-` or `__`, in which all known lock names end, and where nothing stands before it.
-#[cfg(test)]
 pub(crate) fn sequence_of(name: &str) -> Option<i64> {
     sequence_for(name, "")
 }

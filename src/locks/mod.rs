@@ -6,6 +6,7 @@ mod deadlock;
 mod driver;
 mod fencing;
 mod guard;
+mod guarded_write;
 mod hold;
 mod internals;
 mod last_look;

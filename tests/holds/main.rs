@@ -8,6 +8,7 @@ mod deadline;
 mod job;
 mod min_validity;
 mod owned;
+mod transaction;
 
 use std::time::Duration;
 
