@@ -51,7 +51,7 @@
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`] |
 //! | who queues, since when | [`LockInternals::participants`], [`Participant`] |
-//! | the storage's side of fencing | [`FencingChecker`] |
+//! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
 //! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
@@ -96,12 +96,13 @@ pub use framework::{
     TransactionSetDataBuilder,
 };
 pub use locks::{
-    AcquireOptions, Deadline, Decision, FencingChecker, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease, LockGuard, LockInternals,
-    LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard, Participant, PredicateResults,
-    ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard, SharedCount, StaleToken,
-    StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
+    AcquireOptions, Deadline, Decision, FencingChecker, FencingError, FencingToken, FileFencingChecker, Hold,
+    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease,
+    LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard,
+    Participant, PredicateResults, ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard,
+    SharedCount, StaleToken, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver,
+    ZNodeName, ZooKeeperFencingChecker,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
 pub use session::ConnectString;

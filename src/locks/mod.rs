@@ -38,7 +38,7 @@ pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
     WriteLockDriver,
 };
-pub use fencing::{FencingChecker, StaleToken};
+pub use fencing::{FencingChecker, FencingError, FileFencingChecker, StaleToken, ZooKeeperFencingChecker};
 pub use guard::LockGuard;
 pub use hold::Hold;
 pub use internals::LockInternals;

@@ -37,6 +37,18 @@ impl FencingToken {
     pub fn value(self) -> i64 {
         self.0
     }
+
+    /// 16 bytes that sort as the tokens do.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.0.cast_unsigned()) << 64).to_be_bytes()
+    }
+
+    /// The token that [`to_bytes`](FencingToken::to_bytes) made these of.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> FencingToken {
+        FencingToken(u64::try_from(u128::from_be_bytes(bytes) >> 64).unwrap_or(u64::MAX).cast_signed())
+    }
 }
 
 impl fmt::Display for FencingToken {

@@ -5,6 +5,7 @@
 mod common;
 
 mod deadline;
+mod fencing;
 mod job;
 mod min_validity;
 mod owned;
@@ -24,4 +25,14 @@ fn behind_proxy() -> (FaultProxy, CuratorFramework) {
     let builder = common::builder_for(&proxy.connect_string(), &common::namespace()).session_timeout(T);
     let client = common::connect(builder);
     (proxy, client)
+}
+
+/// What a child process runs; by itself it does nothing.
+#[test]
+fn child_process() {
+    let Some((role, arguments)) = common::child::role() else { return };
+    match role.as_str() {
+        "fenced" => fencing::child(&arguments),
+        other => panic!("no role {other}"),
+    }
 }
