@@ -101,8 +101,8 @@ pub use locks::{
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease,
     LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard,
     Participant, PredicateResults, ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard,
-    SharedCount, StaleToken, StandardLockInternalsDriver, VersionedValue, WaitStrategy, WriteLock, WriteLockDriver,
-    ZNodeName, ZooKeeperFencingChecker,
+    SharedCount, StaleToken, StandardLockInternalsDriver, UncleanDeath, VersionedValue, WaitStrategy, WriteLock,
+    WriteLockDriver, ZNodeName, ZooKeeperFencingChecker,
 };
 pub use proto::{Acl, CreateMode, Stat, perms};
 pub use session::ConnectString;

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
-use super::{Hold, internals::LockInternals, owners::Owners};
+use super::{Hold, internals::LockInternals, owners::Owners, unclean::note_panic};
 use crate::{Result, framework::HeldNode};
 
 /// A held lock that belongs to a thread: dropping it releases the lock.
@@ -105,6 +105,7 @@ impl Deref for LockGuard<'_> {
 impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         if self.is_open {
+            note_panic(&self.hold);
             self.owners.abandon(&self.lock, slice::from_ref(&self.hold));
         }
     }

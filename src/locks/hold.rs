@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Instant};
 
-use super::FencingToken;
+use super::{FencingToken, UncleanDeath};
 use crate::{HoldState, StateChanges, framework::HeldNode};
 
 /// What a holder knows about its lock: the part that all guards and [leases](super::Lease) have in common.
@@ -27,12 +27,17 @@ use crate::{HoldState, StateChanges, framework::HeldNode};
 pub struct Hold {
     held: Arc<HeldNode>,
     path: String,
+    deaths: Option<Arc<[UncleanDeath]>>,
 }
 
 impl Hold {
     /// `path` is the znode's path as the caller sees it.
-    pub(super) fn new(held: Arc<HeldNode>, path: String) -> Hold {
-        Hold { held, path }
+    pub(super) fn new(held: Arc<HeldNode>, path: String, deaths: Option<Arc<[UncleanDeath]>>) -> Hold {
+        Hold { held, path, deaths }
+    }
+
+    pub(super) fn deaths(&self) -> Option<&[UncleanDeath]> {
+        self.deaths.as_deref()
     }
 
     pub(super) fn node(&self) -> &Arc<HeldNode> {

@@ -17,6 +17,7 @@ use super::{
     },
     driver::{LockInternalsDriver, LockInternalsSorter, number_text, sorted_children, sorted_contenders},
     owners::Owners,
+    unclean::Deaths,
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
@@ -87,6 +88,7 @@ pub struct LockInternals {
     /// What is known of the directory without asking, where one lock object is likely to come back to it.
     unlisted: Arc<Mutex<Unlisted<Watch>>>,
     goes_by_numbers: bool,
+    deaths: Deaths,
 }
 
 fn deletion_of(held: &HeldNode) -> Request {
@@ -122,6 +124,7 @@ impl LockInternals {
             strategy: Mutex::default(),
             unlisted: Arc::default(),
             goes_by_numbers: true,
+            deaths: Deaths::new(),
         })
     }
 
@@ -213,8 +216,17 @@ impl LockInternals {
     }
 
     pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
-        let path = self.client_path(&held);
-        Hold::new(held, path)
+        let (path, deaths) = (self.client_path(&held), self.deaths_of(&held));
+        Hold::new(held, path, deaths)
+    }
+
+    pub(super) fn deaths(&self) -> &Deaths {
+        &self.deaths
+    }
+
+    /// The lock's path at the server.
+    pub(super) fn mark_base(&self) -> String {
+        self.client.prefix.to_server(&self.base_path).map(ServerPath::into_string).unwrap_or_default()
     }
 
     /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.
@@ -385,6 +397,7 @@ impl LockInternals {
         held.released();
         self.forget_revocation(held);
         self.client.core.held.remove(held);
+        self.forget_mark(held);
         held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use super::{Hold, internals::LockInternals};
+use super::{Hold, internals::LockInternals, unclean::note_panic};
 use crate::{
     Result,
     framework::{HeldNode, Job},
@@ -103,6 +103,7 @@ impl Deref for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_open {
+            note_panic(&self.hold);
             self.leases.unregister(self.hold.node());
             self.leases.release_in_background(self.hold.node());
         }

@@ -13,6 +13,7 @@ use super::{
     internals::Patience,
     last_look::{Look, all_certain, all_confirmed},
     methods::lock_methods,
+    unclean::note_panic,
 };
 use crate::{CancelToken, CuratorFramework, Error, Result, panics::caught, session::WaitEnd};
 
@@ -342,6 +343,7 @@ impl MultiLockGuard<'_> {
 impl Drop for MultiLockGuard<'_> {
     fn drop(&mut self) {
         if self.is_open {
+            self.holds.iter().for_each(note_panic);
             let _ = caught("releasing a multi lock on drop", || self.locks.abandon(&self.holds));
         }
     }

@@ -15,7 +15,9 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use parking_lot::Mutex;
 
-use super::{AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, methods::lock_methods, owners::is_meant};
+use super::{
+    AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, LockInternals, methods::lock_methods, owners::is_meant,
+};
 use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop};
 
 /// A mutex that processes share, not re-entrant, and which any thread may release. Java: `InterProcessSemaphoreMutex`.
@@ -139,6 +141,10 @@ impl InterProcessSemaphoreMutex {
     /// As every operation on a znode.
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         self.semaphore.participant_nodes()
+    }
+
+    pub(super) fn leases(&self) -> &LockInternals {
+        self.semaphore.leases()
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Lease>> {

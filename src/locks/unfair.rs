@@ -79,7 +79,7 @@ impl InterProcessUnfairMutex {
         self
     }
 
-    fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
+    pub(super) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
 

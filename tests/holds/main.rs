@@ -10,6 +10,7 @@ mod job;
 mod min_validity;
 mod owned;
 mod transaction;
+mod unclean;
 
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ fn child_process() {
     let Some((role, arguments)) = common::child::role() else { return };
     match role.as_str() {
         "fenced" => fencing::child(&arguments),
+        "dies" => unclean::child(&arguments),
         other => panic!("no role {other}"),
     }
 }

@@ -116,7 +116,14 @@ impl Wish<'_> {
             }
             _ => None,
         };
-        Shell::new(&self, &call, io, mailbox).run()
+        let outcome = Shell::new(&self, &call, io, mailbox).run()?;
+        match &outcome {
+            Outcome::Granted { held, .. } => {
+                let is_in_time = self.lock.hear_of_deaths(held, &self.spec.data, self.patience, self.owners)?;
+                Ok(if is_in_time { outcome } else { Outcome::TimeUp })
+            }
+            _ => Ok(outcome),
+        }
     }
 
     fn mailbox(&self) -> Option<(Sender<Message>, Receiver<Message>)> {

@@ -157,7 +157,7 @@ fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
 }
 
 /// Adds what the caller's provider says of a new znode.
-pub(super) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
+pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
     if let Request::Create { path, acl, .. } = &mut request {
         *acl = client.leaf_acl(&ServerPath::from_server(path.as_str()));
     }

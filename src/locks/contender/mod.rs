@@ -9,7 +9,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod callbacks;
-mod effects;
+pub(super) mod effects;
 #[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
 pub(crate) mod machine;
 #[allow(unreachable_pub, reason = "as above")]
