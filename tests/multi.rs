@@ -262,6 +262,38 @@ fn all_are_released_even_if_one_fails() {
 }
 
 #[test]
+fn all_are_released_even_if_one_panics() {
+    struct Panics(Log);
+    impl InterProcessLock for Panics {
+        fn acquire(&self) -> Result<()> {
+            Ok(())
+        }
+        fn acquire_timeout(&self, _: Duration) -> Result<bool> {
+            Ok(true)
+        }
+        fn release(&self) -> Result<()> {
+            self.0.lock().unwrap().push("release b".into());
+            std::panic::resume_unwind(Box::new("on purpose"))
+        }
+        fn is_acquired_in_this_process(&self) -> bool {
+            true
+        }
+    }
+    let log = Log::default();
+    let locks: [Arc<dyn InterProcessLock>; 3] =
+        [Arc::new(Stub::new("a", &log)), Arc::new(Panics(log.clone())), Arc::new(Stub::new("c", &log))];
+    let lock = InterProcessMultiLock::from_locks(locks).unwrap();
+    let released = || std::mem::take(&mut *log.lock().unwrap());
+    for drops in [false, true] {
+        let ends = || if drops { drop(lock.lock().unwrap()) } else { lock.release().unwrap() };
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(ends));
+        assert_eq!(ended.is_err(), !drops, "a panic goes on, but not out of a drop");
+        let calls: Vec<String> = released().into_iter().filter(|call| call.starts_with("release")).collect();
+        assert_eq!(calls, ["release c", "release b", "release a"]);
+    }
+}
+
+#[test]
 fn no_error_of_a_release_is_lost() {
     let log = Log::default();
     let failing = |name, path| Stub { release: Err(lost(path)), ..Stub::new(name, &log) };

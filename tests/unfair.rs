@@ -409,8 +409,9 @@ mod faults {
                 eventually("the release has begun", || hold.state() == HoldState::Released);
                 faulty.proxy.pass().unwrap();
             });
-            // Whatever it says: somebody has deleted the znode.
-            let _ = first.release();
+            let result = first.release();
+            let lost = matches!(&result, Err(Error::LockLost { reason: LostReason::NodeDeleted, .. }));
+            assert!(lost, "the lock was another's by then: {result:?}");
         });
         assert!(last.try_lock().unwrap().is_none(), "two holders");
         assert_eq!(children(&second, PATH).len(), 1);

@@ -12,12 +12,13 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
-    CreateMode, CuratorFramework, Error, LockListener, RetryForever, Stat, WriteLock, ZNodeName, testing::TestingServer,
+    CreateMode, CuratorFramework, Error, LockListener, RetryForever, RetryPolicy, RetrySleeper, Stat, WriteLock,
+    ZNodeName, testing::TestingServer,
 };
 use zk::{PATIENCE, SESSION, children, client, client_of, eventually, namespace};
 
@@ -445,6 +446,50 @@ mod faults {
             lock.close().unwrap();
             assert_eq!(children(&client, DIR), [""; 0]);
         }
+    }
+
+    /// Allows one retry, and notes when it is asked.
+    #[derive(Debug, Clone, Default)]
+    struct Asked(Arc<parking_lot::Mutex<Vec<Instant>>>);
+
+    impl RetryPolicy for Asked {
+        fn allow_retry(&self, _retries: u32, _elapsed: Duration, _sleeper: &dyn RetrySleeper) -> bool {
+            let mut asked = self.0.lock();
+            asked.push(Instant::now());
+            asked.len() == 1
+        }
+    }
+
+    /// The time of the first wait for a connection, which was not used up, is over while it waits for the second one.
+    #[test]
+    fn each_wait_for_a_connection_has_the_whole_connection_timeout() {
+        const CONNECTION: Duration = Duration::from_secs(3);
+        let (proxy, asked) = (FaultProxy::start(zk::server().connect_string()).unwrap(), Asked::default());
+        proxy.refuse();
+        let client = CuratorFramework::builder()
+            .connect_string(proxy.connect_string())
+            .namespace(namespace())
+            .session_timeout(SESSION)
+            .connection_timeout(CONNECTION)
+            .retry_policy(asked.clone())
+            .build()
+            .unwrap();
+        client.start().unwrap();
+        let held_back = proxy.inject(RequestMatch::creates(), Fault::HoldRequest);
+        let (lock, _) = candidate(&client);
+        std::thread::scope(|scope| {
+            let locking = scope.spawn(|| lock.lock());
+            // It waits by then.
+            std::thread::sleep(CONNECTION / 6);
+            proxy.pass().unwrap();
+            held_back.wait_for_hits(1, PATIENCE).unwrap();
+            proxy.refuse();
+            proxy.cut();
+            assert!(matches!(locking.join().unwrap(), Err(Error::ConnectionLoss { .. })));
+        });
+        let asked = asked.0.lock();
+        assert_eq!(asked.len(), 2);
+        assert!(asked[1] - asked[0] >= CONNECTION, "{:?}", asked[1] - asked[0]);
     }
 
     /// The change uses up the watch on the own znode while the queue is read for the last time.

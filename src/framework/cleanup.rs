@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::{
     background::Event,
-    removal::{Mark, Progress, Removal, Search},
+    removal::{Mark, Progress, Removal, Search, Step},
 };
 use crate::{
     error::Meaning,
@@ -61,9 +61,10 @@ impl Job {
         Job::new(Removal::NeverUsed(path), None)
     }
 
-    /// A channel that is disconnected when the job is done.
+    /// A channel that is disconnected when the job is done. Of a [marked](Job::marked) znode it says before that there was
+    /// one to delete.
     pub(crate) fn done(&mut self) -> Receiver<()> {
-        let (sender, receiver) = bounded(0);
+        let (sender, receiver) = bounded(1);
         self.done = Some(sender);
         receiver
     }
@@ -96,6 +97,10 @@ impl Job {
     }
 
     fn take(&mut self, replies: &[Reply]) -> Progress {
+        if let (Removal::Marked { step: Step::Delete(_), .. }, Some(done)) = (&self.removal, &self.done) {
+            // Full or gone: it was said before, or nobody waits.
+            let _ = done.try_send(());
+        }
         let progress = self.removal.take(replies, self.session.as_ref().map_or(0, |session| session.id()));
         match &progress {
             Progress::GaveUp(reason) => log::error!("{reason}"),

@@ -53,23 +53,20 @@ impl LockInternals {
     }
 
     fn warn(&self, hold: &ThreadHold) {
-        let (wanted, held) = (self.kind(), self.name_of(hold));
+        let (wanted, held) = (self.kind, self.name_of(hold));
         log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
     }
 
     /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
     fn obstacle(&self) -> Option<(Outlook, ThreadHold)> {
         let mut holds = self.client().core.holds.of_current_thread(self.directory());
-        holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind() == HoldKind::Unfair));
-        let obstacles = holds.into_iter().map(|hold| (outlook(self.kind(), hold.kind), hold));
+        holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind == HoldKind::Unfair));
+        let obstacles = holds.into_iter().map(|hold| (outlook(self.kind, hold.kind), hold));
         obstacles.max_by_key(|(outlook, _)| *outlook)
     }
 
     fn would_deadlock(&self, hold: &ThreadHold) -> Error {
-        Error::WouldDeadlock {
-            waiting_for: format!("{} of {}", self.kind(), self.base_path()),
-            held: self.name_of(hold),
-        }
+        Error::WouldDeadlock { waiting_for: format!("{} of {}", self.kind, self.base_path()), held: self.name_of(hold) }
     }
 
     fn name_of(&self, hold: &ThreadHold) -> String {
@@ -78,7 +75,7 @@ impl LockInternals {
 
     /// The calling thread holds this znode now.
     pub(crate) fn register(&self, held: &Arc<HeldNode>) {
-        self.client().core.holds.add(self.directory(), self.kind(), held);
+        self.client().core.holds.add(self.directory(), self.kind, held);
     }
 
     /// It does not any more.

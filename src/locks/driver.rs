@@ -343,16 +343,7 @@ pub(crate) fn is_exhausted(sequence: i64) -> bool {
     !(0..FIRST_EXHAUSTED).contains(&sequence)
 }
 
-/// The number that the server appended to a child's name, whatever its lock name; `None` if it ends in none.
-///
-/// Beyond 2^31 - 1 the server goes on below zero, where the minus sign can be taken for the end of the lock name. It
-/// counts as a sign after `-` or `__`, in which all known lock names end, and where nothing stands before it.
-pub(crate) fn sequence_of(name: &str) -> Option<i64> {
-    sequence_for(name, "")
-}
-
-/// The number that the server appended to the name of a node whose lock name is known, which leaves no doubt about a
-/// sign.
+/// The number that the server appended to a child's name; `None` if it ends in none.
 pub(crate) fn sequence_for(name: &str, lock_name: &str) -> Option<i64> {
     split_sequence(name, lock_name).map(|(_, sequence)| sequence)
 }
@@ -367,6 +358,11 @@ pub(crate) fn number_text(name: &str) -> &str {
     split_sequence(name, WRITE_NAME).and_then(|(prefix, _)| name.get(prefix.len()..)).unwrap_or_default()
 }
 
+/// What stands before the number that the server appended to a child's name, and that number.
+///
+/// Beyond 2^31 - 1 the server goes on below zero, where the minus sign can be taken for the end of the lock name. It
+/// counts as a sign after the child's own lock name, if that is known, after `-` or `__`, in which all known lock names
+/// end, and where nothing stands before it.
 fn split_sequence<'a>(name: &'a str, lock_name: &str) -> Option<(&'a str, i64)> {
     let after_own_name = |split: &(&str, i64)| !lock_name.is_empty() && split.0.ends_with(lock_name);
     let short = split_number(name, 10);
@@ -388,17 +384,12 @@ fn split_number(name: &str, width: usize) -> Option<(&str, i64)> {
 
 /// Reads a 32-bit number as Java's `%010d` prints it: padded with zeros to 10 characters, the sign included.
 fn printed_number(text: &str) -> Option<i64> {
-    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
-    let magnitude = digits
-        .bytes()
-        .try_fold(0_i64, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0')))?;
-    let is_printed_so = match (sign, digits.len()) {
-        (1, 10) => true,
-        (-1, 9) => magnitude > 0,
-        (-1, 10) => magnitude >= 1_000_000_000,
-        _ => false,
+    let number: i32 = text.parse().ok()?;
+    let is_printed_so = match text.len() {
+        10 => !text.starts_with('+') && text.starts_with('-') == (number < 0),
+        _ => number <= -1_000_000_000,
     };
-    is_printed_so.then(|| i32::try_from(sign * magnitude).ok()).flatten().map(i64::from)
+    is_printed_so.then(|| i64::from(number))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Writes that a lost lock cannot make.
 
-use super::{Hold, driver::sequence_of};
+use super::{Hold, driver::sequence_for};
 use crate::{Error, Result, framework::Transaction};
 
 impl Hold {
@@ -46,7 +46,7 @@ impl Hold {
     /// # }
     /// ```
     pub fn guard_transaction(&self, transaction: Transaction) -> Result<Transaction> {
-        if sequence_of(self.node().path().name()).is_none() {
+        if sequence_for(self.node().path().name(), "").is_none() {
             let rule = "its znode's name is used again by the next holder: use the fencing token".to_owned();
             return Err(Error::InvalidArgument { name: "hold", value: self.path().to_owned(), rule });
         }

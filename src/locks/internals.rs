@@ -1,11 +1,12 @@
 //! The one way in which all locks wait: create, decide, watch the predecessor, decide again.
 
 use std::{
-    fmt,
+    fmt, slice,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use crossbeam_channel::{Receiver, select};
 use parking_lot::Mutex;
 
 use super::{
@@ -21,10 +22,10 @@ use super::{
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, protection},
+    framework::{Call, Failure, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, protection},
     paths::ServerPath,
-    proto::{CreateMode, Request, Response},
-    session::{Pending, Reply, Session, SessionError, Stop, Submission, WaitEnd, Watch, submit, submit_one},
+    proto::{CreateMode, Request},
+    session::{Pending, Reply, Session, SessionError, Stop, Submission, WaitEnd, Watch, submit_one},
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
@@ -83,16 +84,22 @@ pub struct LockInternals {
     unique: fn(i64) -> String,
     /// Whom the next hold tells about requests to give it back.
     revocation: Mutex<Option<Arc<Revocation>>>,
-    kind: HoldKind,
+    pub(super) kind: HoldKind,
     strategy: Mutex<WaitStrategy>,
+    /// What the znodes carry from now on.
+    data: Mutex<Vec<u8>>,
     /// What is known of the directory without asking, where one lock object is likely to come back to it.
     unlisted: Arc<Mutex<Unlisted<Watch>>>,
     goes_by_numbers: bool,
     deaths: Deaths,
 }
 
-fn deletion_of(held: &HeldNode) -> Request {
-    Request::Delete { path: held.path().as_str().to_owned(), version: -1 }
+/// How a release has gone. What the server has not confirmed is left to the background, and the channel is disconnected
+/// when that has heard of the znode's end.
+pub(crate) type Released = (Result<()>, Option<Receiver<()>>);
+
+fn deletion_of(path: &ServerPath) -> Request {
+    Request::Delete { path: path.as_str().to_owned(), version: -1 }
 }
 
 impl fmt::Debug for LockInternals {
@@ -122,26 +129,19 @@ impl LockInternals {
             revocation: Mutex::default(),
             kind: HoldKind::Custom,
             strategy: Mutex::default(),
+            data: Mutex::new(client.core.config.default_data.clone()),
             unlisted: Arc::default(),
             goes_by_numbers: true,
             deaths: Deaths::new(),
         })
     }
 
-    pub(crate) fn set_kind(&mut self, kind: HoldKind) {
-        self.kind = kind;
-    }
-
-    pub(crate) fn kind(&self) -> HoldKind {
-        self.kind
-    }
-
     pub(crate) fn set_strategy(&self, strategy: WaitStrategy) {
         *self.strategy.lock() = strategy;
     }
 
-    pub(crate) fn strategy(&self) -> WaitStrategy {
-        *self.strategy.lock()
+    pub(crate) fn set_data(&self, data: impl Into<Vec<u8>>) {
+        *self.data.lock() = data.into();
     }
 
     pub(crate) fn directory(&self) -> &ServerPath {
@@ -272,11 +272,10 @@ impl LockInternals {
     /// nothing is left in the queue.
     pub(crate) fn attempt_lock(
         &self,
-        data: &[u8],
         patience: Patience<'_>,
         owners: Option<&Owners>,
     ) -> Result<Option<Arc<HeldNode>>> {
-        let spec = self.spec(data, patience);
+        let spec = self.spec(patience);
         let (limit, place, writer) = (None, None, None);
         match (Wish { lock: self, spec, patience, limit, place, writer, owners }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
@@ -285,15 +284,15 @@ impl LockInternals {
     }
 
     /// What this kind of lock is, for one acquire.
-    pub(super) fn spec(&self, data: &[u8], patience: Patience<'_>) -> Spec {
+    pub(super) fn spec(&self, patience: Patience<'_>) -> Spec {
         Spec {
             directory: self.directory.as_str().to_owned(),
             driver: self.driver.clone(),
             naming: self.naming.clone(),
             count: 1,
             mode: if self.reuses_names() { CreateMode::Ephemeral } else { self.driver.create_mode() },
-            data: data.to_vec(),
-            waits: (!patience.only_try).then(|| self.strategy()),
+            data: self.data.lock().clone(),
+            waits: (!patience.only_try).then(|| *self.strategy.lock()),
             looks_first: patience.only_try,
             gate: None,
             companion: None,
@@ -307,7 +306,6 @@ impl LockInternals {
     /// its lock must not get in front of the next one).
     pub(crate) fn downgrade(
         &self,
-        data: &[u8],
         patience: Patience<'_>,
         owners: &Owners,
         writer: &HeldNode,
@@ -322,11 +320,10 @@ impl LockInternals {
             mode: CreateMode::Ephemeral,
             companion: Some(companion),
             looks_first: false,
-            ..self.spec(data, patience)
+            ..self.spec(patience)
         };
-        let (limit, place, writer_and_owners) = (None, None, (Some(writer), Some(owners)));
-        let (writer_of, owners) = writer_and_owners;
-        match (Wish { lock: self, spec, patience, limit, place, writer: writer_of, owners }).acquire()? {
+        let (limit, place, owners) = (None, None, Some(owners));
+        match (Wish { lock: self, spec, patience, limit, place, writer: Some(writer), owners }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred => Ok(None),
             Outcome::WriterGone => {
@@ -361,32 +358,20 @@ impl LockInternals {
         self.directory.join(name)
     }
 
-    /// Gives a lock back. An error that [is retryable](Error::is_retryable) leaves the znode to the background; the job
-    /// is handed out then.
-    pub(crate) fn release(&self, held: &HeldNode) -> (Result<()>, Option<Job>) {
-        if let Err(error) = self.end(held) {
-            return (Err(error), None);
-        }
-        let stop = Stop::at(Instant::now() + held.session().timeout());
-        let call = self.client.call("release", &self.base_path, stop);
-        self.remove(&call, held, None)
+    /// Gives a lock back, and reports the end of a hold that was lost. At most the session timeout.
+    pub(crate) fn release(&self, held: &Arc<HeldNode>) -> Released {
+        self.release_all(slice::from_ref(held)).pop().unwrap_or((Ok(()), None))
     }
 
-    /// The same for several, with one deadline for all, and in one round trip if nothing is in the way. Not for names that
-    /// are reused.
-    pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<(Result<()>, Option<Job>)> {
+    /// The same for several, with one deadline for all, and in one round trip if nothing is in the way.
+    pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<Released> {
         let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
-        let call = self.client.call("release", &self.base_path, Stop::at(Instant::now() + timeout));
-        let send = |held: &Arc<HeldNode>| {
-            self.end(held)?;
-            Ok(self.session_of(&call, held).map(|session| submit_one(&session, deletion_of(held))))
-        };
-        let sent: Vec<Result<Result<Pending>>> = held.iter().map(send).collect();
-        let finish = |(held, sent): (&Arc<HeldNode>, Result<Result<Pending>>)| match sent {
-            Ok(sent) => {
-                let deleted = sent.and_then(|pending| call.reply(pending)).map(drop);
-                self.remove(&call, held, Some(deleted))
-            }
+        let deadline = Instant::now() + timeout;
+        let call = self.client.call("release", &self.base_path, Stop::at(deadline));
+        let send = |held: &Arc<HeldNode>| self.end(held).map(|()| self.delete(&call, held, false));
+        let sent: Vec<Result<Result<Option<Pending>>>> = held.iter().map(send).collect();
+        let finish = |(held, sent): (&Arc<HeldNode>, Result<_>)| match sent {
+            Ok(first) => self.finish(&call, deadline, held, first),
             Err(lost) => (Err(lost), None),
         };
         held.iter().zip(sent).map(finish).collect()
@@ -395,77 +380,98 @@ impl LockInternals {
     /// It is not held any more, as far as this process is concerned.
     fn end(&self, held: &HeldNode) -> Result<()> {
         held.released();
+        self.unregister(held);
         self.forget_revocation(held);
         self.client.core.held.remove(held);
         self.forget_mark(held);
         held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
 
-    /// Deletes a znode, and again while the retry policy allows it. `first`: how the first attempt went, if there was one.
-    fn remove(&self, call: &Call<'_>, held: &HeldNode, mut first: Option<Result<()>>) -> (Result<()>, Option<Job>) {
-        let mut retries = 0;
-        let mut sent_before = false;
-        if first.is_none() {
-            self.unlisted.lock().leaves(held.path().name());
+    /// Sends for the end of a znode. `None`: its name may be another holder's by now, as it may be gone already, by a delete
+    /// whose reply was lost or while the connection was.
+    fn delete(&self, call: &Call<'_>, held: &HeldNode, in_doubt: bool) -> Result<Option<Pending>> {
+        let session = self.session_of(call, held)?;
+        // Not before the wait for a connection: without one the znode counts as certain up to `valid_until`.
+        if self.reuses_names() && (in_doubt || !held.is_certain()) {
+            return Ok(None);
         }
+        self.unlisted.lock().leaves(held.path().name());
+        Ok(Some(submit_one(&session, deletion_of(held.path()))))
+    }
+
+    /// Waits for the delete, and sends it again while the retry policy allows it.
+    fn finish(
+        &self,
+        call: &Call<'_>,
+        deadline: Instant,
+        held: &HeldNode,
+        mut sent: Result<Option<Pending>>,
+    ) -> Released {
+        let (mut retries, mut in_doubt) = (0, false);
         loop {
-            let deleted = match first.take() {
-                Some(deleted) => deleted,
-                None => self.delete(call, held, sent_before),
-            };
-            let error = match deleted {
-                Ok(()) => {
-                    self.unlisted.lock().left(held.path().name());
-                    return (Ok(()), None);
-                }
+            let error = match sent {
+                Ok(None) => return self.await_deletion(deadline, held, in_doubt),
+                Ok(Some(pending)) => match call.reply_or_failure(pending) {
+                    Ok(_) => {
+                        self.unlisted.lock().left(held.path().name());
+                        return (Ok(()), None);
+                    }
+                    Err(Failure { error, maybe_done }) => {
+                        in_doubt |= maybe_done;
+                        error
+                    }
+                },
                 Err(error) => error,
             };
             if error.is_no_node() {
                 // After a lost reply this is the answer to it.
-                let result = if sent_before { Ok(()) } else { Err(self.lost(LostReason::NodeDeleted)) };
+                let result = if in_doubt { Ok(()) } else { Err(self.lost(LostReason::NodeDeleted)) };
                 return (result, None);
             }
             if held.session().is_ended() && !held.outlives_session() {
-                return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
+                return (Err(self.expired(held)), None);
             }
-            if !error.is_retryable() {
-                return (Err(error), Some(self.deletion(held)));
+            let refused = if error.is_retryable() { call.allow_retry(&mut retries, error) } else { Err(error) };
+            if let Err(error) = refused {
+                return (Err(error), Some(self.leave_to_background(held)));
             }
-            sent_before = true;
-            if let Err(error) = call.allow_retry(&mut retries, error) {
-                return (Err(error), Some(self.deletion(held)));
-            }
+            sent = self.delete(call, held, in_doubt);
         }
     }
 
-    fn delete(&self, call: &Call<'_>, held: &HeldNode, sent_before: bool) -> Result<()> {
-        let session = self.session_of(call, held)?;
-        // Not before the wait for a connection: without one the znode counts as certain up to `valid_until`.
-        if self.reuses_names() && (sent_before || !held.is_certain()) {
-            return self.delete_if_ours(call, held, &session);
-        }
-        call.ask(&session, deletion_of(held)).map(drop)
+    /// Leaves a name that others use too to the clean-up, which looks whose it is (see [`Job::marked`]), and waits for
+    /// that.
+    fn await_deletion(&self, deadline: Instant, held: &HeldNode, in_doubt: bool) -> Released {
+        let (gone, left) = self.await_gone(deadline, self.leave_to_background(held));
+        let result = gone.and_then(|was_there| match was_there || in_doubt {
+            _ if held.session().is_ended() => Err(self.expired(held)),
+            true => Ok(()),
+            false => Err(self.lost(LostReason::NodeDeleted)),
+        });
+        (result, left)
     }
 
-    /// Deletes the znode where it may be gone already, by a delete whose reply was lost or while the connection was: the
-    /// name may be another holder's by now. What can still happen between the look and the delete: see `Job::marked`.
-    fn delete_if_ours(&self, call: &Call<'_>, held: &HeldNode, session: &Arc<dyn Session>) -> Result<()> {
-        let path = || held.path().as_str().to_owned();
+    /// A second release, of a hold that the first one has left to the background: waits at most the session timeout.
+    pub(crate) fn await_release(&self, done: Receiver<()>) -> Released {
+        let (gone, left) = self.await_gone(Instant::now() + self.client.session_timeout(), done);
+        (gone.map(drop), left)
+    }
+
+    /// Waits until the background has heard that a znode is gone: whether there was one to delete, if it had to look.
+    fn await_gone(&self, deadline: Instant, done: Receiver<()>) -> (Result<bool>, Option<Receiver<()>>) {
+        let core = &self.client.core;
+        let mut was_there = false;
         loop {
-            let sync = Request::Sync { path: path() };
-            let look = Request::Exists { path: path(), watch: false };
-            let replies = submit(session, vec![(sync, None), (look, None)]);
-            let mut stat = None;
-            for (pending, _) in replies {
-                if let Response::Stat(found) = call.reply(pending)? {
-                    stat = Some(found);
+            select! {
+                recv(done) -> deleted => match deleted {
+                    Ok(()) => was_there = true,
+                    Err(_) => return (core.check_open().map(|()| was_there), None),
+                },
+                recv(core.closed.signal()) -> _ => return (Err(Error::ClientClosed), None),
+                recv(crossbeam_channel::at(deadline)) -> _ => {
+                    let call = self.client.call("release", &self.base_path, Stop::at(deadline));
+                    return (Err(call.connection_loss()), Some(done));
                 }
-            }
-            let Some(stat) = stat.filter(|stat| held.is_ours(stat)) else { return Ok(()) };
-            match call.ask(session, Request::Delete { path: path(), version: stat.version }) {
-                // Its data was changed in between.
-                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
-                result => return result.map(drop),
             }
         }
     }
@@ -480,12 +486,28 @@ impl LockInternals {
         }
     }
 
-    /// What is left to the background when a delete's outcome is unknown.
-    fn deletion(&self, held: &HeldNode) -> Job {
-        if self.reuses_names() {
-            Job::marked(held.path().clone(), Mark::Czxid(held.czxid()), held.session())
-        } else {
-            Job::delete(held.path().clone(), (!held.outlives_session()).then_some(held.session()))
+    fn expired(&self, held: &HeldNode) -> Error {
+        self.lost(held.lost().unwrap_or(LostReason::SessionExpired))
+    }
+
+    /// The channel is disconnected when the znode is gone.
+    fn leave_to_background(&self, held: &HeldNode) -> Receiver<()> {
+        let mut job = self.deletion_of_held(held);
+        let done = job.done();
+        self.client.core.clean_up(job);
+        done
+    }
+
+    fn deletion_of_held(&self, held: &HeldNode) -> Job {
+        let owner = (!held.outlives_session()).then_some(held.session());
+        self.deletion(held.path().clone(), held.czxid(), owner)
+    }
+
+    /// The clean-up of a znode that exists.
+    fn deletion(&self, path: ServerPath, czxid: i64, owner: Option<&Arc<dyn Session>>) -> Job {
+        match owner.filter(|_| self.reuses_names()) {
+            Some(owner) => Job::marked(path, Mark::Czxid(czxid), owner),
+            None => Job::delete(path, owner),
         }
     }
 
@@ -494,20 +516,12 @@ impl LockInternals {
         if self.end(held).is_err() {
             return;
         }
-        let (core, job) = (self.client.core.clone(), self.deletion(held));
+        let job = self.deletion_of_held(held);
         if held.outlives_session() || self.reuses_names() && !held.is_certain() {
-            return core.clean_up(job);
+            return self.client.core.clean_up(job);
         }
         self.unlisted.lock().leaves(held.path().name());
-        let (unlisted, name) = (self.unlisted.clone(), held.path().name().to_owned());
-        let on_reply = Box::new(move |reply: Reply| match reply {
-            Ok(_) => unlisted.lock().left(&name),
-            Err(SessionError::Expired | SessionError::Closed) => {}
-            Err(SessionError::Server(ErrorCode::NoNode)) => {}
-            Err(_) => core.clean_up(job),
-        });
-        let request = deletion_of(held);
-        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
+        self.delete_in_background(held.session(), held.path(), job);
     }
 
     /// What an acquire left behind goes in the background, until it is known to be gone or its session has ended.
@@ -518,13 +532,14 @@ impl LockInternals {
         }
         let session = is_ephemeral.then_some(owner);
         let job = match (leftover, &spec.naming) {
-            (Leftover::Node(node), Naming::Unique(_)) if owner.connection() != 0 && is_ephemeral => {
-                // Sent now, so that it comes before whatever this thread sends next.
-                return self.delete_in_background(owner, self.child(&node.name));
-            }
-            (Leftover::Node(node), Naming::Unique(_)) => Job::delete(self.child(&node.name), session),
-            (Leftover::Node(node), Naming::Fixed(_)) => {
-                Job::marked(self.child(&node.name), Mark::Czxid(node.czxid), owner)
+            (Leftover::Node(node), naming) => {
+                let path = self.child(&node.name);
+                let job = self.deletion(path.clone(), node.czxid, session);
+                if is_ephemeral && owner.connection() != 0 && matches!(naming, Naming::Unique(_)) {
+                    // Sent now, so that it comes before whatever this thread sends next.
+                    return self.delete_in_background(owner, &path, job);
+                }
+                job
             }
             (Leftover::Doubt(prefix), Naming::Unique(_)) => Job::protected(self.directory.clone(), prefix, session),
             (Leftover::Doubt(mark), Naming::Fixed(name)) => {
@@ -534,17 +549,15 @@ impl LockInternals {
         self.client.core.clean_up(job);
     }
 
-    /// Sends for the end of a znode with a unique name, without waiting: what the server does not confirm is left to the
-    /// background.
-    fn delete_in_background(&self, session: &Arc<dyn Session>, path: ServerPath) {
-        let request = Request::Delete { path: path.as_str().to_owned(), version: -1 };
-        let (core, owner) = (self.client.core.clone(), session.clone());
+    /// Sends for the end of a znode without waiting. What the server does not confirm is left to the job.
+    fn delete_in_background(&self, session: &Arc<dyn Session>, path: &ServerPath, job: Job) {
+        let (core, unlisted, name) = (self.client.core.clone(), self.unlisted.clone(), path.name().to_owned());
         let on_reply = Box::new(move |reply: Reply| match reply {
-            Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
-            Err(SessionError::Server(ErrorCode::NoNode)) => {}
-            Err(_) => core.clean_up(Job::delete(path, Some(&owner))),
+            Ok(_) => unlisted.lock().left(&name),
+            Err(SessionError::Expired | SessionError::Closed | SessionError::Server(ErrorCode::NoNode)) => {}
+            Err(_) => core.clean_up(job),
         });
-        session.submit(vec![Submission { request, watcher: None, on_reply }]);
+        session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);
     }
 
     pub(crate) fn lost(&self, reason: LostReason) -> Error {

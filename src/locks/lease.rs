@@ -3,10 +3,7 @@
 use std::{fmt, ops::Deref, sync::Arc};
 
 use super::{Hold, internals::LockInternals, unclean::note_panic};
-use crate::{
-    Result,
-    framework::{HeldNode, Job},
-};
+use crate::{Result, framework::HeldNode};
 
 /// One of a semaphore's leases: dropping it gives it back. Java: `Lease`.
 ///
@@ -55,40 +52,19 @@ impl Lease {
     /// # Errors
     /// [`Error::LockLost`](crate::Error::LockLost) if it was lost before; [`Error::ConnectionLoss`](crate::Error::ConnectionLoss)
     /// if the server did not confirm: the background goes on until the znode is gone.
-    pub fn close(self) -> Result<()> {
-        let core = self.leases.client().core.clone();
-        let (result, job) = self.end();
-        if let Some(job) = job {
-            core.clean_up(job);
-        }
-        result
-    }
-
-    /// What is known about it, as a value of its own.
-    pub(super) fn hold(&self) -> Hold {
-        self.leases.hold(self.hold.node().clone())
-    }
-
-    /// The calling thread has acquired it, for a lock that has one lease.
-    pub(super) fn register(&self) {
-        self.leases.register(self.hold.node());
+    pub fn close(mut self) -> Result<()> {
+        self.is_open = false;
+        self.leases.release(self.hold.node()).0
     }
 
     pub(super) fn is_of(&self, leases: &Arc<LockInternals>) -> bool {
         Arc::ptr_eq(&self.leases, leases)
     }
 
-    /// Ends it on this side: what is left is to delete its znode.
+    /// For who gives it back.
     pub(super) fn into_node(mut self) -> Arc<HeldNode> {
         self.is_open = false;
-        self.leases.unregister(self.hold.node());
         self.hold.node().clone()
-    }
-
-    /// Gives the lease back; what is left for the background is handed out.
-    pub(super) fn end(self) -> (Result<()>, Option<Job>) {
-        let leases = self.leases.clone();
-        leases.release(&self.into_node())
     }
 }
 
@@ -104,7 +80,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_open {
             note_panic(&self.hold);
-            self.leases.unregister(self.hold.node());
             self.leases.release_in_background(self.hold.node());
         }
     }

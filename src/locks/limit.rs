@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::shared_count::{SharedCount, Subscription};
+use super::shared_count::SharedCount;
 
 /// The number of leases: fixed, or shared with others and changing.
 #[derive(Debug, Clone)]
@@ -20,11 +20,10 @@ impl Limit {
         }
     }
 
-    /// Calls `wake` on every change until the subscription is dropped; it must not block.
-    pub(super) fn subscribe(&self, wake: Arc<dyn Fn() + Send + Sync>) -> Option<Subscription> {
-        match self {
-            Limit::Fixed(_) => None,
-            Limit::Shared(count) => Some(count.subscribe(wake)),
-        }
+    /// Calls `wake` on every change as long as the result lives; it must not block.
+    pub(super) fn subscribe(&self, wake: Arc<dyn Fn() + Send + Sync>) -> Option<Arc<dyn Fn() + Send + Sync>> {
+        let Limit::Shared(count) = self else { return None };
+        count.subscribe(&wake);
+        Some(wake)
     }
 }

@@ -1,5 +1,6 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
+mod candidate;
 pub(crate) mod contender;
 mod deadline;
 mod deadlock;

@@ -1,21 +1,20 @@
 //! Several locks as one.
 
 use std::{
+    any::Any,
     fmt,
-    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{
-    AcquireOptions, Hold, InterProcessLock, InterProcessMutex,
-    guard::OfThread,
+    AcquireOptions, Hold, InterProcessLock, InterProcessMutex, Locker,
     internals::Patience,
     last_look::{Look, all_certain, all_confirmed},
     methods::lock_methods,
-    unclean::note_panic,
 };
-use crate::{CancelToken, CuratorFramework, Error, Result, panics::caught, session::WaitEnd};
+use crate::{CancelToken, CuratorFramework, Error, HoldState, LostReason, Result, panics::caught, session::WaitEnd};
 
 /// A hold younger than this need not be asked for: that somebody deleted its znode is told within a moment, as to the
 /// holder of any lock.
@@ -111,13 +110,13 @@ impl InterProcessMultiLock {
         // Not the caller's wish: what was taken is not held any more.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
-        let mut taken = Taken { locks: Vec::with_capacity(self.locks.len()), since: None };
+        let mut taken = Taken { multi: self, count: 0, holds: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
                 return Ok(Round::TimeIsUp);
             }
             match lock.acquire_with(&each) {
-                Ok(true) => taken.add(&**lock, &interrupt),
+                Ok(true) => taken.add(&interrupt),
                 Ok(false) => {
                     log::debug!("the time was up at {}", name_of(&**lock, index));
                     return Ok(Round::TimeIsUp);
@@ -130,7 +129,19 @@ impl InterProcessMultiLock {
     }
 
     fn look_at<'a>(&self, taken: Taken<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
-        let nodes: Vec<_> = taken.holds().map(|hold| hold.node().clone()).collect();
+        let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
+        if let Some(hold) =
+            taken.holds.iter().find(|hold| hold.node().outlives_session() && hold.node().session().is_ended())
+        {
+            // Nobody looks after its znode any more, so it stays in doubt until it is acquired anew. That takes more than to
+            // give it back where the caller has held it before.
+            let (node, path) = (hold.node().clone(), hold.path().to_owned());
+            drop(taken);
+            return match node.state(Instant::now()) {
+                HoldState::Released => Ok(Round::MemberLost),
+                _ => Err(Error::LockLost { path, reason: LostReason::SessionExpired }),
+            };
+        }
         let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let stop = patience.stop;
@@ -148,12 +159,11 @@ impl InterProcessMultiLock {
     }
 
     fn keep(&self, taken: Taken<'_>) {
-        taken.keep().for_each(drop);
+        drop(taken.keep());
     }
 
     fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'static> {
-        let (locks, holds) = (self.clone(), taken.keep().collect());
-        MultiLockGuard { locks, holds, is_open: true, of_locks: PhantomData, not_send: PhantomData }
+        MultiLockGuard { locker: Locker::holding(Arc::new(self.clone()), taken.keep()) }
     }
 
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
@@ -161,12 +171,20 @@ impl InterProcessMultiLock {
     /// [`Error::LockLost`] alone, as from a single lock.
     fn give_back(&self, named: &[Hold]) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
+        let mut panicked: Option<Box<dyn Any + Send>> = None;
         for (index, lock) in self.locks.iter().enumerate().rev() {
-            let released = if named.is_empty() { lock.release() } else { lock.release_holds(named) };
-            if let Err(error) = released {
-                log::debug!("releasing {}: {error}", name_of(&**lock, index));
-                errors.push(naming(&**lock, index, error));
+            let release = || if named.is_empty() { lock.release() } else { lock.release_holds(named) };
+            match catch_unwind(AssertUnwindSafe(release)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    log::debug!("releasing {}: {error}", name_of(&**lock, index));
+                    errors.push(naming(&**lock, index, error));
+                }
+                Err(panic) => panicked = panicked.or(Some(panic)),
             }
+        }
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
         }
         let all_are = |kind: fn(&Error) -> bool| errors.len() == self.locks.len() && errors.iter().all(kind);
         let is_one = all_are(|error| matches!(error, Error::NotOwner { .. }))
@@ -180,7 +198,14 @@ impl InterProcessMultiLock {
     }
 
     fn abandon(&self, named: &[Hold]) {
-        self.locks.iter().rev().for_each(|lock| lock.abandon_holds(named));
+        self.abandon_first(self.locks.len(), named);
+    }
+
+    fn abandon_first(&self, count: usize, named: &[Hold]) {
+        for lock in self.locks.iter().take(count).rev() {
+            // Not to keep those after it from being released.
+            let _ = caught("releasing a lock", || lock.abandon_holds(named));
+        }
     }
 
     fn is_acquired(&self) -> bool {
@@ -215,40 +240,36 @@ enum Round<'a> {
     MemberLost,
 }
 
-/// The locks acquired so far, each with what its acquire has brought. Dropping it gives them back without waiting, the
-/// last one first; after a panic too.
+/// The locks acquired so far, and what their acquires have brought. Dropping it gives them back without waiting, the last
+/// one first; after a panic too.
 struct Taken<'a> {
-    locks: Vec<(&'a dyn InterProcessLock, Vec<Hold>)>,
+    multi: &'a InterProcessMultiLock,
+    count: usize,
+    holds: Vec<Hold>,
     /// When the first one was acquired.
     since: Option<Instant>,
 }
 
-impl<'a> Taken<'a> {
-    /// The loss of this one ends the wait for the next one.
-    fn add(&mut self, lock: &'a dyn InterProcessLock, interrupt: &Arc<CancelToken>) {
+impl Taken<'_> {
+    /// The next lock is acquired. Its loss ends the wait for the one after it.
+    fn add(&mut self, interrupt: &Arc<CancelToken>) {
         self.since.get_or_insert_with(Instant::now);
-        let holds = lock.holds();
-        for hold in &holds {
-            hold.node().interrupt_on_loss(interrupt);
-        }
-        self.locks.push((lock, holds));
+        let lock = self.multi.locks.get(self.count);
+        self.count += 1;
+        let holds = lock.map(|lock| lock.holds()).unwrap_or_default();
+        holds.iter().for_each(|hold| hold.node().interrupt_on_loss(interrupt));
+        self.holds.extend(holds);
     }
 
-    fn holds(&self) -> impl Iterator<Item = &Hold> {
-        self.locks.iter().flat_map(|(_, holds)| holds)
-    }
-
-    fn keep(mut self) -> impl Iterator<Item = Hold> {
-        std::mem::take(&mut self.locks).into_iter().flat_map(|(_, holds)| holds)
+    fn keep(mut self) -> Vec<Hold> {
+        self.count = 0;
+        std::mem::take(&mut self.holds)
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        for (lock, holds) in self.locks.drain(..).rev() {
-            // Not to keep those after it from being released.
-            let _ = caught("releasing a lock", || lock.abandon_holds(&holds));
-        }
+        self.multi.abandon_first(self.count, &self.holds);
     }
 }
 
@@ -296,12 +317,7 @@ impl fmt::Debug for InterProcessMultiLock {
 /// ```
 #[must_use = "the locks are released at once if the guard is not kept"]
 pub struct MultiLockGuard<'a> {
-    locks: InterProcessMultiLock,
-    holds: Vec<Hold>,
-    is_open: bool,
-    of_locks: PhantomData<&'a InterProcessMultiLock>,
-    /// The locks may belong to the thread that acquired them.
-    not_send: PhantomData<OfThread>,
+    locker: Locker<'a>,
 }
 
 impl MultiLockGuard<'_> {
@@ -310,47 +326,37 @@ impl MultiLockGuard<'_> {
     ///
     /// # Errors
     /// As [`InterProcessMultiLock::release`].
-    pub fn release(mut self) -> Result<()> {
-        self.is_open = false;
-        self.locks.give_back(&self.holds)
+    pub fn release(self) -> Result<()> {
+        self.locker.close()
     }
 
     /// What is known about each lock, in the order of acquiring. Locks of other kinds than this crate's tell nothing.
     #[must_use]
     pub fn holds(&self) -> &[Hold] {
-        &self.holds
+        self.locker.holds()
     }
 
     /// Whether all locks that tell are held for certain right now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.holds.iter().all(Hold::is_valid)
+        self.holds().iter().all(Hold::is_valid)
     }
 
     /// Whether one of the locks is gone for certain.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.holds.iter().any(Hold::is_lost)
+        self.holds().iter().any(Hold::is_lost)
     }
 
     /// Up to here none of the locks can have been given to anybody else; see [`Hold::valid_until`]. `None` if no lock tells.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
-        self.holds.iter().map(Hold::valid_until).min()
-    }
-}
-
-impl Drop for MultiLockGuard<'_> {
-    fn drop(&mut self) {
-        if self.is_open {
-            self.holds.iter().for_each(note_panic);
-            let _ = caught("releasing a multi lock on drop", || self.locks.abandon(&self.holds));
-        }
+        self.holds().iter().map(Hold::valid_until).min()
     }
 }
 
 impl fmt::Debug for MultiLockGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MultiLockGuard").field(&self.holds).finish()
+        f.debug_tuple("MultiLockGuard").field(&self.holds()).finish()
     }
 }

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use super::{
     AcquireOptions, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
-    StandardLockInternalsDriver, WaitStrategy,
-    internals::Patience,
-    methods::thread_lock_methods,
-    owners::Owners,
-    revocation::{Executor, revocation_of},
+    StandardLockInternalsDriver, WaitStrategy, internals::Patience, methods::thread_lock_methods, owners::Owners,
+    revocation::revocation_of,
 };
 use crate::{
     CuratorFramework, Result,
@@ -65,7 +62,6 @@ use crate::{
 pub struct InterProcessMutex {
     internals: Arc<LockInternals>,
     owners: Arc<Owners>,
-    data: Vec<u8>,
     /// The threads that hold the write lock, of a read lock: they need not queue.
     writers: Option<Arc<Owners>>,
 }
@@ -98,10 +94,12 @@ impl InterProcessMutex {
         kind: HoldKind,
     ) -> Result<InterProcessMutex> {
         let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
-        internals.set_kind(kind);
-        let data = client.core.config.default_data.clone();
-        let internals = Arc::new(internals);
-        Ok(InterProcessMutex { internals, owners: Arc::default(), data, writers: None })
+        internals.kind = kind;
+        Ok(InterProcessMutex::of(internals))
+    }
+
+    pub(super) fn of(internals: LockInternals) -> InterProcessMutex {
+        InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), writers: None }
     }
 
     /// Lets the threads that hold this write lock in without queueing.
@@ -113,8 +111,8 @@ impl InterProcessMutex {
     /// What this mutex's znodes carry, for others to read. Defaults to the client's default data. Java:
     /// `getLockNodeBytes`.
     #[must_use]
-    pub fn with_lock_data(mut self, data: impl Into<Vec<u8>>) -> InterProcessMutex {
-        self.data = data.into();
+    pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessMutex {
+        self.internals.set_data(data);
         self
     }
 
@@ -169,7 +167,7 @@ impl InterProcessMutex {
     /// # }
     /// ```
     pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        self.revocable(listener, None, |mutex| mutex);
+        self.make_revocable_with_executor(listener, |task| task());
     }
 
     /// As [`make_revocable`](InterProcessMutex::make_revocable), but `executor` runs the listener. It is called on the
@@ -179,22 +177,20 @@ impl InterProcessMutex {
         listener: impl RevocationListener<InterProcessMutex>,
         executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
     ) {
-        self.revocable(listener, Some(Box::new(executor)), |mutex| mutex);
+        self.revocable(listener, executor, |mutex| mutex);
     }
 
     /// `lock` makes what the listener is given, of this mutex.
     pub(super) fn revocable<L: Send + 'static>(
         &self,
         listener: impl RevocationListener<L>,
-        executor: Option<Executor>,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
         lock: impl Fn(InterProcessMutex) -> L + Send + Sync + 'static,
     ) {
-        let (internals, owners, data) = (Arc::downgrade(&self.internals), self.owners.clone(), self.data.clone());
-        let writers = self.writers.clone();
+        let (internals, owners, writers) = (Arc::downgrade(&self.internals), self.owners.clone(), self.writers.clone());
         let this = move || {
-            let internals = internals.upgrade()?;
-            let (owners, data, writers) = (owners.clone(), data.clone(), writers.clone());
-            Some(lock(InterProcessMutex { internals, owners, data, writers }))
+            let (internals, owners, writers) = (internals.upgrade()?, owners.clone(), writers.clone());
+            Some(lock(InterProcessMutex { internals, owners, writers }))
         };
         self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
     }
@@ -219,10 +215,9 @@ impl InterProcessMutex {
             return Ok(Some(held));
         }
         if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
-            return self.internals.downgrade(&self.data, patience, &self.owners, &writer);
+            return self.internals.downgrade(patience, &self.owners, &writer);
         }
-        self.internals
-            .by_thread(patience, |patience| self.internals.attempt_lock(&self.data, patience, Some(&self.owners)))
+        self.internals.by_thread(patience, |patience| self.internals.attempt_lock(patience, Some(&self.owners)))
     }
 }
 
@@ -236,10 +231,6 @@ thread_lock_methods! { InterProcessMutex,
 }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {
-    fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        InterProcessMutex::make_revocable(self, listener);
-    }
-
     fn make_revocable_with_executor(
         &self,
         listener: impl RevocationListener<InterProcessMutex>,

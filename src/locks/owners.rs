@@ -1,177 +1,221 @@
-//! Which threads of this process hold a lock through one object.
+//! Who in this process has acquired a lock through one object and not given it back.
 
 use std::{
-    collections::HashMap,
     sync::Arc,
     thread::{self, ThreadId},
 };
 
-use crossbeam_channel::{Receiver, select};
+use crossbeam_channel::{Receiver, TryRecvError};
 use parking_lot::Mutex;
 
 use super::{Hold, internals::LockInternals};
-use crate::{Error, Result, framework::HeldNode, session::Stop};
+use crate::{Error, Result, framework::HeldNode};
 
-/// Where one thread stands.
+/// How many of a lock that any thread may release may have ended without a release: there are threads that never come
+/// back.
+const MAX_ENDED: usize = 32;
+
+/// One acquire.
 #[derive(Debug)]
-enum Owner {
-    /// It holds the lock, this many times.
-    Holds { held: Arc<HeldNode>, count: usize },
-    /// It gave the lock back and the server has not confirmed that. The channel is disconnected when the znode is gone.
-    Releasing(Receiver<()>),
+struct Owner {
+    /// Who acquired it, or tried to give it back.
+    thread: ThreadId,
+    held: Arc<HeldNode>,
+    state: State,
 }
 
-/// The threads that hold a re-entrant lock.
+#[derive(Debug)]
+enum State {
+    /// Acquired this many times.
+    Holds(usize),
+    /// Being given back right now.
+    Leaving,
+    /// It was given back and the server has not confirmed that. The channel is disconnected when the znode is gone.
+    Unconfirmed(Receiver<()>),
+}
+
+/// Which of several acquires a release is for, the last one first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Lost,
+    Unconfirmed,
+    Held,
+}
+
+impl Owner {
+    fn is_holder(&self) -> bool {
+        matches!(self.state, State::Holds(_))
+    }
+
+    fn standing(&self) -> Standing {
+        match self.state {
+            State::Holds(_) if self.held.lost().is_none() => Standing::Held,
+            State::Holds(_) => Standing::Lost,
+            State::Leaving | State::Unconfirmed(_) => Standing::Unconfirmed,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(&self.state, State::Unconfirmed(done) if done.try_recv() == Err(TryRecvError::Disconnected))
+    }
+}
+
+/// The acquires of a lock that have yet to be given back: at most one of each thread, or those of a lock that any thread
+/// may release. Of these at most one is held; the others were lost, and their own release has yet to be told so. If that
+/// came upon somebody else's hold instead, it would end it.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    threads: Mutex<HashMap<ThreadId, Owner>>,
+    is_of_any_thread: bool,
+    owners: Mutex<Vec<Owner>>,
+    /// Each guard that stands for a hold by itself has a clone.
+    guards: Arc<()>,
 }
 
 impl Owners {
+    /// Of a lock that is not re-entrant, and that any thread may release.
+    pub(crate) fn of_any_thread() -> Owners {
+        Owners { is_of_any_thread: true, ..Owners::default() }
+    }
+
+    /// Of several candidates the one that the calling thread means: its own, else one that is held.
+    fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
+        let me = thread::current().id();
+        let candidates = owners.iter().enumerate().filter(|(_, owner)| {
+            let may_release = self.is_of_any_thread || owner.thread == me;
+            may_release && is_candidate(owner)
+        });
+        let meant = candidates.max_by_key(|(index, owner)| (owner.thread == me, owner.standing(), *index));
+        meant.map(|(index, _)| index)
+    }
+
     /// Counts one more hold of the calling thread. `None`: it holds nothing yet.
     pub(crate) fn enter_again(&self, lock: &LockInternals) -> Result<Option<Arc<HeldNode>>> {
-        match self.threads.lock().get_mut(&thread::current().id()) {
-            Some(Owner::Holds { held, count }) => {
-                if let Some(reason) = held.lost() {
-                    return Err(lock.lost(reason));
-                }
-                *count += 1;
-                Ok(Some(held.clone()))
-            }
-            Some(Owner::Releasing(_)) | None => Ok(None),
+        let mut owners = self.owners.lock();
+        let own = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get_mut(index));
+        let Some(Owner { held, state: State::Holds(count), .. }) = own else { return Ok(None) };
+        if let Some(reason) = held.lost() {
+            return Err(lock.lost(reason));
         }
+        *count += 1;
+        Ok(Some(held.clone()))
     }
 
     pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
         lock.register(&held);
-        self.threads.lock().insert(thread::current().id(), Owner::Holds { held, count: 1 });
+        let thread = thread::current().id();
+        let mut owners = self.owners.lock();
+        // Nobody asks for the outcome of an earlier release any more.
+        let is_obsolete = |owner: &mut Owner| owner.thread == thread && matches!(owner.state, State::Unconfirmed(_));
+        let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
+        owners.push(Owner { thread, held, state: State::Holds(1) });
+        let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
+        let oldest = ended.next().map(|(index, _)| index).filter(|_| self.is_of_any_thread);
+        forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
+        drop(owners);
+        // Outside of the lock: the end of a watch may have to be told to the server.
+        drop(forgotten);
     }
 
-    /// Counts one hold of the calling thread less, and gives the lock back with the last. Who names the holds it means, as a
-    /// guard does, releases no later one.
+    /// Counts one hold less, and gives the lock back with the last. Who names the holds it means, as a guard does, releases
+    /// no later one. What the first release has left to the background, another one waits for.
     pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
-        let me = thread::current().id();
-        let held = {
-            let mut threads = self.threads.lock();
-            match threads.get_mut(&me) {
-                Some(Owner::Holds { held, .. }) if !is_meant(held, named) => {
-                    return Err(self.not_owner(lock, &threads));
-                }
-                Some(Owner::Holds { held, count }) if *count > 1 => {
-                    *count -= 1;
-                    return held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
-                }
-                Some(Owner::Holds { held, .. }) => held.clone(),
-                Some(Owner::Releasing(done)) => {
-                    let done = done.clone();
-                    drop(threads);
-                    return self.await_release(lock, &done);
-                }
-                None => return Err(self.not_owner(lock, &threads)),
+        let (held, before) = {
+            let mut owners = self.owners.lock();
+            let is_candidate = |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, State::Leaving);
+            let meant = self.meant(&owners, is_candidate).and_then(|index| owners.get_mut(index));
+            let Some(owner) = meant else { return Err(self.not_owner(lock, &owners, named)) };
+            if let State::Holds(count @ 2..) = &mut owner.state {
+                *count -= 1;
+                return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
             }
+            (owner.held.clone(), std::mem::replace(&mut owner.state, State::Leaving))
         };
-        lock.unregister(&held);
-        let (result, job) = lock.release(&held);
-        let mut threads = self.threads.lock();
-        match job {
-            None => {
-                threads.remove(&me);
-            }
-            Some(mut job) => {
-                threads.insert(me, Owner::Releasing(job.done()));
-                drop(threads);
-                lock.client().core.clean_up(job);
+        let (result, left) = match before {
+            State::Unconfirmed(done) => lock.await_release(done),
+            State::Holds(_) | State::Leaving => lock.release(&held),
+        };
+        let mut owners = self.owners.lock();
+        if let Some(index) = index_of(&owners, &held) {
+            match (left, owners.get_mut(index)) {
+                (Some(done), Some(owner)) => {
+                    (owner.thread, owner.state) = (thread::current().id(), State::Unconfirmed(done));
+                }
+                _ => drop(owners.remove(index)),
             }
         }
         result
     }
 
-    /// The background has yet to hear that the znode is gone.
-    fn await_release(&self, lock: &LockInternals, done: &Receiver<()>) -> Result<()> {
-        let client = lock.client();
-        let result = select! {
-            recv(done) -> _ => client.core.check_open(),
-            recv(client.core.closed.signal()) -> _ => Err(Error::ClientClosed),
-            recv(crossbeam_channel::after(client.session_timeout())) -> _ => {
-                return Err(client.call("release", lock.base_path(), Stop::default()).connection_loss());
-            }
-        };
-        self.threads.lock().remove(&thread::current().id());
-        result
+    /// Forgets an acquire of the calling thread that came to nothing.
+    pub(crate) fn leave(&self, lock: &LockInternals, held: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
+        lock.unregister(held);
+        let mut owners = self.owners.lock();
+        index_of(&owners, held).map(|index| owners.remove(index).held)
     }
 
-    /// Forgets one hold of the calling thread; the last one is handed out, to be given back without waiting. Does
-    /// nothing if that hold was released before.
-    pub(crate) fn leave(&self, lock: &LockInternals, own: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
-        let me = thread::current().id();
-        let held = {
-            let mut threads = self.threads.lock();
-            match threads.get_mut(&me)? {
-                Owner::Holds { held, .. } if !Arc::ptr_eq(own, held) => return None,
-                Owner::Holds { count, .. } if *count > 1 => {
-                    *count -= 1;
-                    return None;
-                }
-                Owner::Holds { held, .. } => {
-                    let held = held.clone();
-                    threads.remove(&me);
-                    held
-                }
-                Owner::Releasing(_) => return None,
-            }
-        };
-        lock.unregister(&held);
-        Some(held)
-    }
-
-    /// [`leave`](Self::leave) for these holds, or whatever the thread holds if none is named; the last one is given back
-    /// without waiting.
-    pub(crate) fn abandon(&self, lock: &LockInternals, named: &[Hold]) {
-        let meant = self.current().filter(|held| is_meant(held, named));
-        if let Some(held) = meant.and_then(|held| self.leave(lock, &held)) {
-            lock.release_in_background(&held);
+    /// As [`release`](Self::release) without waiting, and without an answer. `false`: there was nothing to give back.
+    pub(crate) fn abandon(&self, lock: &LockInternals, named: &[Hold]) -> bool {
+        let mut owners = self.owners.lock();
+        let is_candidate = |owner: &Owner| owner.is_holder() && is_meant(&owner.held, named);
+        let Some(index) = self.meant(&owners, is_candidate) else { return false };
+        if let Some(Owner { state: State::Holds(count @ 2..), .. }) = owners.get_mut(index) {
+            *count -= 1;
+            return true;
         }
+        let held = owners.remove(index).held;
+        drop(owners);
+        lock.release_in_background(&held);
+        true
     }
 
-    fn not_owner(&self, lock: &LockInternals, threads: &HashMap<ThreadId, Owner>) -> Error {
-        let others = threads.values().filter(|owner| matches!(owner, Owner::Holds { .. })).count();
-        let detail = match others {
-            0 => "no thread holds it through this object".to_owned(),
-            _ if threads.contains_key(&thread::current().id()) => "the guard's hold was released before".to_owned(),
-            _ => "another thread of this process holds it; the thread that acquires has to release".to_owned(),
+    fn not_owner(&self, lock: &LockInternals, owners: &[Owner], named: &[Hold]) -> Error {
+        let detail = if owners.iter().any(|owner| owner.is_holder() && is_meant(&owner.held, named)) {
+            "another thread of this process holds it; the thread that acquires has to release"
+        } else if !named.is_empty() {
+            "that hold was released before"
+        } else if self.are_guards() {
+            "a guard holds it: release that, or drop it"
+        } else {
+            "nobody holds it through this object"
         };
-        Error::NotOwner { path: lock.base_path().to_owned(), detail }
+        Error::NotOwner { path: lock.base_path().to_owned(), detail: detail.to_owned() }
     }
 
-    /// Whether any thread holds the lock, or gave it back without the server's confirmation.
+    /// For a guard that stands for a hold by itself, as long as it lives.
+    pub(crate) fn guard(&self) -> Arc<()> {
+        self.guards.clone()
+    }
+
+    fn are_guards(&self) -> bool {
+        Arc::strong_count(&self.guards) > 1
+    }
+
+    /// Whether anybody holds the lock, or gave it back without the server's confirmation. A thread that has lost its own
+    /// lock holds it until it releases it.
     pub(crate) fn is_any(&self) -> bool {
-        let mut threads = self.threads.lock();
-        threads.retain(|_, owner| !owner.is_over());
-        !threads.is_empty()
+        let mut owners = self.owners.lock();
+        owners.retain(|owner| !owner.is_over());
+        let counts = |owner: &Owner| !self.is_of_any_thread || owner.standing() != Standing::Lost;
+        owners.iter().any(counts) || self.are_guards()
     }
 
     pub(crate) fn is_current(&self) -> bool {
-        matches!(self.threads.lock().get(&thread::current().id()), Some(Owner::Holds { .. }))
+        self.current().is_some()
     }
 
+    /// What the calling thread would release.
     pub(crate) fn current(&self) -> Option<Arc<HeldNode>> {
-        match self.threads.lock().get(&thread::current().id())? {
-            Owner::Holds { held, .. } => Some(held.clone()),
-            Owner::Releasing(_) => None,
-        }
+        let owners = self.owners.lock();
+        let meant = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get(index));
+        meant.map(|owner| owner.held.clone())
     }
 }
 
 /// Whether a call is about this hold: it names it, or none.
-pub(super) fn is_meant(held: &Arc<HeldNode>, named: &[Hold]) -> bool {
+fn is_meant(held: &Arc<HeldNode>, named: &[Hold]) -> bool {
     named.is_empty() || named.iter().any(|hold| Arc::ptr_eq(hold.node(), held))
 }
 
-impl Owner {
-    fn is_over(&self) -> bool {
-        match self {
-            Owner::Holds { .. } => false,
-            Owner::Releasing(done) => done.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected),
-        }
-    }
+fn index_of(owners: &[Owner], held: &Arc<HeldNode>) -> Option<usize> {
+    owners.iter().position(|owner| Arc::ptr_eq(&owner.held, held))
 }

@@ -1,12 +1,10 @@
 //! The read/write lock: two locks that queue in one directory.
 
-mod methods;
-mod read;
-mod write;
+mod halves;
 
 use std::fmt;
 
-pub use self::{read::ReadLock, write::WriteLock};
+pub use self::halves::{ReadLock, WriteLock};
 use super::WaitStrategy;
 use crate::{CuratorFramework, Result};
 

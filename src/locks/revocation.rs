@@ -28,7 +28,9 @@ impl<T, F: Fn(&T) + Send + Sync + 'static> RevocationListener<T> for F {
 pub trait Revocable<T> {
     /// Makes the holds that are acquired from now on revocable, up to the next release; see
     /// [`InterProcessMutex::make_revocable`](crate::InterProcessMutex::make_revocable).
-    fn make_revocable(&self, listener: impl RevocationListener<T>);
+    fn make_revocable(&self, listener: impl RevocationListener<T>) {
+        self.make_revocable_with_executor(listener, |task| task());
+    }
 
     /// The same, with something else than the client's dispatch thread to run the listener.
     fn make_revocable_with_executor(
@@ -67,34 +69,25 @@ impl Revoker {
     }
 }
 
-/// Runs a listener.
-pub(crate) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
-
-/// Tells the listener about requests, on the dispatch thread or wherever the executor runs it.
+/// Has the executor tell the listener about requests; it is called on the dispatch thread.
 ///
-/// `lock` makes what the listener is given, on the dispatch thread; `None` if the lock does not exist any more. The
-/// executor is the caller's code too, so it is called there as well.
+/// `lock` makes what the listener is given, on the dispatch thread; `None` if the lock does not exist any more.
 pub(crate) fn revocation_of<T: Send + 'static>(
     client: &CuratorFramework,
     listener: impl RevocationListener<T>,
-    executor: Option<Executor>,
+    executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
     lock: impl Fn() -> Option<T> + Send + Sync + 'static,
 ) -> Revocation {
     // Weak, as the lock that keeps the listener keeps the client, too.
     let core = Arc::downgrade(&client.core);
-    let parts = Arc::new((listener, executor, lock));
+    let (listener, parts) = (Arc::new(listener), Arc::new((executor, lock)));
     Revocation::new(move || {
         let Some(core) = core.upgrade() else { return };
-        let parts = parts.clone();
+        let (listener, parts) = (listener.clone(), parts.clone());
         core.dispatcher.run(move || {
-            let (listener, executor, lock) = &*parts;
-            let Some(lock) = lock() else { return };
-            match executor {
-                None => listener.revocation_requested(&lock),
-                Some(executor) => {
-                    let parts = parts.clone();
-                    executor(Box::new(move || parts.0.revocation_requested(&lock)));
-                }
+            let (executor, lock) = &*parts;
+            if let Some(lock) = lock() {
+                executor(Box::new(move || listener.revocation_requested(&lock)));
             }
         });
     })

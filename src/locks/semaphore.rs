@@ -9,8 +9,6 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
-
 use super::{
     AcquireOptions, Lease, SharedCount, StandardLockInternalsDriver, WaitStrategy,
     contender::{
@@ -48,9 +46,7 @@ const LEASES: &str = "leases";
 /// between: against that one, a deadlock is unavoidable.
 ///
 /// # When the connection goes
-/// While it is suspended a waiter keeps its place, and a holder is told when a lease is in doubt
-/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
-/// session that follows.
+/// As with [`InterProcessMutex`](crate::InterProcessMutex); each lease is told by itself.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -69,7 +65,6 @@ pub struct InterProcessSemaphoreV2 {
     locks: Arc<LockInternals>,
     leases: Arc<LockInternals>,
     limit: Limit,
-    data: Arc<Mutex<Vec<u8>>>,
     /// The last acquire found others in its way, so the next one queues at once instead of trying first.
     is_contended: Arc<AtomicBool>,
 }
@@ -104,15 +99,14 @@ impl InterProcessSemaphoreV2 {
         let locks = LockInternals::below(client, path, LOCKS, queue)?;
         let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
         let mut leases = LockInternals::below(client, path, LEASES, counter)?;
-        leases.set_kind(HoldKind::AnyThread);
+        leases.kind = HoldKind::AnyThread;
         let (locks, leases) = (Arc::new(locks), Arc::new(leases));
-        let data = Arc::new(Mutex::new(client.core.config.default_data.clone()));
-        Ok(InterProcessSemaphoreV2 { locks, leases, limit, data, is_contended: Arc::default() })
+        Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: Arc::default() })
     }
 
     /// What the znodes of leases acquired from now on carry, for others to read. Defaults to the client's default data.
     pub fn set_node_data(&self, data: impl Into<Vec<u8>>) {
-        *self.data.lock() = data.into();
+        self.leases.set_data(data);
     }
 
     /// Acquires one lease, waiting as long as it takes.
@@ -161,12 +155,14 @@ impl InterProcessSemaphoreV2 {
     /// [`Error::Cancelled`], and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
     #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
+        let held = self.acquire_nodes(count, options)?;
+        Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
+    }
+
+    pub(super) fn acquire_nodes(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Arc<HeldNode>>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;
-        // A statement of its own: the lock must not be held any longer.
-        let data = self.data.lock().clone();
-        let held = self.enter(count, Patience::of(options), &data)?;
-        Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
+        self.enter(count, Patience::of(options))
     }
 
     /// Gives a lease back, as [`Lease::close`] does.
@@ -185,12 +181,7 @@ impl InterProcessSemaphoreV2 {
     pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
         let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(|lease| lease.is_of(&self.leases));
         let nodes: Vec<Arc<HeldNode>> = own.into_iter().map(Lease::into_node).collect();
-        let own = self.leases.release_all(&nodes).into_iter().map(|(closed, job)| {
-            if let Some(job) = job {
-                self.client().core.clean_up(job);
-            }
-            closed
-        });
+        let own = self.leases.release_all(&nodes).into_iter().map(|(closed, _)| closed);
         let mut errors = own.chain(others.into_iter().map(Lease::close)).filter_map(Result::err);
         let first = errors.next();
         errors.for_each(|error| log::warn!("{}: giving back one more lease: {error}", self.path()));
@@ -213,11 +204,11 @@ impl InterProcessSemaphoreV2 {
         self.locks.base_path()
     }
 
-    pub(super) fn client(&self) -> &CuratorFramework {
+    fn client(&self) -> &CuratorFramework {
         self.locks.client()
     }
 
-    pub(super) fn leases(&self) -> &LockInternals {
+    pub(super) fn leases(&self) -> &Arc<LockInternals> {
         &self.leases
     }
 
@@ -230,9 +221,9 @@ impl InterProcessSemaphoreV2 {
         Err(Error::InvalidArgument { name: "count", value: count.to_string(), rule })
     }
 
-    fn enter(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Option<Vec<Arc<HeldNode>>>> {
+    fn enter(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         if patience.only_try || !self.is_contended.load(Ordering::Relaxed) {
-            if let Outcome::Granted { held, .. } = self.try_first(count, patience, data)? {
+            if let Outcome::Granted { held, .. } = self.try_first(count, patience)? {
                 return Ok(Some(held));
             }
             if patience.only_try {
@@ -240,7 +231,7 @@ impl InterProcessSemaphoreV2 {
             }
             self.is_contended.store(true, Ordering::Relaxed);
         }
-        self.queue(count, patience, data)
+        self.queue(count, patience)
     }
 
     /// Creates the lease znodes first and looks then. If nobody queues and there are enough leases, that was all.
@@ -248,28 +239,24 @@ impl InterProcessSemaphoreV2 {
     /// This never lets in too many: the znodes are among the first, as many as there are leases, and stay so. It
     /// overtakes nobody: whoever had queued before the look is seen. Of two who do it at a time, at most the later one
     /// has to go.
-    fn try_first(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Outcome> {
+    fn try_first(&self, count: usize, patience: Patience<'_>) -> Result<Outcome> {
         let gate = Some(self.locks.directory().as_str().to_owned());
-        self.acquire_leases(Spec { count, gate, waits: None, ..self.leases.spec(data, patience) }, patience, None)
+        self.acquire_leases(Spec { count, gate, waits: None, ..self.leases.spec(patience) }, patience, None)
     }
 
     /// Queues, and waits at the head of the queue until all leases are counted.
-    fn queue(&self, count: usize, patience: Patience<'_>, data: &[u8]) -> Result<Option<Vec<Arc<HeldNode>>>> {
+    fn queue(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         let io = patience.io(self.client().core.config.connection_timeout);
         let call = self.client().call("acquire", self.path(), io);
         let mut retries = 0;
         loop {
             let in_queue = Patience { min_validity: Duration::ZERO, ..patience };
-            let Some(held) = self.locks.attempt_lock(&self.client().core.config.default_data, in_queue, None)? else {
+            let Some(held) = self.locks.attempt_lock(in_queue, None)? else {
                 return Ok(None);
             };
             let place = Place::new(&self.locks, held);
-            let spec = Spec {
-                count,
-                waits: Some(WaitStrategy::WatchParent),
-                has_place: true,
-                ..self.leases.spec(data, patience)
-            };
+            let spec =
+                Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.leases.spec(patience) };
             match self.acquire_leases(spec, patience, Some(&place))? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);

@@ -1,24 +1,14 @@
 //! The mutex that belongs to no thread.
 
-use std::{
-    fmt,
-    marker::PhantomData,
-    ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread::{self, ThreadId},
-    time::Instant,
-};
-
-use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
-use parking_lot::Mutex;
+use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc};
 
 use super::{
-    AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, LockInternals, methods::lock_methods, owners::is_meant,
+    AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, LockInternals, methods::lock_methods, owners::Owners,
 };
-use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop};
+use crate::{CuratorFramework, Result, framework::HeldNode};
+
+#[cfg(doc)]
+use crate::Error;
 
 /// A mutex that processes share, not re-entrant, and which any thread may release. Java: `InterProcessSemaphoreMutex`.
 ///
@@ -47,66 +37,29 @@ use crate::{CuratorFramework, Error, Result, framework::HeldNode, session::Stop}
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
-    /// What was acquired without a guard and not given back, or not for certain. At most one is held; the others were lost,
-    /// and their own release has yet to be told so. If that came upon somebody else's lease instead, it would free it.
-    kept: Arc<Mutex<Vec<Kept>>>,
-    guards: Arc<AtomicUsize>,
+    /// What was acquired without a guard.
+    owners: Arc<OwnersOf>,
 }
 
-/// How many may lie here that are not held any more: there are threads that never come back.
-const MAX_ENDED: usize = 32;
-
-/// One acquire without a guard.
-struct Kept {
-    /// Who acquired it, or tried to give it back.
-    thread: ThreadId,
-    node: Arc<HeldNode>,
-    state: State,
+/// Owners of the leases of one semaphore.
+struct OwnersOf {
+    owners: Owners,
+    leases: Arc<LockInternals>,
 }
 
-enum State {
-    Held(Lease),
-    /// It was given back and the server has not confirmed that. The channel is disconnected when the znode is gone.
-    Releasing(Receiver<()>),
-}
+impl Deref for OwnersOf {
+    type Target = Owners;
 
-/// Which of several acquires a release is for, the last one first.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Lost,
-    Releasing,
-    Held,
-}
-
-impl Kept {
-    fn standing(&self) -> Standing {
-        match &self.state {
-            State::Releasing(_) => Standing::Releasing,
-            State::Held(lease) if lease.is_lost() => Standing::Lost,
-            State::Held(_) => Standing::Held,
-        }
-    }
-
-    fn lease(&self) -> Option<&Lease> {
-        match &self.state {
-            State::Held(lease) => Some(lease),
-            State::Releasing(_) => None,
-        }
-    }
-
-    /// It is held, or may be as far as anybody knows.
-    fn is_acquired(&self) -> bool {
-        match &self.state {
-            State::Held(lease) => !lease.is_lost(),
-            State::Releasing(done) => done.try_recv() != Err(TryRecvError::Disconnected),
-        }
+    fn deref(&self) -> &Owners {
+        &self.owners
     }
 }
 
-/// The one that the calling thread means: its own, else one that is held, as any thread may release it.
-fn meant<'a>(kept: impl Iterator<Item = (usize, &'a Kept)>) -> Option<(usize, &'a Kept)> {
-    let me = thread::current().id();
-    kept.max_by_key(|(index, kept)| (kept.thread == me, kept.standing(), *index))
+impl Drop for OwnersOf {
+    /// Nobody could release what was acquired without a guard.
+    fn drop(&mut self) {
+        while self.owners.abandon(&self.leases, &[]) {}
+    }
 }
 
 impl InterProcessSemaphoreMutex {
@@ -116,7 +69,8 @@ impl InterProcessSemaphoreMutex {
     /// [`Error::InvalidPath`] for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
         let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
-        Ok(InterProcessSemaphoreMutex { semaphore, kept: Arc::default(), guards: Arc::default() })
+        let owners = OwnersOf { owners: Owners::of_any_thread(), leases: semaphore.leases().clone() };
+        Ok(InterProcessSemaphoreMutex { semaphore, owners: Arc::new(owners) })
     }
 
     /// What this mutex's lease carries, for others to read. Defaults to the client's default data.
@@ -130,9 +84,7 @@ impl InterProcessSemaphoreMutex {
     /// else by any.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
-        let kept = self.kept.lock();
-        let leases = kept.iter().enumerate().filter(|(_, kept)| kept.lease().is_some());
-        meant(leases).and_then(|(_, kept)| kept.lease().map(Lease::hold))
+        self.owners.current().map(|held| self.semaphore.leases().hold(held))
     }
 
     /// The names of the znodes of the holder and of the one that waits for it.
@@ -147,64 +99,33 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.leases()
     }
 
-    fn enter(&self, options: &AcquireOptions) -> Result<Option<Lease>> {
+    fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         if options.timeout.is_none() {
             self.semaphore.leases().warn_of_itself();
         }
-        let lease = self.semaphore.acquire_with(1, options)?.and_then(|mut leases| leases.pop());
-        if let Some(lease) = &lease {
-            lease.register();
-        }
-        Ok(lease)
+        Ok(self.semaphore.acquire_nodes(1, options)?.and_then(|mut held| held.pop()))
     }
 
-    fn keep(&self, lease: Lease) {
-        let me = thread::current().id();
-        // Nobody asks for the outcome of an earlier release any more.
-        self.kept.lock().retain(|kept| kept.thread != me || kept.lease().is_some());
-        self.put(lease.node().clone(), State::Held(lease));
+    fn keep(&self, held: Arc<HeldNode>) {
+        self.owners.entered(self.semaphore.leases(), held);
     }
 
-    fn guard(&self, lease: Lease) -> SemaphoreMutexGuard<'static> {
-        self.guards.fetch_add(1, Ordering::Relaxed);
-        SemaphoreMutexGuard { _counted: Counted(self.guards.clone()), lease, of_lock: PhantomData }
+    fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard<'static> {
+        self.semaphore.leases().register(&held);
+        let lease = Lease::new(self.semaphore.leases(), held);
+        SemaphoreMutexGuard { _counted: self.owners.guard(), lease, of_lock: PhantomData }
     }
 
     fn give_back(&self, named: &[Hold]) -> Result<()> {
-        // Taken out first, so that what another thread acquires meanwhile stays (CURATOR-376).
-        let Some(Kept { node, state, .. }) = self.take(named) else { return Err(self.not_owner()) };
-        match state {
-            State::Held(lease) => self.close(node, lease),
-            State::Releasing(done) => self.await_release(node, done),
-        }
+        self.owners.release(self.semaphore.leases(), named)
     }
 
-    /// What it drops goes on in the background.
     fn abandon(&self, named: &[Hold]) {
-        drop(self.take(named));
-    }
-
-    fn take(&self, named: &[Hold]) -> Option<Kept> {
-        let mut kept = self.kept.lock();
-        let named = kept.iter().enumerate().filter(|(_, kept)| is_meant(&kept.node, named));
-        let index = meant(named).map(|(index, _)| index)?;
-        Some(kept.remove(index))
-    }
-
-    fn put(&self, node: Arc<HeldNode>, state: State) {
-        let thread = thread::current().id();
-        let mut kept = self.kept.lock();
-        kept.push(Kept { thread, node, state });
-        let mut ended = kept.iter().enumerate().filter(|(_, kept)| kept.standing() != Standing::Held);
-        let oldest = ended.next().map(|(index, _)| index).filter(|_| ended.count() >= MAX_ENDED);
-        let forgotten = oldest.map(|index| kept.remove(index));
-        drop(kept);
-        // Outside of the lock: the end of a watch may have to be told to the server.
-        drop(forgotten);
+        self.owners.abandon(self.semaphore.leases(), named);
     }
 
     fn is_acquired(&self) -> bool {
-        self.kept.lock().iter().any(Kept::is_acquired) || self.guards.load(Ordering::Relaxed) > 0
+        self.owners.is_any()
     }
 
     fn base_path(&self) -> Option<&str> {
@@ -213,35 +134,6 @@ impl InterProcessSemaphoreMutex {
 
     fn known_holds(&self) -> Vec<Hold> {
         self.hold().into_iter().collect()
-    }
-
-    fn close(&self, node: Arc<HeldNode>, lease: Lease) -> Result<()> {
-        let (result, job) = lease.end();
-        if let Some(mut job) = job {
-            self.put(node, State::Releasing(job.done()));
-            self.semaphore.client().core.clean_up(job);
-        }
-        result
-    }
-
-    /// The background has yet to hear that the znode is gone.
-    fn await_release(&self, node: Arc<HeldNode>, done: Receiver<()>) -> Result<()> {
-        let client = self.semaphore.client();
-        match done.recv_deadline(Instant::now() + client.session_timeout()) {
-            Err(RecvTimeoutError::Timeout) => {
-                self.put(node, State::Releasing(done));
-                Err(client.call("release", self.semaphore.path(), Stop::default()).connection_loss())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn not_owner(&self) -> Error {
-        let detail = match self.guards.load(Ordering::Relaxed) {
-            0 => "nobody holds it through this object".to_owned(),
-            _ => "a guard holds it: release that, or drop it".to_owned(),
-        };
-        Error::NotOwner { path: self.semaphore.path().to_owned(), detail }
     }
 }
 
@@ -275,19 +167,10 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct SemaphoreMutexGuard<'a> {
-    // Above the lease, so that the mutex is free here before it is for others.
-    _counted: Counted,
+    /// Above the lease, so that the mutex is free here before it is for others.
+    _counted: Arc<()>,
     lease: Lease,
     of_lock: PhantomData<&'a InterProcessSemaphoreMutex>,
-}
-
-/// Counts a guard as long as it lives.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl SemaphoreMutexGuard<'_> {

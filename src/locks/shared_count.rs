@@ -2,21 +2,23 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 
 use crate::{
     CreateMode, CuratorFramework, Error, ErrorCode, ListenerId, Result,
+    error::Meaning,
     framework::CuratorFrameworkState,
     paths::ServerPath,
-    proto::{EventType, Request, Response, Stat},
-    session::{Reply, Session, SessionError, Stop, Submission, Ticket, Watch, WatchEvent, Watcher, submit},
+    proto::{Request, Response, Stat},
+    session::{OnReply, Reply, Session, SessionError, Stop, Submission, Ticket, Watch, WatchEvent, Watcher, submit},
 };
+
+/// How long it waits until it asks again what the server has put off.
+const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// The version of a value that was not read yet.
 const UNREAD: i32 = -1;
@@ -68,7 +70,7 @@ pub struct SharedCount {
 }
 
 type Listener = Arc<dyn Fn(i32) + Send + Sync>;
-type Wake = Arc<dyn Fn() + Send + Sync>;
+type Wake = dyn Fn() + Send + Sync;
 
 struct Shared {
     client: CuratorFramework,
@@ -76,10 +78,6 @@ struct Shared {
     node: ServerPath,
     seed: i32,
     state: Mutex<State>,
-    listeners: Mutex<Vec<(ListenerId, Listener)>>,
-    /// Called at once, on whatever thread learns of a change; they must not block.
-    wakes: Mutex<Vec<(u64, Wake)>>,
-    next_id: AtomicU64,
 }
 
 struct State {
@@ -90,6 +88,10 @@ struct State {
     session_id: i64,
     watch: Option<Watch>,
     on_connection: Option<ListenerId>,
+    listeners: Vec<(ListenerId, Listener)>,
+    next_listener: u64,
+    /// Called at once, on whatever thread learns of a change.
+    wakes: Vec<Weak<Wake>>,
 }
 
 /// What a read is for, as to whether the listeners hear of the value. As in Curator's `SharedValue`.
@@ -117,17 +119,11 @@ impl SharedCount {
             session_id: 0,
             watch: None,
             on_connection: None,
+            listeners: Vec::new(),
+            next_listener: 1,
+            wakes: Vec::new(),
         };
-        let shared = Shared {
-            client: client.clone(),
-            path: path.to_owned(),
-            node,
-            seed,
-            state: Mutex::new(state),
-            listeners: Mutex::new(Vec::new()),
-            wakes: Mutex::new(Vec::new()),
-            next_id: AtomicU64::new(1),
-        };
+        let shared = Shared { client: client.clone(), path: path.to_owned(), node, seed, state: Mutex::new(state) };
         Ok(SharedCount { shared: Arc::new(shared) })
     }
 
@@ -156,8 +152,7 @@ impl SharedCount {
         shared.state.lock().on_connection = Some(id);
         let result = shared.read_or_create();
         if result.is_err() {
-            shared.close();
-            shared.state.lock().life = CuratorFrameworkState::Latent;
+            shared.stop(CuratorFrameworkState::Latent);
         }
         result
     }
@@ -230,16 +225,18 @@ impl SharedCount {
     /// suspended or the session lost nothing is told; what was written meanwhile is, after the reconnect. Java:
     /// `addListener`.
     pub fn add_listener(&self, listener: impl Fn(i32) + Send + Sync + 'static) -> ListenerId {
-        let id = ListenerId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
-        self.shared.listeners.lock().push((id, Arc::new(listener)));
+        let mut state = self.shared.state.lock();
+        let id = ListenerId(state.next_listener);
+        state.next_listener += 1;
+        state.listeners.push((id, Arc::new(listener)));
         id
     }
 
     /// Removes a listener; it may still be told what was under way.
     pub fn remove_listener(&self, id: ListenerId) {
-        let mut listeners = self.shared.listeners.lock();
-        let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));
-        drop(listeners);
+        let mut state = self.shared.state.lock();
+        let removed: Vec<_> = state.listeners.extract_if(.., |(other, _)| *other == id).collect();
+        drop(state);
         // The caller's listener, and what it owns: not under the lock.
         drop(removed);
     }
@@ -247,29 +244,17 @@ impl SharedCount {
     /// Stops watching; the last known value stays readable and becomes old. The same happens when the last handle is
     /// dropped.
     pub fn close(&self) {
-        let listeners = std::mem::take(&mut *self.shared.listeners.lock());
-        self.shared.close();
+        let listeners = std::mem::take(&mut self.shared.state.lock().listeners);
+        self.shared.stop(CuratorFrameworkState::Stopped);
         // The callers' listeners, and what they own: not under the lock.
         drop(listeners);
     }
 
-    /// Calls `wake` on every change until the subscription is dropped. It must not block.
-    pub(super) fn subscribe(&self, wake: Wake) -> Subscription {
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        self.shared.wakes.lock().push((id, wake));
-        Subscription { shared: self.shared.clone(), id }
-    }
-}
-
-/// Ends when it is dropped.
-pub(super) struct Subscription {
-    shared: Arc<Shared>,
-    id: u64,
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.shared.wakes.lock().retain(|(id, _)| *id != self.id);
+    /// Calls `wake` on every change, as long as the caller keeps it. It must not block.
+    pub(crate) fn subscribe(&self, wake: &Arc<Wake>) {
+        let wakes = &mut self.shared.state.lock().wakes;
+        wakes.retain(|wake| wake.strong_count() > 0);
+        wakes.push(Arc::downgrade(wake));
     }
 }
 
@@ -300,18 +285,26 @@ impl Shared {
         }
     }
 
+    /// One request that leaves a watch, whether there is a znode or not, and one for the value.
+    fn requests(&self) -> (Request, Request) {
+        let path = || self.node.as_str().to_owned();
+        (Request::Exists { path: path(), watch: true }, Request::GetData { path: path(), watch: false })
+    }
+
     /// Reads the value and watches it, and waits for that.
     fn read(self: &Arc<Self>, occasion: Occasion) -> Result<()> {
         let call = self.client.call("get_count", &self.path, Stop::default());
         call.retry(|session| {
-            let sent = submit(session, vec![(self.get_data(), Some(self.watcher()))]).into_iter().next();
-            let (pending, watch) = sent.ok_or_else(|| call.connection_loss())?;
-            match call.reply(pending)? {
+            let (exists, get) = self.requests();
+            let mut sent = submit(session, vec![(exists, Some(self.watcher())), (get, None)]).into_iter();
+            let (Some((looked, watch)), Some((read, _))) = (sent.next(), sent.next()) else {
+                return Err(call.connection_loss());
+            };
+            call.reply(looked)?;
+            match call.reply(read)? {
                 Response::Data { data, stat } => {
-                    let value = count_of(&data).ok_or_else(|| self.not_a_count(&data))?;
                     self.watched_by(watch);
-                    self.accept(session, &stat, value, occasion);
-                    Ok(())
+                    self.take(session, &data, &stat, occasion)
                 }
                 other => Err(call.unexpected(&other)),
             }
@@ -319,76 +312,61 @@ impl Shared {
     }
 
     /// Reads the value and watches it, without waiting for that. If it fails because the connection goes, the next
-    /// connection brings another call.
+    /// connection brings another call, and what the server puts off is asked again. If somebody has deleted the znode, the
+    /// value stays until there is a new one.
     fn refresh(self: &Arc<Self>, occasion: Occasion) {
         let Some(session) = self.client.core.current_session() else { return };
-        let (weak, asked) = (Arc::downgrade(self), session.clone());
-        self.send(&session, self.get_data(), move |reply| {
-            let Some(shared) = weak.upgrade() else { return };
-            match reply {
-                Ok(Response::Data { data, stat }) => match count_of(&data) {
-                    Some(value) => shared.accept(&asked, &stat, value, occasion),
-                    None => log::error!("{}", shared.not_a_count(&data)),
-                },
-                Err(SessionError::Server(ErrorCode::NoNode)) => shared.await_creation(),
-                _ => {}
-            }
-        });
-    }
-
-    /// Somebody deleted the znode: the value stays as it is until there is a new one.
-    fn await_creation(self: &Arc<Self>) {
-        let weak = Arc::downgrade(self);
-        // Not from a thread that reads for the session, which a full socket could block.
-        self.client.core.dispatcher.run(move || {
-            let Some(shared) = weak.upgrade() else { return };
-            let Some(session) = shared.client.core.current_session() else { return };
-            let exists = Request::Exists { path: shared.node.as_str().to_owned(), watch: true };
-            let weak = weak.clone();
-            shared.send(&session, exists, move |reply| {
-                // It came in between.
-                if let (Ok(_), Some(shared)) = (reply, weak.upgrade()) {
-                    shared.refresh_soon();
-                }
-            });
-        });
-    }
-
-    fn refresh_soon(self: &Arc<Self>) {
-        let weak = Arc::downgrade(self);
-        self.client.core.dispatcher.run(move || {
-            if let Some(shared) = weak.upgrade() {
-                shared.refresh(Occasion::Change);
-            }
-        });
-    }
-
-    /// Sends a request that leaves a watch, which takes the place of the one before.
-    fn send(
-        self: &Arc<Self>,
-        session: &Arc<dyn Session>,
-        request: Request,
-        on_reply: impl FnOnce(Reply) + Send + 'static,
-    ) {
         if self.state.lock().life != CuratorFrameworkState::Started {
             return;
         }
-        let submission = Submission { request, watcher: Some(self.watcher()), on_reply: Box::new(on_reply) };
-        let ticket = session.submit(vec![submission]).first().copied().unwrap_or(Ticket(0));
-        self.watched_by(Some(Watch::new(session.clone(), ticket)));
+        let on_reply = || -> OnReply {
+            let (weak, asked) = (Arc::downgrade(self), session.clone());
+            Box::new(move |reply| {
+                if let Some(shared) = weak.upgrade() {
+                    shared.answered(&asked, reply, occasion);
+                }
+            })
+        };
+        let (exists, get) = self.requests();
+        let tickets = session.submit(vec![
+            Submission { request: exists, watcher: Some(self.watcher()), on_reply: on_reply() },
+            Submission { request: get, watcher: None, on_reply: on_reply() },
+        ]);
+        self.watched_by(Some(Watch::new(session, tickets.first().copied().unwrap_or(Ticket(0)))));
     }
 
-    fn get_data(&self) -> Request {
-        Request::GetData { path: self.node.as_str().to_owned(), watch: true }
+    fn answered(self: &Arc<Self>, session: &Arc<dyn Session>, reply: Reply, occasion: Occasion) {
+        match reply {
+            Ok(Response::Data { data, stat }) => {
+                if let Err(error) = self.take(session, &data, &stat, occasion) {
+                    log::error!("{error}");
+                }
+            }
+            Err(SessionError::Server(code)) if code.meaning() == Meaning::NotNow => {
+                let weak = Arc::downgrade(self);
+                self.client.core.run_later(AFTER_REFUSAL, move || {
+                    if let Some(shared) = weak.upgrade() {
+                        shared.refresh(occasion);
+                    }
+                });
+            }
+            _ => {}
+        }
     }
 
     fn watcher(self: &Arc<Self>) -> Watcher {
         let weak: Weak<Shared> = Arc::downgrade(self);
-        Arc::new(move |event: &WatchEvent| match (event, weak.upgrade()) {
-            (WatchEvent::Node { event: EventType::NodeDeleted, .. }, Some(shared)) => shared.await_creation(),
-            (WatchEvent::Node { .. }, Some(shared)) => shared.refresh_soon(),
+        Arc::new(move |event: &WatchEvent| {
             // The connection's own listener sees to the rest.
-            _ => {}
+            if let (WatchEvent::Node { .. }, Some(shared)) = (event, weak.upgrade()) {
+                let weak = weak.clone();
+                // Not from a thread that reads for the session, which a full socket could block.
+                shared.client.core.dispatcher.run(move || {
+                    if let Some(shared) = weak.upgrade() {
+                        shared.refresh(Occasion::Change);
+                    }
+                });
+            }
         })
     }
 
@@ -404,58 +382,44 @@ impl Shared {
         drop(old);
     }
 
+    fn take(&self, session: &Arc<dyn Session>, data: &[u8], stat: &Stat, occasion: Occasion) -> Result<()> {
+        let value = data.try_into().map(i32::from_be_bytes).map_err(|_| {
+            let rule = format!("a shared count has 4 bytes, this znode has {}", data.len());
+            Error::InvalidPath { path: self.path.clone(), rule }
+        })?;
+        self.accept(session, stat, value, occasion);
+        Ok(())
+    }
+
     /// Takes note of a value that is or was at the server, unless a later one is known, and tells of it.
-    fn accept(self: &Arc<Self>, session: &Arc<dyn Session>, stat: &Stat, value: i32, occasion: Occasion) {
-        let is_news = {
-            let mut state = self.state.lock();
-            let is_old = state.session_id == session.id() && stat.mzxid < state.mzxid;
-            let known = VersionedValue { version: stat.version, value };
-            let is_news = !is_old && known != state.known;
-            if is_news {
-                state.known = known;
-            }
-            if !is_old {
-                (state.mzxid, state.session_id) = (stat.mzxid, session.id());
-            }
-            let is_told = match occasion {
-                Occasion::Start => false,
-                Occasion::Change => is_news,
-                Occasion::Connection => true,
-            };
-            // Handed over under the lock, so that all are told in the order in which the values were accepted.
-            if is_told {
-                self.tell(state.known.value);
-            }
-            is_news
-        };
-        if is_news {
-            let wakes: Vec<_> = self.wakes.lock().iter().map(|(_, wake)| wake.clone()).collect();
-            wakes.iter().for_each(|wake| wake());
+    fn accept(&self, session: &Arc<dyn Session>, stat: &Stat, value: i32, occasion: Occasion) {
+        let mut state = self.state.lock();
+        let is_old = state.session_id == session.id() && stat.mzxid < state.mzxid;
+        let known = VersionedValue { version: stat.version, value };
+        let is_news = !is_old && known != state.known;
+        if !is_old {
+            (state.known, state.mzxid, state.session_id) = (known, stat.mzxid, session.id());
         }
+        let is_told = match occasion {
+            Occasion::Start => false,
+            Occasion::Change => is_news,
+            Occasion::Connection => true,
+        };
+        let value = state.known.value;
+        // Handed over under the lock, so that all are told in the order in which the values were accepted.
+        for (_, listener) in state.listeners.iter().filter(|_| is_told) {
+            let listener = listener.clone();
+            self.client.core.dispatcher.run(move || listener(value));
+        }
+        let wakes: Vec<_> = state.wakes.iter().filter(|_| is_news).filter_map(Weak::upgrade).collect();
+        drop(state);
+        wakes.iter().for_each(|wake| wake());
     }
 
-    fn tell(self: &Arc<Self>, value: i32) {
-        let weak = Arc::downgrade(self);
-        self.client.core.dispatcher.run(move || {
-            let Some(shared) = weak.upgrade() else { return };
-            let listeners: Vec<Listener> =
-                shared.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
-            // One by one, so that the panic of one does not silence the others.
-            for listener in listeners {
-                shared.client.core.dispatcher.run(move || listener(value));
-            }
-        });
-    }
-
-    fn not_a_count(&self, data: &[u8]) -> Error {
-        let rule = format!("a shared count has 4 bytes, this znode has {}", data.len());
-        Error::InvalidPath { path: self.path.clone(), rule }
-    }
-
-    fn close(&self) {
+    fn stop(&self, life: CuratorFrameworkState) {
         let (watch, on_connection) = {
             let mut state = self.state.lock();
-            state.life = CuratorFrameworkState::Stopped;
+            state.life = life;
             (state.watch.take(), state.on_connection.take())
         };
         // Outside of the lock, because it may have to tell the server.
@@ -468,7 +432,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.close();
+        self.stop(CuratorFrameworkState::Stopped);
     }
 }
 
@@ -481,14 +445,13 @@ impl fmt::Debug for SharedCount {
     }
 }
 
-fn count_of(data: &[u8]) -> Option<i32> {
-    data.try_into().ok().map(i32::from_be_bytes)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::{sync::atomic::AtomicI32, thread, time::Duration};
+    use std::{
+        sync::atomic::{AtomicI32, Ordering},
+        thread,
+    };
 
     use super::*;
     use crate::{RetryOneTime, session::stub::StubSession};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    AcquireOptions, LockGuard, LockInternals, StandardLockInternalsDriver, internals::Patience,
+    AcquireOptions, InterProcessMutex, LockGuard, LockInternals, StandardLockInternalsDriver,
     methods::thread_lock_methods, owners::Owners,
 };
 use crate::{
@@ -32,11 +32,7 @@ const NAME: &str = "lock";
 /// [`InterProcessMutex`](crate::InterProcessMutex), where a release wakes one.
 ///
 /// # When the connection goes
-/// While it is suspended a waiter goes on waiting, and a holder is told when the lock is in doubt
-/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter contends in the
-/// session that follows.
-///
-/// A release whose reply was lost first reads whose the znode is, as the name may be another holder's by then. It cannot
+/// As with [`InterProcessMutex`](crate::InterProcessMutex), but for the place in a queue. A release whose reply was lost first reads whose the znode is, as the name may be another holder's by then. It cannot
 /// tell in one case: an administrator deletes the holder's znode, another contender creates its own, and the holder
 /// releases before it has heard of that (it hears of it once it has held the lock for 100 ms).
 ///
@@ -53,9 +49,7 @@ const NAME: &str = "lock";
 /// ```
 #[derive(Clone)]
 pub struct InterProcessUnfairMutex {
-    internals: Arc<LockInternals>,
-    owners: Arc<Owners>,
-    data: Vec<u8>,
+    mutex: InterProcessMutex,
 }
 
 impl InterProcessUnfairMutex {
@@ -65,35 +59,24 @@ impl InterProcessUnfairMutex {
     /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessUnfairMutex> {
         let mut internals = LockInternals::new(client, path, Arc::new(StandardLockInternalsDriver::new()))?;
-        internals.set_kind(HoldKind::Unfair);
+        internals.kind = HoldKind::Unfair;
         internals.set_fixed_name(NAME, |_| format!("{}\n", uuid::Uuid::new_v4()));
-        let data = client.core.config.default_data.clone();
-        Ok(InterProcessUnfairMutex { internals: Arc::new(internals), owners: Arc::default(), data })
+        Ok(InterProcessUnfairMutex { mutex: InterProcessMutex::of(internals) })
     }
 
     /// What the holder's znode carries, for others to read, behind a line with the unique id of the attempt. Defaults to
     /// the client's default data.
     #[must_use]
-    pub fn with_lock_data(mut self, data: impl Into<Vec<u8>>) -> InterProcessUnfairMutex {
-        self.data = data.into();
-        self
+    pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessUnfairMutex {
+        InterProcessUnfairMutex { mutex: self.mutex.with_lock_data(data) }
     }
 
     pub(super) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
-        (&self.internals, &self.owners)
+        self.mutex.parts()
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
-        self.internals.client().core.check_open()?;
-        let patience = Patience::of(options);
-        if !self.internals.may_enter_again(&self.owners, patience)? {
-            return Ok(None);
-        }
-        if let Some(held) = self.owners.enter_again(&self.internals)? {
-            return Ok(Some(held));
-        }
-        self.internals
-            .by_thread(patience, |patience| self.internals.attempt_lock(&self.data, patience, Some(&self.owners)))
+        self.mutex.enter(options)
     }
 }
 

@@ -7,10 +7,8 @@ use std::{fmt, sync::Arc};
 
 pub use self::{listener::LockListener, znode_name::ZNodeName};
 use super::{
-    AcquireOptions, FencingToken, Hold, LockInternals,
-    contender::{callbacks::Candidate, spec::Spec},
-    driver::ZNodeNameDriver,
-    internals::Patience,
+    AcquireOptions, FencingToken, Hold, LockInternals, candidate::Candidate, contender::spec::Spec,
+    driver::ZNodeNameDriver, internals::Patience,
 };
 use crate::{CuratorFramework, Result, framework::HoldKind};
 
@@ -91,9 +89,9 @@ impl WriteLock {
 
     fn build(client: &CuratorFramework, dir: &str, listener: Option<Arc<dyn LockListener>>) -> Result<WriteLock> {
         let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
-        internals.set_kind(HoldKind::AnyThread);
+        internals.kind = HoldKind::AnyThread;
         internals.set_unique(unique_name);
-        let spec = Spec { data: DATA.to_vec(), ..internals.spec(&[], Patience::of(&AcquireOptions::new())) };
+        let spec = Spec { data: DATA.to_vec(), ..internals.spec(Patience::of(&AcquireOptions::new())) };
         Ok(WriteLock { candidate: Candidate::new(internals, spec, listener) })
     }
 

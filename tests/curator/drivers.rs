@@ -9,8 +9,8 @@ use std::{
 };
 
 use curator_locks::{
-    CreateMode, CuratorFramework, Decision, InterProcessMutex, LockInternalsDriver, RetryNTimes,
-    StandardLockInternalsDriver,
+    CreateMode, CuratorFramework, Decision, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    LockInternalsDriver, LostReason, RetryNTimes, StandardLockInternalsDriver,
     testing::{TestingServer, expire_session},
 };
 
@@ -69,6 +69,32 @@ fn a_lock_of_persistent_nodes_outlives_its_session_and_its_release_deletes_the_n
     assert!(rival.acquire_timeout(PATIENCE).unwrap());
     rival.release().unwrap();
     assert!(queue(&other, PATH).is_empty());
+}
+
+/// A lock that its caller holds already, and that will never be certain again, cannot be acquired together with others.
+#[test]
+fn a_multi_lock_does_not_wait_for_a_member_that_has_outlived_its_session() {
+    let client = common::client();
+    let (say, told) = std::sync::mpsc::channel();
+    let of_thread = client.clone();
+    std::thread::spawn(move || {
+        let member: Arc<dyn InterProcessLock> = Arc::new(persistent(&of_thread));
+        let multi = InterProcessMultiLock::from_locks([member.clone()]).unwrap();
+        multi.acquire().unwrap();
+        expire(&of_thread);
+        let again = [multi.acquire(), multi.acquire_timeout(PATIENCE).map(drop), multi.try_lock().map(drop)];
+        say.send(again).unwrap();
+        say.send([multi.release(), member.release(), multi.acquire()]).unwrap();
+        multi.release().unwrap();
+    });
+    for result in told.recv_timeout(PATIENCE).unwrap() {
+        let is_lost = matches!(&result, Err(Error::LockLost { reason: LostReason::SessionExpired, .. }));
+        assert!(is_lost, "{result:?}");
+    }
+    let [released, again, anew] = told.recv_timeout(PATIENCE).unwrap();
+    assert!(released.is_ok() && anew.is_ok(), "{released:?} {anew:?}");
+    assert!(matches!(again, Err(Error::NotOwner { .. })), "it was acquired once: {again:?}");
+    await_queue(&client, PATH, 0);
 }
 
 #[test]

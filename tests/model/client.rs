@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use curator_locks::{
-    hooks::contender::{Leftover, Over, Unlisted, WatchId},
+    hooks::contender::{Leftover, Unlisted, WatchId},
     proto::{EventType, Request},
 };
 
@@ -118,10 +118,6 @@ impl Client {
             jobs: VecDeque::new(),
             unlisted: Unlisted::default(),
         }
-    }
-
-    pub fn over(&self) -> Over {
-        Over { session: self.session, connection: self.connection }
     }
 
     pub fn is_connected(&self) -> bool {

@@ -28,7 +28,6 @@ struct Surroundings<'a> {
     over: Over,
     granted: &'a [String],
     unlisted: RefCell<&'a mut Unlisted<u64>>,
-    guard: Cell<Option<u64>>,
 }
 
 impl Environment<Error> for Surroundings<'_> {
@@ -53,9 +52,7 @@ impl Environment<Error> for Surroundings<'_> {
         if !self.lock.is_unlisted {
             return Plan::List;
         }
-        let (plan, number) = self.unlisted.borrow_mut().plan(self.over);
-        self.guard.set((plan == Plan::ListAndGuard).then_some(number));
-        plan
+        self.unlisted.borrow_mut().plan(self.over)
     }
 
     fn proves_alone(&self, name: &str) -> bool {
@@ -161,12 +158,10 @@ impl World {
             over: Over { session: view.session, connection: view.connection },
             granted: &client.granted,
             unlisted: RefCell::new(&mut client.unlisted),
-            guard: Cell::new(thread.guard),
         };
         let Some(contender) = &mut thread.contender else { return Do::Sleep };
         let next = contender.step(spec, &surroundings, &view, input);
         thread.uniques = surroundings.uniques.get();
-        thread.guard = surroundings.guard.get();
         next
     }
 
@@ -234,10 +229,13 @@ impl World {
                 thread.answer(place, Err(connection_lost(false)));
                 continue;
             }
-            let watch = watch.map(|watch| match (watch, thread.guard) {
-                (WatchId::Guard, Some(number)) => Owner::Guard(number),
+            let watch = watch.map(|watch| match watch {
+                WatchId::Guard(number) => Owner::Guard(number),
                 _ => Owner::Contender(t, watch),
             });
+            if let Some(Owner::Guard(number)) = watch {
+                thread.guard = Some(number);
+            }
             if let Some(watch) = watch {
                 client.watch(watch, &request);
             }
@@ -250,7 +248,7 @@ impl World {
         let answers: Vec<_> = std::mem::take(&mut thread.answers).into_iter().flatten().collect();
         let client = &mut *self.clients[thread.client];
         if let (Some(number), Some(Ok(_))) = (thread.guard.take(), answers.last())
-            && let Some(useless) = client.unlisted.guarded(number, client.over(), number)
+            && let Some(useless) = client.unlisted.guarded(number, number)
         {
             client.unwatch(|owner| owner != Owner::Guard(useless));
         }

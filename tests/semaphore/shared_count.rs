@@ -117,6 +117,23 @@ fn listeners_hear_of_changes_in_order_until_they_are_removed() {
     assert_eq!(heard.lock().unwrap().len(), 5);
 }
 
+#[test]
+fn what_an_overloaded_server_puts_off_is_asked_again() {
+    const THROTTLED: i32 = -127;
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let client = client_of(&proxy.connect_string(), "c_busy", Duration::from_secs(20));
+    let other = self::client("c_busy");
+    let (count, writer) = (SharedCount::new(&client, "/c", 0).unwrap(), SharedCount::new(&other, "/c", 0).unwrap());
+    count.start().unwrap();
+    writer.start().unwrap();
+    for (value, op) in [(1, op::GET_DATA), (2, op::EXISTS), (3, op::GET_DATA)] {
+        let refused = proxy.inject(RequestMatch::op(op), Fault::Refuse(THROTTLED));
+        writer.set_count(value).unwrap();
+        eventually("the change is known, and the next one will be", || count.count() == value);
+        drop(refused);
+    }
+}
+
 /// Counts how often each value was told.
 fn told(count: &SharedCount) -> Arc<Mutex<Vec<i32>>> {
     let told = Arc::new(Mutex::new(Vec::new()));

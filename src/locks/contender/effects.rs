@@ -1,22 +1,39 @@
-//! What a contender has brought about: its shell keeps it, and clears away what is of no use any more.
+//! What the two shells share: a contender with all that it has brought about, and its mailbox.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
+
 use super::{
     machine::Contender,
-    spec::{Ask, Do, Environment, Input, Leftover, Spec, View, WatchId},
+    spec::{Answer, Ask, Do, Environment, Failed, Input, Leftover, Plan, Reaction, Spec, View, WatchId, is_end},
+    unlisted::Over,
 };
 use crate::{
     CuratorFramework, Error,
     framework::{HeldNode, RevocableNode, Znode},
-    locks::LockInternals,
+    locks::{LockInternals, limit::Limit},
     paths::ServerPath,
-    proto::Request,
-    session::{Session, Watch},
+    proto::{Request, Response},
+    session::{Session, Watch, WatchEvent, Watcher},
 };
+
+/// What a contender contends for.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub(super) lock: &'a LockInternals,
+    pub(super) spec: &'a Spec,
+    /// How many leases there are, where that is not the lock's own affair.
+    pub(super) limit: Option<&'a Limit>,
+    /// The write lock whose place a reader takes.
+    pub(super) writer: Option<&'a HeldNode>,
+    /// Whether a create may go out without a list.
+    pub(super) goes_by_numbers: bool,
+}
 
 /// A contender with its watches and its holds.
 pub(super) struct Effects {
@@ -25,8 +42,35 @@ pub(super) struct Effects {
     pub(super) session: Option<Arc<dyn Session>>,
     /// The one in which znodes were made.
     owner: Option<Arc<dyn Session>>,
+    /// The watches that were asked for with the last requests.
+    asked: Vec<Option<WatchId>>,
     watches: Vec<(WatchId, Watch)>,
     held: Vec<Arc<HeldNode>>,
+    /// To whom the watch on the own znode reports.
+    target: Option<Arc<Mutex<Target>>>,
+    /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
+    revocable: Option<Arc<RevocableNode>>,
+    /// What wakes the contender. It exists before the watches are sent for, so that no event is lost.
+    pub(super) sender: Sender<Message>,
+    pub(super) mailbox: Receiver<Message>,
+}
+
+/// An input that comes by itself.
+#[derive(Clone)]
+pub(super) enum Message {
+    Event(WatchId, WatchEvent),
+    Woken,
+    Barred,
+}
+
+impl From<Message> for Input<Error> {
+    fn from(message: Message) -> Input<Error> {
+        match message {
+            Message::Event(watch, event) => Input::Event(watch, event),
+            Message::Woken => Input::Woken,
+            Message::Barred => Input::Barred,
+        }
+    }
 }
 
 /// What is to be cleared away, under no lock.
@@ -39,20 +83,30 @@ pub(super) struct Debris {
 }
 
 impl Effects {
-    pub(super) fn new() -> Effects {
-        Effects { contender: Contender::default(), session: None, owner: None, watches: Vec::new(), held: Vec::new() }
+    pub(super) fn new(lock: &LockInternals) -> Effects {
+        let (sender, mailbox) = unbounded();
+        Effects {
+            contender: Contender::default(),
+            session: None,
+            owner: None,
+            asked: Vec::new(),
+            watches: Vec::new(),
+            held: Vec::new(),
+            target: None,
+            revocable: lock.revocable_node(),
+            sender,
+            mailbox,
+        }
     }
 
-    pub(super) fn step(
-        &mut self,
-        spec: &Spec,
-        env: &dyn Environment<Error>,
-        is_time_up: bool,
-        input: Input<Error>,
-    ) -> (Do<Error>, Debris) {
+    pub(super) fn step(&mut self, scene: Scene<'_>, is_time_up: bool, input: Input<Error>) -> (Do<Error>, Debris) {
+        if let Input::Answers(answers) = &input {
+            self.answered(scene.lock, answers);
+        }
         let view = view_of(self.session.as_ref(), is_time_up);
-        let next = self.contender.step(spec, env, &view, input);
         let contender = &mut self.contender;
+        let surroundings = Surroundings { scene, session: self.session.as_ref() };
+        let next = contender.step(scene.spec, &surroundings, &view, input);
         let leftovers = contender.take_discarded();
         let watches = self.watches.extract_if(.., |(watch, _)| !contender.wants(*watch)).collect();
         let held = if contender.is_held() { Vec::new() } else { std::mem::take(&mut self.held) };
@@ -64,48 +118,113 @@ impl Effects {
         if ask.requests.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
             self.owner.clone_from(&self.session);
         }
+        self.asked = ask.requests.iter().map(|(_, watch)| *watch).collect();
         self.session.clone()
     }
 
-    pub(super) fn keep(&mut self, id: WatchId, watch: Watch) {
-        self.watches.push((id, watch));
+    /// They are sent, and leave these watches.
+    pub(super) fn sent<T>(&mut self, sent: impl IntoIterator<Item = T>, watch: impl Fn(T) -> Option<Watch>) {
+        let left = self.asked.iter().zip(sent).filter_map(|(id, sent)| Some(((*id)?, watch(sent)?)));
+        self.watches.extend(left);
     }
 
-    /// The own znodes become holds, the watch on them the holder's. The last one of them is handed out if it is watched.
-    pub(super) fn hold(
+    /// `tell` is called with what the watch reports, and must not block.
+    pub(super) fn watcher(
         &mut self,
         lock: &LockInternals,
-        spec: &Spec,
-        writer: Option<&HeldNode>,
-        revocable: Option<&Arc<RevocableNode>>,
-    ) -> Option<Arc<HeldNode>> {
-        let session = self.session.as_ref()?;
+        id: WatchId,
+        tell: impl Fn(Message) + Send + Sync + 'static,
+    ) -> Watcher {
+        let tell = move |event: &WatchEvent| tell(Message::Event(id, event.clone()));
+        match id {
+            WatchId::Guard(number) => guard_watcher(lock, number),
+            WatchId::Own(_) => {
+                let target = Arc::new(Mutex::new(Target::Waiter(Box::new(tell))));
+                self.target = Some(target.clone());
+                own_watcher(target)
+            }
+            _ => Arc::new(tell),
+        }
+    }
+
+    fn answered(&mut self, lock: &LockInternals, answers: &[Answer<Error>]) {
+        for (id, answer) in std::mem::take(&mut self.asked).into_iter().zip(answers) {
+            match (id, answer) {
+                (Some(WatchId::Own(_)), Ok(Response::Data { data, stat })) => {
+                    if let Some(revocable) = &self.revocable {
+                        revocable.read(data, stat);
+                    }
+                }
+                (Some(id @ WatchId::Guard(number)), answer) => {
+                    let place = self.watches.iter().position(|(watch, _)| *watch == id);
+                    let watch = place.map(|place| self.watches.swap_remove(place).1);
+                    let mut unlisted = lock.unlisted().lock();
+                    let useless = match watch {
+                        Some(watch) if answer.is_ok() => unlisted.guarded(number, watch),
+                        watch => unlisted.fired(number).or(watch),
+                    };
+                    drop(unlisted);
+                    drop(useless);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The own znodes become holds, and the watch on them the holder's.
+    pub(super) fn hold(&mut self, scene: Scene<'_>) -> Input<Error> {
         let own = self.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
         let mut watch = own.map(|index| self.watches.swap_remove(index).1);
         let is_watched = watch.is_some();
-        for node in self.contender.nodes() {
+        for (node, session) in self.contender.nodes().iter().zip(self.session.iter().cycle()) {
             // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that
             // wait behind it, and tokens must not shrink from one grant to the next.
-            let token = writer.map_or(node.czxid, HeldNode::token);
-            let outlives_session = !spec.mode.is_ephemeral();
-            let (path, has_waited) = (lock.child(&node.name), self.contender.has_waited());
+            let token = scene.writer.map_or(node.czxid, HeldNode::token);
+            let outlives_session = !scene.spec.mode.is_ephemeral();
+            let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited());
             let znode = Znode { path, czxid: node.czxid, token, has_waited, outlives_session };
-            let over = self.contender.seen_over();
-            let registry = &lock.client().core.held;
-            self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable.cloned()));
+            let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over());
+            self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), self.revocable.clone()));
         }
-        self.held.last().filter(|_| is_watched).cloned()
+        self.remember(scene);
+        let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held));
+        Input::Held { is_deleted }
+    }
+
+    /// From here on events of the own znode go to its holder; those from before are in the mailbox. Whether one of them
+    /// is the znode's end.
+    fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
+        let Some(target) = &self.target else { return false };
+        let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(held)));
+        drop(before);
+        let of_own = self.mailbox.try_iter().filter_map(|message| match message {
+            Message::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
+            _ => None,
+        });
+        let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
+        // A change of the data has used the watch up.
+        others.iter().for_each(|event| held.watched(event));
+        !ends.is_empty()
+    }
+
+    /// For those who come later.
+    fn remember(&self, Scene { lock, spec, goes_by_numbers, .. }: Scene<'_>) {
+        let [node] = self.contender.nodes() else { return };
+        // Who was never behind anybody was hardly ever seen behind anybody: its successors know from their own lists that
+        // it holds the lock.
+        if self.contender.has_waited() && spec.driver.successor_follows_holder() {
+            lock.client().core.grants.add(&lock.child(&node.name));
+        }
+        if self.contender.is_alone() && goes_by_numbers {
+            let useless = lock.unlisted().lock().stands_alone(&node.name);
+            drop(useless);
+        }
     }
 
     /// A moment is over. The watch on the own znode reports to the hold by now.
     pub(super) fn dozed(&self) -> Input<Error> {
         let is_lost = self.held.iter().any(|held| held.lost().is_some());
         if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
-    }
-
-    /// Whether an event is that of the own znode, and of no earlier one.
-    pub(super) fn is_of_own(&self, id: WatchId) -> bool {
-        self.contender.own_watch() == Some(id)
     }
 
     pub(super) fn held(&self) -> &[Arc<HeldNode>] {
@@ -117,12 +236,6 @@ impl Effects {
         // The last look may have gone over another connection than the first.
         self.held.iter().for_each(|held| held.seen_again(self.contender.seen_over()));
         std::mem::take(&mut self.held)
-    }
-
-    /// What may be left of requests that are about to be sent, if nobody wants their answers any more by then.
-    pub(super) fn debris_of_requests(&self) -> Debris {
-        let (watches, held) = (Vec::new(), Vec::new());
-        Debris { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
     }
 
     /// All that is left.
@@ -145,6 +258,87 @@ impl Debris {
     }
 }
 
+/// To whom the watch on the own znode reports.
+enum Target {
+    Waiter(Box<dyn Fn(&WatchEvent) + Send + Sync>),
+    Holder(Weak<HeldNode>),
+}
+
+fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| {
+        let target = target.lock();
+        match &*target {
+            // Put there under the lock, so that none comes after the waiter has looked for the last time. To tell wakes
+            // the waiter at most, which takes this lock only when it is granted the lock.
+            Target::Waiter(tell) => tell(event),
+            Target::Holder(held) => {
+                let held = held.upgrade();
+                drop(target);
+                if let Some(held) = held {
+                    held.watched(event);
+                }
+            }
+        }
+    })
+}
+
+fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
+    // The session has the watcher, and the watch the session.
+    let unlisted = Arc::downgrade(lock.unlisted());
+    Arc::new(move |_: &WatchEvent| {
+        let Some(unlisted) = unlisted.upgrade() else { return };
+        let before = unlisted.lock().fired(number);
+        // It may have to tell the server.
+        drop(before);
+    })
+}
+
+/// What a contender asks of this process.
+struct Surroundings<'a> {
+    scene: Scene<'a>,
+    session: Option<&'a Arc<dyn Session>>,
+}
+
+impl Surroundings<'_> {
+    fn over(&self) -> Option<Over> {
+        let session = self.session.filter(|session| session.tells_in_order())?;
+        Some(Over { session: session.id(), connection: session.connection() })
+    }
+}
+
+impl Environment<Error> for Surroundings<'_> {
+    fn unique(&self) -> String {
+        self.scene.lock.unique(self.session.map_or(0, |session| session.id()))
+    }
+
+    fn max_leases(&self) -> usize {
+        self.scene.limit.map_or(1, Limit::current)
+    }
+
+    fn plan(&self) -> Plan {
+        let lock = self.scene.lock;
+        // A server that is slow to answer creates must not be asked for lists that come too late, too: they grow with each
+        // znode that is left in doubt meanwhile. Whoever has its znode in time asks for the list then.
+        if lock.client().core.cleanup.is_searching(lock.directory()) {
+            return Plan::Bare;
+        }
+        let over = self.over().filter(|_| self.scene.goes_by_numbers);
+        over.map_or(Plan::List, |over| lock.unlisted().lock().plan(over))
+    }
+
+    fn proves_alone(&self, name: &str) -> bool {
+        self.over().is_some_and(|over| self.scene.lock.unlisted().lock().proves_alone(name, over))
+    }
+
+    fn was_granted_here(&self, name: &str) -> bool {
+        self.scene.lock.client().core.grants.contains(&self.scene.lock.child(name))
+    }
+
+    fn node_gone(&self) -> Error {
+        self.scene.lock.node_gone()
+    }
+}
+
 /// What a contender sees of its session. The clock comes last: what it is compared with can only be older.
 fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
     let (session, connection, valid_until, timeout, is_ended) = match session {
@@ -156,6 +350,12 @@ fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
     View { is_time_up, session, connection, valid_until, timeout, is_ended, now: Instant::now() }
 }
 
+/// `over`: what calls for no other attempt, where something does.
+pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> Failed<Error> {
+    let reaction = if error.is_retryable() { over.unwrap_or(Reaction::Retry) } else { Reaction::Final };
+    Failed { code: error.code(), maybe_done, reaction, error }
+}
+
 /// Adds what the caller's provider says of a new znode.
 pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
     if let Request::Create { path, acl, .. } = &mut request {
@@ -165,6 +365,6 @@ pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request
 }
 
 /// How long to doze until the session may be certain again.
-pub(super) fn moment(client: &CuratorFramework) -> Duration {
+pub(in crate::locks) fn moment(client: &CuratorFramework) -> Duration {
     (client.session_timeout() / 50).max(Duration::from_millis(5))
 }

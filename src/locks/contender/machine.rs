@@ -205,7 +205,7 @@ impl<E: Clone> Contender<E> {
             WatchId::Ahead(number) => predecessor.is_some_and(|now| now.ahead == Some(number)),
             WatchId::Own(number) => self.own == Some(number),
             WatchId::Directory(number) => self.directory == Some(number),
-            WatchId::Guard => true,
+            WatchId::Guard(_) => true,
         }
     }
 
@@ -416,17 +416,17 @@ impl<E: Clone> Step<'_, E> {
         };
         self.me.doubts = (0..self.spec.count).map(|_| self.env.unique()).collect();
         let mut requests: Vec<_> = self.me.doubts.iter().map(|unique| (self.creation(unique), None)).collect();
-        if matches!(plan, Plan::List | Plan::ListAndGuard) {
+        if matches!(plan, Plan::List | Plan::ListAndGuard(_)) {
             requests.push((list_of(&self.spec.directory, false), None));
         }
         if let Some(gate) = &self.spec.gate {
             requests.push((list_of(gate, false), None));
         }
-        if plan == Plan::ListAndGuard {
+        if let Plan::ListAndGuard(number) = plan {
             // Not getData: the directory may have more data than a frame can take, which would end the connection. What
             // `exists` leaves on a directory that is gone goes with the watch.
             let request = Request::Exists { path: self.spec.directory.clone(), watch: true };
-            requests.push((request, Some(WatchId::Guard)));
+            requests.push((request, Some(WatchId::Guard(number))));
         }
         self.me.stage = Stage::Creating { connection: self.view.connection, plan };
         asked(requests)
@@ -475,7 +475,7 @@ impl<E: Clone> Step<'_, E> {
         if matches!(self.spec.naming, Naming::Fixed(_)) {
             return self.grant(connection);
         }
-        let listed = matches!(plan, Plan::List | Plan::ListAndGuard).then(|| answers.next()).flatten();
+        let listed = matches!(plan, Plan::List | Plan::ListAndGuard(_)).then(|| answers.next()).flatten();
         if self.spec.gate.is_some() && !answers.next().is_some_and(|queued| is_nobody_listed(&queued)) {
             return self.leave(End::TimeUp);
         }
@@ -862,7 +862,7 @@ impl<E: Clone> Step<'_, E> {
 
     /// A watch reports.
     fn happened(&mut self, watch: WatchId, event: &WatchEvent) -> Do<E> {
-        if !self.me.wants(watch) || watch == WatchId::Guard {
+        if !self.me.wants(watch) || matches!(watch, WatchId::Guard(_)) {
             // It was given up for another one, which will report for itself.
             return self.sleep();
         }
@@ -889,7 +889,7 @@ impl<E: Clone> Step<'_, E> {
                 self.me.predecessor = None;
                 if *event == EventType::NodeDeleted { self.ask(Why::Missing) } else { self.list() }
             }
-            (WatchId::Directory(_) | WatchId::Guard, WatchEvent::Node { .. }) => {
+            (WatchId::Directory(_) | WatchId::Guard(_), WatchEvent::Node { .. }) => {
                 self.me.directory = None;
                 self.list()
             }

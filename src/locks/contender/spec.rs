@@ -147,8 +147,8 @@ pub enum Plan {
     Bare,
     /// The request for the list of children.
     List,
-    /// That, and one that leaves a watch on the directory.
-    ListAndGuard,
+    /// That, and one that leaves a watch with this number on the directory.
+    ListAndGuard(u64),
     /// Nothing: the number of the new znode is likely to say all.
     ByNumber,
 }
@@ -165,7 +165,7 @@ pub enum WatchId {
     /// On the children of the directory.
     Directory(u64),
     /// On the directory itself, for [`Plan::ByNumber`]. It outlives the contender.
-    Guard,
+    Guard(u64),
 }
 
 /// What happens to a contender.

@@ -27,8 +27,6 @@ pub struct Unlisted<W> {
     /// How many holds in a row still have to follow each other before the list is left out.
     to_follow: u32,
     guard: Option<Guard<W>>,
-    /// Watches that were asked for and have not fired.
-    requested: Vec<u64>,
     guards: u64,
 }
 
@@ -65,48 +63,49 @@ enum Stage {
 struct Guard<W> {
     number: u64,
     over: Over,
-    watch: W,
+    /// `None` while it is on its way.
+    watch: Option<W>,
 }
 
 impl<W> Default for Unlisted<W> {
     fn default() -> Self {
-        Unlisted { last: None, latest: None, to_follow: 0, guard: None, requested: Vec::new(), guards: 0 }
+        Unlisted { last: None, latest: None, to_follow: 0, guard: None, guards: 0 }
     }
 }
 
 impl<W> Unlisted<W> {
-    /// What has to be sent besides a create; with [`Plan::ListAndGuard`] the number of the watch.
-    pub fn plan(&mut self, over: Over) -> (Plan, u64) {
-        let guard = self.guard.as_ref().filter(|guard| guard.over == over).map(|guard| guard.number);
+    /// What has to be sent besides a create.
+    pub fn plan(&mut self, over: Over) -> Plan {
+        let guard = self.guard.as_ref().filter(|guard| guard.watch.is_some());
         let Some(last) = self.last.as_mut().filter(|last| last.stage != Stage::Held && !last.is_used) else {
-            return (Plan::List, 0);
+            return Plan::List;
         };
         last.is_used = true;
-        match self.to_follow {
-            0 if guard.is_some() && guard == last.guard => (Plan::ByNumber, 0),
+        match (self.to_follow, guard) {
+            (0, Some(guard)) if guard.over == over && last.guard == Some(guard.number) => Plan::ByNumber,
             // Not with the first hold: many a lock is used once.
-            0 | 1 if guard.is_none() => {
+            (0 | 1, None) => {
                 self.guards += 1;
-                self.requested.push(self.guards);
-                (Plan::ListAndGuard, self.guards)
+                self.guard = Some(Guard { number: self.guards, over, watch: None });
+                Plan::ListAndGuard(self.guards)
             }
-            _ => (Plan::List, 0),
+            _ => Plan::List,
         }
     }
 
     /// The watch that was asked for is in place.
-    pub fn guarded(&mut self, number: u64, over: Over, watch: W) -> Option<W> {
-        let Some(index) = self.requested.iter().position(|requested| *requested == number) else { return Some(watch) };
-        self.requested.swap_remove(index);
-        self.guard.replace(Guard { number, over, watch }).map(|before| before.watch)
+    pub fn guarded(&mut self, number: u64, watch: W) -> Option<W> {
+        match self.guard.as_mut().filter(|guard| guard.number == number) {
+            Some(guard) => guard.watch.replace(watch),
+            None => Some(watch),
+        }
     }
 
     /// Something happened to the directory, or to the connection; or the watch is not in place after all. It says nothing
     /// any more, so it is given up at once: a lock that lies idle keeps neither the server busy nor a session that has
     /// ended in memory.
     pub fn fired(&mut self, number: u64) -> Option<W> {
-        self.requested.retain(|requested| *requested != number);
-        self.guard.take_if(|guard| guard.number == number).map(|guard| guard.watch)
+        self.guard.take_if(|guard| guard.number == number).and_then(|guard| guard.watch)
     }
 
     /// A znode has the lock, and was alone in the list of children.
@@ -127,12 +126,12 @@ impl<W> Unlisted<W> {
         }
         self.latest = number;
         self.last = number.map(|number| Last { number, stage: Stage::Held, guard: None, is_used: false });
-        useless.map(|guard| guard.watch)
+        useless.and_then(|guard| guard.watch)
     }
 
     /// The delete of a znode that had the lock is about to be sent.
     pub fn leaves(&mut self, name: &str) {
-        let guard = self.guard.as_ref().map(|guard| guard.number);
+        let guard = self.guard.as_ref().filter(|guard| guard.watch.is_some()).map(|guard| guard.number);
         if let Some(last) = self.named(name).filter(|last| last.stage == Stage::Held) {
             last.stage = Stage::DeleteSent;
             last.guard = guard;

@@ -11,6 +11,10 @@ fn listing(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+fn sequence_of(name: &str) -> Option<i64> {
+    sequence_for(name, "")
+}
+
 fn wait(watch: &str, first: bool) -> Decision {
     Decision::Wait { watch: watch.to_owned(), first }
 }

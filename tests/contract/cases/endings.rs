@@ -186,6 +186,24 @@ pub(crate) fn refused_release(subject: &'static Subject) {
         world.await_nothing();
         wait_until("it is free for this process", || !lock.is_acquired_in_this_process());
     }
+    if subject.remembers_releases {
+        release_again_after_close(&world);
+    }
+}
+
+/// A second release after the client's end does not say that the server has confirmed the first.
+fn release_again_after_close(world: &World) {
+    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let client = world.client_at(&proxy.connect_string());
+    let lock = world.lock(&client);
+    lock.acquire().unwrap();
+    let _refused = refuse_deletes(&proxy, REFUSALS[1]);
+    lock.release().unwrap_err();
+    client.close();
+    let result = lock.release();
+    assert!(matches!(&result, Err(Error::ClientClosed | Error::Several { .. })), "{result:?}");
+    assert!(!lock.is_acquired_in_this_process());
+    world.await_nothing();
 }
 
 /// A second release waits for what the first has left to the background, or says that it is not done.

@@ -1,0 +1,120 @@
+//! The two halves of a read/write lock: a mutex does the work of each.
+
+use std::sync::Arc;
+
+use crate::{
+    AcquireOptions, CuratorFramework, InterProcessMutex, LockGuard, LockInternals, ReadLockDriver, Result, Revocable,
+    RevocationListener, WriteLockDriver,
+    framework::{HeldNode, HoldKind},
+    locks::{methods::thread_lock_methods, owners::Owners},
+};
+
+/// One half. The attributes are those of the type and of `acquire`.
+macro_rules! half {
+    ($(#[$doc:meta])* $lock:ident, $(#[$acquire:meta])*) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $lock {
+            mutex: InterProcessMutex,
+        }
+
+        thread_lock_methods! { $lock, $(#[$acquire])* }
+
+        impl $lock {
+            /// The paths of all contenders of this kind, in the order of the queue.
+            ///
+            /// # Errors
+            /// As every operation on a znode.
+            pub fn participant_nodes(&self) -> Result<Vec<String>> {
+                self.mutex.participant_nodes_of_kind()
+            }
+
+            /// Has the listener told when somebody asks for the lock with [`Revoker`](crate::Revoker); see
+            /// [`InterProcessMutex::make_revocable`]. Java: `makeRevocable`.
+            pub fn make_revocable(&self, listener: impl RevocationListener<$lock>) {
+                self.make_revocable_with_executor(listener, |task| task());
+            }
+
+            /// The same, but `executor` runs the listener; see [`InterProcessMutex::make_revocable_with_executor`].
+            pub fn make_revocable_with_executor(
+                &self,
+                listener: impl RevocationListener<$lock>,
+                executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+            ) {
+                self.mutex.revocable(listener, executor, |mutex| $lock { mutex });
+            }
+
+            /// What the lock stands on.
+            #[must_use]
+            pub fn internals(&self) -> &LockInternals {
+                self.mutex.internals()
+            }
+
+            pub(super) fn map(self, change: impl FnOnce(InterProcessMutex) -> InterProcessMutex) -> $lock {
+                $lock { mutex: change(self.mutex) }
+            }
+
+            fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
+                self.mutex.parts()
+            }
+
+            fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
+                self.mutex.enter(options)
+            }
+        }
+
+        impl Revocable<$lock> for $lock {
+            fn make_revocable_with_executor(
+                &self,
+                listener: impl RevocationListener<$lock>,
+                executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+            ) {
+                $lock::make_revocable_with_executor(self, listener, executor);
+            }
+        }
+    };
+}
+
+half! {
+    /// The lock that readers share; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
+    /// `InterProcessReadWriteLock.ReadLock`.
+    ///
+    /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
+    ReadLock,
+    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts; one that holds the
+    /// write lock gets it at once.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost) also
+    /// for a thread whose write lock was lost. [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that
+    /// holds a mutex or a write lock on this path through another object of this client: it would wait for itself. A
+    /// thread that holds a read lock through another one waits, with a warning, where a writer queues in between: that one
+    /// may give up.
+}
+
+impl ReadLock {
+    pub(super) fn new(client: &CuratorFramework, path: &str, write: &WriteLock) -> Result<ReadLock> {
+        let mutex = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
+        Ok(ReadLock { mutex: mutex.beside(&write.mutex) })
+    }
+}
+
+half! {
+    /// The lock that a writer has alone; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
+    /// `InterProcessReadWriteLock.WriteLock`.
+    ///
+    /// It waits for everybody in front of it, and watches the last of them.
+    WriteLock,
+    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this path
+    /// through another object of this client: it would wait for itself.
+}
+
+impl WriteLock {
+    pub(super) fn new(client: &CuratorFramework, path: &str) -> Result<WriteLock> {
+        Ok(WriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
+    }
+}
