@@ -19,6 +19,8 @@ pub enum LostReason {
     NodeDeleted,
     /// The client was closed while the lock was held.
     ClientClosed,
+    /// It was held for as long as [its acquire](crate::AcquireOptions::hold_at_most) has allowed, and is given back.
+    HeldTooLong,
 }
 
 impl std::fmt::Display for LostReason {
@@ -28,6 +30,7 @@ impl std::fmt::Display for LostReason {
             LostReason::SuspendedTooLong => "the connection was gone for the whole session timeout",
             LostReason::NodeDeleted => "somebody deleted the lock's znode",
             LostReason::ClientClosed => "the client was closed",
+            LostReason::HeldTooLong => "it was held for as long as its acquire allowed",
         })
     }
 }
@@ -86,6 +89,23 @@ pub enum Error {
         waiting_for: String,
         /// What the thread holds.
         held: String,
+    },
+    /// More stand in the queue than the [acquire](crate::AcquireOptions::max_queue) allows.
+    #[error("{ahead} contenders for {path} are in front, more than the acquire allows")]
+    Busy {
+        /// The lock's path.
+        path: String,
+        /// How many stand in front, the holder among them.
+        ahead: usize,
+    },
+    /// The time was up before the lock was free, of an acquire that [wants to hear
+    /// that](crate::AcquireOptions::timeout_is_error).
+    #[error("the time was up before {path} was free{}", ahead.map(|ahead| format!(": {ahead} are in front")).unwrap_or_default())]
+    StillTaken {
+        /// The path of the lock that was waited for.
+        path: String,
+        /// How many stood in front when the queue was read last; `None` if it was not read.
+        ahead: Option<usize>,
     },
     /// The directory's sequence numbers are nearly used up, and no order is safe beyond that.
     #[error(
@@ -260,6 +280,8 @@ impl Error {
             | Error::NotOwner { .. }
             | Error::LockLost { .. }
             | Error::WouldDeadlock { .. }
+            | Error::Busy { .. }
+            | Error::StillTaken { .. }
             | Error::SequenceExhausted { .. }
             | Error::Cancelled { .. }
             | Error::Timeout { .. }

@@ -3,6 +3,7 @@
 mod asking;
 mod changes;
 mod deadlines;
+mod limits;
 mod registry;
 
 use std::{
@@ -24,6 +25,7 @@ use crate::{CancelToken, LostReason, paths::ServerPath, session::Session};
 use self::{
     asking::{Deletion, WatchState},
     deadlines::Deadlines,
+    limits::Limits,
 };
 pub use changes::StateChanges;
 pub use deadlines::DeadlineEvent;
@@ -108,6 +110,7 @@ struct Inner {
     /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.
     interrupts: Vec<Weak<CancelToken>>,
     audience: Audience,
+    limits: Limits,
     /// How often it was said that the lock is held for long.
     warnings: u32,
 }
@@ -221,7 +224,7 @@ impl HeldNode {
         if inner.released || self.lost_in(&inner).is_some() {
             return self.since;
         }
-        self.session.valid_until().unwrap_or(self.since)
+        self.certain_until(&inner).unwrap_or(self.since)
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {
@@ -242,7 +245,7 @@ impl HeldNode {
     fn is_there(&self, inner: &Inner, now: Instant) -> bool {
         let connection = self.session.connection();
         let unseen = connection != 0 && connection != self.seen_over.load(Ordering::Acquire);
-        inner.deletion.is_none() && !unseen && self.session.valid_until().is_some_and(|at| now < at)
+        inner.deletion.is_none() && !unseen && self.certain_until(inner).is_some_and(|at| now < at)
     }
 
     /// When the background thread has to look at it; `None`: not before something happens. A state that nobody listens to
@@ -262,7 +265,7 @@ impl HeldNode {
             HoldState::Lost(_) | HoldState::Released => return None,
             HoldState::Held => {
                 let is_watched = matches!(inner.watch, WatchState::Present(_));
-                let of_doubt = self.session.valid_until().filter(|_| inner.audience.was_asked);
+                let of_doubt = self.certain_until(&inner).filter(|_| inner.audience.was_asked);
                 (of_doubt, (!is_watched).then(|| now + WATCH_AFTER))
             }
             // Nothing tells when the doubt ends.
@@ -272,7 +275,7 @@ impl HeldNode {
         let of_warning = max_hold_time
             .and_then(|limit| self.since.checked_add(inner.next_warning(limit)))
             .map(|at| at.max(now + WATCH_AFTER));
-        [of_doubt, of_question, of_deadlines, of_warning].into_iter().flatten().min()
+        [of_doubt, of_question, of_deadlines, of_warning, inner.limits.end()].into_iter().flatten().min()
     }
 
     /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
@@ -333,7 +336,9 @@ impl HeldNode {
         inner.lost = self.lost_in(&inner);
         inner.released = true;
         let audience = self.tell_in(&mut inner, Instant::now());
+        let over = inner.limits.ended();
         drop(inner);
+        drop(over);
         // The callers' listeners, and what they own: not under the lock.
         drop(audience);
     }

@@ -18,6 +18,7 @@ use super::{
     },
     driver::{LockInternalsDriver, LockInternalsSorter, number_text, sorted_children, sorted_contenders},
     owners::Owners,
+    terms::Terms,
     unclean::Deaths,
 };
 use crate::{
@@ -39,15 +40,14 @@ pub(crate) struct Patience<'a> {
     pub(crate) stop: Stop<'a>,
     /// Do not wait for others at all, and do not write if the lock is taken.
     pub(crate) only_try: bool,
-    /// For so long the lock has to be certain when it is granted.
-    pub(crate) min_validity: Duration,
+    pub(crate) terms: &'a Terms,
 }
 
 impl<'a> Patience<'a> {
     /// From the moment of this call on, unless it is part of one that has begun before.
     pub(super) fn of(options: &'a AcquireOptions) -> Patience<'a> {
         let stop = Stop { deadline: options.deadline(), cancel: options.cancellation() };
-        Patience { stop, only_try: options.is_mere_try(), min_validity: options.min_validity }
+        Patience { stop, only_try: options.is_mere_try(), terms: &options.terms }
     }
 
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
@@ -293,11 +293,13 @@ impl LockInternals {
             mode: if self.reuses_names() { CreateMode::Ephemeral } else { self.driver.create_mode() },
             data: self.data.lock().clone(),
             waits: (!patience.only_try).then(|| *self.strategy.lock()),
-            looks_first: patience.only_try,
+            looks_first: patience.only_try || patience.terms.max_ahead.is_some(),
             gate: None,
             companion: None,
             has_place: false,
-            min_validity: patience.min_validity,
+            min_validity: patience.terms.min_validity,
+            counts: patience.terms.counts(),
+            max_ahead: patience.terms.max_ahead,
         }
     }
 
@@ -368,10 +370,14 @@ impl LockInternals {
         let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
         let deadline = Instant::now() + timeout;
         let call = self.client.call("release", &self.base_path, Stop::at(deadline));
-        let send = |held: &Arc<HeldNode>| self.end(held).map(|()| self.delete(&call, held, false));
-        let sent: Vec<Result<Result<Option<Pending>>>> = held.iter().map(send).collect();
+        let send = |held: &Arc<HeldNode>| {
+            self.end(held)?;
+            Ok((!self.stays(held)).then(|| self.delete(&call, held, false)))
+        };
+        let sent: Vec<Result<Option<Result<Option<Pending>>>>> = held.iter().map(send).collect();
         let finish = |(held, sent): (&Arc<HeldNode>, Result<_>)| match sent {
-            Ok(first) => self.finish(&call, deadline, held, first),
+            Ok(Some(first)) => self.finish(&call, deadline, held, first),
+            Ok(None) => (Ok(()), None),
             Err(lost) => (Err(lost), None),
         };
         held.iter().zip(sent).map(finish).collect()
@@ -498,7 +504,7 @@ impl LockInternals {
         done
     }
 
-    fn deletion_of_held(&self, held: &HeldNode) -> Job {
+    pub(super) fn deletion_of_held(&self, held: &HeldNode) -> Job {
         let owner = (!held.outlives_session()).then_some(held.session());
         self.deletion(held.path().clone(), held.czxid(), owner)
     }
@@ -514,6 +520,9 @@ impl LockInternals {
     /// Gives a lock back without waiting: what the server does not confirm is left to the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
         if self.end(held).is_err() {
+            return;
+        }
+        if self.stays(held) {
             return;
         }
         let job = self.deletion_of_held(held);

@@ -25,6 +25,7 @@ mod revocation;
 mod semaphore;
 mod semaphore_mutex;
 mod shared_count;
+mod terms;
 mod token;
 mod unclean;
 mod unfair;

@@ -94,6 +94,9 @@ impl InterProcessMultiLock {
         loop {
             match self.take_all(&options)? {
                 Round::Taken(taken) => return Ok(Some(taken)),
+                Round::TimeIsUp if options.terms.has_to_say => {
+                    return Err(Error::StillTaken { path: self.paths(), ahead: None });
+                }
                 Round::TimeIsUp => return Ok(None),
                 Round::MemberLost if options.is_mere_try() => return Ok(None),
                 Round::MemberLost => log::debug!("{}: begins again, a lock was lost", self.paths()),
@@ -146,7 +149,7 @@ impl InterProcessMultiLock {
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let stop = patience.stop;
         let look = if has_waited && !patience.only_try { all_confirmed } else { all_certain };
-        match (look(&nodes, patience.min_validity, stop), stop.is_over()) {
+        match (look(&nodes, patience.terms.min_validity, stop), stop.is_over()) {
             (Look::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
             (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::terms::Terms;
 use crate::CancelToken;
 
 /// Options of one acquire.
@@ -19,7 +20,7 @@ use crate::CancelToken;
 pub struct AcquireOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancelToken>,
-    pub(super) min_validity: Duration,
+    pub(super) terms: Terms,
     /// When the timeout is over, once the call has begun. It goes down to the calls that this one consists of: what is left
     /// of a timeout may come to zero, which means a mere try.
     pub(super) deadline: Option<Instant>,
@@ -70,7 +71,7 @@ impl AcquireOptions {
     /// # }
     /// ```
     pub fn min_validity(mut self, time: Duration) -> Self {
-        self.min_validity = time;
+        self.terms.min_validity = time;
         self
     }
 

@@ -241,22 +241,21 @@ impl InterProcessSemaphoreV2 {
     /// has to go.
     fn try_first(&self, count: usize, patience: Patience<'_>) -> Result<Outcome> {
         let gate = Some(self.locks.directory().as_str().to_owned());
-        self.acquire_leases(Spec { count, gate, waits: None, ..self.leases.spec(patience) }, patience, None)
+        self.acquire_leases(Spec { count, gate, waits: None, ..self.lease_spec(patience) }, patience, None)
     }
 
     /// Queues, and waits at the head of the queue until all leases are counted.
     fn queue(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         let io = patience.io(self.client().core.config.connection_timeout);
         let call = self.client().call("acquire", self.path(), io);
-        let mut retries = 0;
+        let (mut retries, in_queue) = (0, patience.terms.of_queue());
         loop {
-            let in_queue = Patience { min_validity: Duration::ZERO, ..patience };
-            let Some(held) = self.locks.attempt_lock(in_queue, None)? else {
+            let Some(held) = self.locks.attempt_lock(Patience { terms: &in_queue, ..patience }, None)? else {
                 return Ok(None);
             };
             let place = Place::new(&self.locks, held);
             let spec =
-                Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.leases.spec(patience) };
+                Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.lease_spec(patience) };
             match self.acquire_leases(spec, patience, Some(&place))? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);
@@ -268,6 +267,11 @@ impl InterProcessSemaphoreV2 {
                 Outcome::Barred => call.allow_again(&mut retries, self.leases.node_gone())?,
             }
         }
+    }
+
+    /// How long the queue may be is asked where it is.
+    fn lease_spec(&self, patience: Patience<'_>) -> Spec {
+        Spec { looks_first: patience.only_try, max_ahead: None, ..self.leases.spec(patience) }
     }
 
     fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<&Place<'_>>) -> Result<Outcome> {

@@ -28,7 +28,7 @@ use crate::{
 const SUFFIX: &str = "~holders";
 
 /// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted its
-/// znode, or its thread panicked.
+/// znode and it heard of that before its release, or its thread panicked.
 ///
 /// What the lock protects may be half done. The next holder is told, if the lock was asked to
 /// ([`InterProcessMutex::with_unclean_deaths`](super::InterProcessMutex::with_unclean_deaths)), by
@@ -126,7 +126,7 @@ impl LockInternals {
                 let _ = patience.stop.by(until).recv(&crossbeam_channel::never::<()>());
             }
         }
-        match (all_certain(held, patience.min_validity, stop), patience.stop.is_over()) {
+        match (all_certain(held, patience.terms.min_validity, stop), patience.stop.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !patience.only_try => Ok(false),
             (Look::Certain, _) => Ok(true),
@@ -134,7 +134,7 @@ impl LockInternals {
                 let reason = held.iter().find_map(|held| held.lost());
                 Err(self.lost(reason.unwrap_or(crate::LostReason::NodeDeleted)))
             }
-            (Look::InDoubt, _) => Err(self.uncertain(patience.min_validity)),
+            (Look::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
         }
     }
 

@@ -25,16 +25,21 @@ impl LockInternals {
         Error::Timeout { what, after: self.client().session_timeout() }
     }
 
+    pub(super) fn still_taken(&self, ahead: Option<usize>) -> Error {
+        Error::StillTaken { path: self.base_path().to_owned(), ahead }
+    }
+
     /// For a thread that may hold the lock already: whether it is certain for as long as wanted, which is waited for.
     /// `false`: the time was up first. One that was lost is left to whoever counts the holds.
     pub(super) fn may_enter_again(&self, owners: &Owners, patience: Patience<'_>) -> Result<bool> {
-        let wanted = patience.min_validity;
+        let wanted = patience.terms.min_validity;
         let Some(held) = owners.current().filter(|_| !wanted.is_zero()) else { return Ok(true) };
         self.check_validity(wanted)?;
         let stop = patience.io(self.client().core.config.connection_timeout);
         match (all_certain(&[held], wanted, stop), stop.is_over()) {
             (Look::Certain | Look::Lost, _) => Ok(true),
             (Look::InDoubt, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
+            (Look::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),
             (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
             (Look::InDoubt, None) => Err(self.uncertain(wanted)),
         }

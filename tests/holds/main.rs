@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bounds;
 mod deadline;
 mod fencing;
 mod job;

@@ -91,6 +91,7 @@ fn every_way_to_go_without_releasing_is_told() {
         ("an administrator deletes the znode", |_, admin, lock| {
             let held = lock.lock().unwrap();
             admin.delete().for_path(held.path()).unwrap();
+            wait_until("the holder knows", || held.is_lost());
             assert!(matches!(held.release(), Err(Error::LockLost { .. })));
         }),
         ("the thread panics", |_, _, lock| {

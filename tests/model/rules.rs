@@ -138,6 +138,8 @@ impl Lock {
             companion: None,
             has_place: false,
             min_validity: Duration::ZERO,
+            counts: false,
+            max_ahead: None,
         };
         Lock { spec, class, has_session_in_name: false, downgrades: None, bar: None, is_unlisted: false }
     }

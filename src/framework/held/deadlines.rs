@@ -119,7 +119,7 @@ impl HeldNode {
         if self.state_in(inner, now) != HoldState::Held {
             return Duration::ZERO;
         }
-        self.session.valid_until().map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+        self.certain_until(inner).map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }
 
     /// Whether the hold is certain for no longer than this.

@@ -12,7 +12,7 @@ use std::{
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Audience, HeldNode, HoldState, Inner, WATCH_AFTER, WatchState, Znode};
+use super::{Audience, HeldNode, HoldState, Inner, Limits, WATCH_AFTER, WatchState, Znode};
 use crate::{
     LostReason,
     framework::{background::Event, dispatch::Dispatcher, revocation::RevocableNode},
@@ -90,6 +90,7 @@ impl HeldNodes {
                 told: HoldState::Held,
                 interrupts: Vec::new(),
                 audience: Audience::default(),
+                limits: Limits::default(),
                 warnings: 0,
             }),
         });
@@ -138,6 +139,7 @@ impl HeldNodes {
         };
         let looking = Looking(self);
         for node in &nodes {
+            node.end_if_over(now);
             node.tell(now);
             node.check(now);
             if let Some(limit) = self.max_hold_time {

@@ -137,6 +137,8 @@ pub struct Contender<E> {
     is_held: bool,
     /// Since when it holds the lock in a session that is in doubt.
     in_doubt_since: Option<Instant>,
+    /// How many were in front when the queue was read last.
+    ahead: Option<usize>,
 }
 
 impl<E> Default for Contender<E> {
@@ -161,6 +163,7 @@ impl<E> Default for Contender<E> {
             confirmed: None,
             is_held: false,
             in_doubt_since: None,
+            ahead: None,
         }
     }
 }
@@ -185,6 +188,11 @@ impl<E: Clone> Contender<E> {
     /// Whether anybody was in front of it.
     pub fn has_waited(&self) -> bool {
         self.has_waited
+    }
+
+    /// How many were in front when the queue was read last, where somebody wants to know.
+    pub fn ahead(&self) -> Option<usize> {
+        self.ahead
     }
 
     /// Whether nobody else stood in the directory when it was listed last.
@@ -532,7 +540,18 @@ impl<E: Clone> Step<'_, E> {
     fn looked(&mut self, answers: Vec<Answer<E>>) -> Do<E> {
         let mut answers = answers.into_iter();
         let is_taken = match answers.next() {
-            Some(Ok(Response::Children { names, .. })) => self.would_wait(names),
+            Some(Ok(Response::Children { names, .. })) => {
+                let too_many = self.too_many(&names, None).filter(|_| self.spec.waits.is_some());
+                match (self.would_wait(names), too_many) {
+                    (true, Some(ahead)) => return self.leave(End::Busy(ahead)),
+                    (would_wait, _) => would_wait && self.spec.waits.is_none(),
+                }
+            }
+            // Another one has the one name.
+            Some(Ok(_)) if self.spec.waits.is_some() => match self.spec.max_ahead {
+                Some(0) => return self.leave(End::Busy(1)),
+                _ => false,
+            },
             Some(Ok(_)) | None => true,
             Some(Err(failed)) if failed.code == Some(ErrorCode::NoNode) => false,
             Some(Err(failed)) => return self.look_failed(failed),
@@ -682,8 +701,23 @@ impl<E: Clone> Step<'_, E> {
             // A server that lags behind may not know it yet.
             Decision::Missing => self.ask(Why::Missing),
             Decision::Granted => self.grant(connection),
-            Decision::Wait { watch, first } => self.wait(watch, first, children, connection),
+            Decision::Wait { watch, first } => match self.too_many(children, Some(&own)) {
+                Some(ahead) => self.leave(End::Busy(ahead)),
+                None => self.wait(watch, first, children, connection),
+            },
         }
+    }
+
+    /// Counts those in front of it, or all where it does not stand yet. `Some`: more than it queues behind.
+    fn too_many(&mut self, children: &[String], own: Option<&str>) -> Option<usize> {
+        if !self.spec.counts {
+            return None;
+        }
+        let contenders = sorted_contenders(children);
+        let ahead = contenders.iter().position(|name| Some(*name) == own).unwrap_or(contenders.len());
+        self.me.ahead = Some(ahead);
+        // Who has queued stays, over the end of its session too.
+        self.spec.max_ahead.filter(|most| ahead > *most && !self.me.has_waited).map(|_| ahead)
     }
 
     fn are_listed(&self, children: &[String]) -> bool {

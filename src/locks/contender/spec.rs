@@ -39,6 +39,10 @@ pub struct Spec {
     pub has_place: bool,
     /// For so long the session has to be certain from the grant on.
     pub min_validity: Duration,
+    /// Somebody wants to know how many are in front.
+    pub counts: bool,
+    /// So many may be in front, or it does not queue.
+    pub max_ahead: Option<usize>,
 }
 
 /// The znode of a write lock.
@@ -280,6 +284,8 @@ pub enum End<E> {
     Exhausted(i64),
     /// The session was not certain for as long ahead as was wanted, at no time within the session timeout.
     Uncertain,
+    /// So many were in front, which is too many.
+    Busy(usize),
     /// With an error.
     Failed(E),
 }
