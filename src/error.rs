@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-pub use crate::proto::ErrorCode;
+pub use crate::proto::types::ErrorCode;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -251,7 +251,7 @@ impl ErrorCode {
 
 /// What an error calls for. The one place that decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reaction {
+pub(crate) enum Handling {
     /// It passes: a retry policy may be asked. Carries whether the session survives it.
     Retry {
         /// The session that sent the request is gone.
@@ -263,14 +263,14 @@ pub(crate) enum Reaction {
 
 impl Error {
     /// What to do about the error: ask the retry policy, or hand it to the caller.
-    pub(crate) fn reaction(&self) -> Reaction {
+    pub(crate) fn reaction(&self) -> Handling {
         match self {
-            Error::ConnectionLoss { .. } => Reaction::Retry { session_gone: false },
-            Error::SessionExpired { .. } => Reaction::Retry { session_gone: true },
+            Error::ConnectionLoss { .. } => Handling::Retry { session_gone: false },
+            Error::SessionExpired { .. } => Handling::Retry { session_gone: true },
             Error::Server { code, .. } => match code.meaning() {
-                Meaning::Unknown | Meaning::NotNow => Reaction::Retry { session_gone: false },
-                Meaning::SessionGone => Reaction::Retry { session_gone: true },
-                Meaning::Final => Reaction::GiveUp,
+                Meaning::Unknown | Meaning::NotNow => Handling::Retry { session_gone: false },
+                Meaning::SessionGone => Handling::Retry { session_gone: true },
+                Meaning::Final => Handling::GiveUp,
             },
             Error::InvalidPath { .. }
             | Error::InvalidArgument { .. }
@@ -290,7 +290,7 @@ impl Error {
             | Error::Protocol(_)
             | Error::Several { .. }
             | Error::TransactionFailed { .. }
-            | Error::Io { .. } => Reaction::GiveUp,
+            | Error::Io { .. } => Handling::GiveUp,
         }
     }
 
@@ -298,7 +298,7 @@ impl Error {
     /// was refused for good.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.reaction(), Reaction::Retry { .. })
+        matches!(self.reaction(), Handling::Retry { .. })
     }
 
     /// Whether the server may have carried the request out all the same.

@@ -42,7 +42,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | the client | [`CuratorFramework`], its [`Builder`] and [`RetryPolicy`]; operations on znodes in [`framework::operations`] |
+//! | the client | [`CuratorFramework`], its [`Builder`] and [`RetryPolicy`]; operations on znodes in [`operations`] |
 //! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
 //! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
@@ -54,6 +54,7 @@
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
+//! | a session of your own | [`unversioned`], which promises nothing |
 //! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
 //!
 //! # Chapters
@@ -70,22 +71,18 @@
 //! twice checks the [`FencingToken`]: see [Fencing](docs::guarantees#fencing).
 #![forbid(unsafe_code)]
 
-mod cancel;
 pub mod docs;
 mod error;
-pub mod framework;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod hooks;
-pub mod locks;
+mod framework;
+mod locks;
 mod panics;
 mod paths;
-pub mod proto;
-pub mod session;
+mod proto;
+mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod unversioned;
 
-pub use cancel::CancelToken;
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
@@ -93,7 +90,7 @@ pub use framework::{
     ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime,
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges, Transaction,
     TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
-    TransactionSetDataBuilder,
+    TransactionSetDataBuilder, operations,
 };
 pub use locks::{
     AcquireOptions, Deadline, Decision, FencingChecker, FencingError, FencingToken, FileFencingChecker, Hold,
@@ -104,10 +101,12 @@ pub use locks::{
     SharedCount, StaleToken, StandardLockInternalsDriver, UncleanDeath, VersionedValue, WaitStrategy, WriteLock,
     WriteLockDriver, ZNodeName, ZooKeeperFencingChecker,
 };
-pub use proto::{Acl, CreateMode, Stat, perms};
-pub use session::ConnectString;
+pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]
-pub use session::TlsConfig;
+pub use session::transport::tls_config::TlsConfig;
+#[cfg(feature = "zookeeper")]
+pub use session::zookeeper::ZooKeeperSessionFactory;
+pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
 
 /// The README's example compiles.
 #[cfg(doctest)]

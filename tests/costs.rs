@@ -1,20 +1,20 @@
 //! What a lock costs beside time: requests, threads, memory.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-mod common;
+mod support;
 
 use std::{alloc::System, fs, sync::Arc, thread, time::Duration};
 
-use common::{
-    PATIENCE, await_queue, builder, builder_for,
-    child::{self, ChildProcess},
-    connect, mutex, namespace, quick_server, wait_until,
-};
 use curator_locks::{
     CuratorFramework, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessUnfairMutex,
     testing::{FaultProxy, TestingServer, op},
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use support::{
+    PATIENCE, await_queue, builder, builder_at,
+    child::{self, ChildProcess},
+    connect, eventually, mutex, namespace, quick_server,
+};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -26,7 +26,7 @@ fn a_hand_over_between_threads_of_one_client_is_one_delete_and_no_listing() {
     const WAITING: usize = 50;
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(("127.0.0.1", server.port())).unwrap();
-    let client = connect(builder_for(&proxy.connect_string(), &namespace()));
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()));
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
     thread::scope(|scope| {
@@ -36,7 +36,7 @@ fn a_hand_over_between_threads_of_one_client_is_one_delete_and_no_listing() {
         };
         let waiters: Vec<_> = (0..WAITING).map(|_| scope.spawn(wait)).collect();
         // Each has asked for two watches, and the holder for one, which it does after 100 ms; the server counts a znode once.
-        wait_until("all wait, and the holder watches", || {
+        eventually("all wait, and the holder watches", || {
             proxy.requests(op::GET_DATA) > 2 * WAITING as u64 && server.watch_count().unwrap() == WAITING as u64 + 1
         });
         let asked =
@@ -64,7 +64,7 @@ fn a_try_of_a_lock_that_is_taken_is_one_packet() {
     held.unfair.acquire().unwrap();
     held.read_write.write_lock().acquire().unwrap();
     // After 100 ms a holder watches its znode, which would count.
-    wait_until("the holders' watches", || server.watch_count().unwrap() == 3);
+    eventually("the holders' watches", || server.watch_count().unwrap() == 3);
     for lock in Locks::new(&trying).each() {
         let before = server.packets_received().unwrap();
         for _ in 0..TRIES {
@@ -102,7 +102,7 @@ fn a_client_has_three_threads_and_a_waiter_takes_less_than_4_kib_of_heap() {
     let mut child = ChildProcess::start("waiters", &[&server.connect_string()]);
     let (threads, heap) = two_numbers(&child.hear());
     child.tell("queue");
-    wait_until("all wait", || server.watch_count().unwrap() == WAITERS as u64 + 1);
+    eventually("all wait", || server.watch_count().unwrap() == WAITERS as u64 + 1);
     child.tell("measure");
     let (threads_with_waiters, heap_with_waiters) = two_numbers(&child.hear());
     let per_waiter = (heap_with_waiters - heap) / WAITERS as i64;
@@ -126,7 +126,7 @@ fn child_process() {
     let threads = || fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
     // Not with `connect`, which starts a thread of the tests' own.
-    let client = builder_for(&arguments[0], "costs").build().unwrap();
+    let client = builder_at(&arguments[0], "costs").build().unwrap();
     client.start().unwrap();
     assert!(client.block_until_connected(Some(PATIENCE)).unwrap());
     let mutex = Arc::new(mutex(&client));

@@ -1,7 +1,7 @@
 //! A thread that would wait for itself is told so, and only then.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod locks_support;
+mod support;
 
 use std::{sync::mpsc, time::Duration};
 
@@ -9,15 +9,19 @@ use curator_locks::{
     AcquireOptions, CancelToken, CuratorFramework, Decision, Error, InterProcessLock, InterProcessMutex,
     InterProcessReadWriteLock, LockInternalsDriver, ReadLockDriver, Result, StandardLockInternalsDriver,
 };
-use locks_support::{
-    LONG, SHORT, children, client, client_with_timeout, eventually, eventually_queued, expire, scope, watchers,
+use support::{
+    PATIENCE, await_children, children, eventually, expire,
+    scope::{client_in, scope},
+    watchers,
 };
 
 const PATH: &str = "/lock";
+/// Long enough for a call that would not wait to be done, and short enough to be waited for.
+const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
 fn two_mutexes_on_one_path_in_one_thread_are_refused_at_once() {
-    let client = client("mutexes");
+    let client = client_in("mutexes");
     let (one, two) = (mutex(&client), mutex(&client));
     one.acquire().unwrap();
     let held = format!("the mutex of /lock ({})", one.lock_path().unwrap());
@@ -34,7 +38,7 @@ fn two_mutexes_on_one_path_in_one_thread_are_refused_at_once() {
 
 #[test]
 fn a_timed_call_is_refused_at_once_and_a_mere_try_is_false() {
-    let client = client("timed");
+    let client = client_in("timed");
     let (one, two) = (mutex(&client), mutex(&client));
     let held = one.lock().unwrap();
     let of_one = format!("the mutex of /lock ({})", held.path());
@@ -47,7 +51,7 @@ fn a_timed_call_is_refused_at_once_and_a_mere_try_is_false() {
 
 #[test]
 fn a_guard_that_was_dropped_stands_in_nobodys_way() {
-    let client = client("guard");
+    let client = client_in("guard");
     let (one, two) = (mutex(&client), mutex(&client));
     for _ in 0..20 {
         drop(one.lock().unwrap());
@@ -62,7 +66,7 @@ fn a_guard_that_was_dropped_stands_in_nobodys_way() {
 
 #[test]
 fn another_namespace_handle_of_the_same_client_is_seen_through() {
-    let root = client("namespaces");
+    let root = client_in("namespaces");
     let below = root.using_namespace("namespaces/below").unwrap();
     let (one, two) = (InterProcessMutex::new(&root, "/below/lock").unwrap(), mutex(&below));
     one.acquire().unwrap();
@@ -73,12 +77,12 @@ fn another_namespace_handle_of_the_same_client_is_seen_through() {
 
 #[test]
 fn another_thread_waits_and_gets_it() {
-    let client = client("threads");
+    let client = client_in("threads");
     let (one, two) = (mutex(&client), mutex(&client));
     one.acquire().unwrap();
     scope(|scope| {
         let other = scope.spawn(|| two.acquire().and_then(|()| two.release()));
-        eventually_queued(&client, PATH, 2);
+        await_children(&client, PATH, 2);
         one.release().unwrap();
         other.join().unwrap().unwrap();
     });
@@ -86,7 +90,7 @@ fn another_thread_waits_and_gets_it() {
 
 #[test]
 fn a_hold_that_was_lost_is_no_obstacle() {
-    let client = client_with_timeout("lost", Duration::from_secs(4));
+    let client = client_in("lost");
     let (one, two) = (mutex(&client), mutex(&client));
     let held = one.lock().unwrap();
     expire(&client);
@@ -100,7 +104,7 @@ fn a_hold_that_was_lost_is_no_obstacle() {
 
 #[test]
 fn a_read_write_lock_through_two_objects_is_refused_both_ways() {
-    let client = client("read-write");
+    let client = client_in("read-write");
     let (one, two) = (read_write(&client), read_write(&client));
     let cases: [(&dyn InterProcessLock, &dyn InterProcessLock, &str, &str); 4] = [
         (one.read_lock(), one.write_lock(), "the read lock", "the write lock"),
@@ -122,7 +126,7 @@ fn a_read_write_lock_through_two_objects_is_refused_both_ways() {
 
 #[test]
 fn a_mutex_and_a_read_write_lock_on_one_path_are_seen_together() {
-    let client = client("kinds");
+    let client = client_in("kinds");
     let (mutex, lock) = (mutex(&client), read_write(&client));
     mutex.acquire().unwrap();
     assert!(matches!(lock.read_lock().acquire(), Err(Error::WouldDeadlock { .. })));
@@ -135,7 +139,7 @@ fn a_mutex_and_a_read_write_lock_on_one_path_are_seen_together() {
 /// The writer in between waits for the first reader and the second reader waits for the writer, but the writer may give up.
 #[test]
 fn a_second_read_lock_behind_a_queued_writer_waits_until_that_gives_up() {
-    let (mine, theirs) = (client("readers"), client("readers"));
+    let (mine, theirs) = (client_in("readers"), client_in("readers"));
     let (one, two, other) = (read_write(&mine), read_write(&mine), read_write(&theirs));
     one.read_lock().acquire().unwrap();
     two.read_lock().acquire().unwrap();
@@ -148,7 +152,7 @@ fn a_second_read_lock_behind_a_queued_writer_waits_until_that_gives_up() {
         eventually("the writer waits", || watchers(&mine, &node).contains(&theirs.session_id()));
         scope.spawn(|| {
             // The second reader stands behind the writer.
-            eventually_queued(&theirs, PATH, 3);
+            await_children(&theirs, PATH, 3);
             token.cancel();
         });
         two.read_lock().acquire().unwrap();
@@ -162,7 +166,7 @@ fn a_second_read_lock_behind_a_queued_writer_waits_until_that_gives_up() {
 /// Whom such a driver waits for, only the driver knows: here for whoever stands between the two that it grants together.
 #[test]
 fn what_a_driver_from_outside_waits_for_may_be_somebody_else() {
-    let (mine, theirs) = (client("custom"), client("custom"));
+    let (mine, theirs) = (client_in("custom"), client_in("custom"));
     let shared = |client| InterProcessMutex::with_driver(client, PATH, ReadLockDriver).unwrap();
     let (one, two, other) = (shared(&mine), shared(&mine), mutex(&theirs));
     one.acquire().unwrap();
@@ -175,7 +179,7 @@ fn what_a_driver_from_outside_waits_for_may_be_somebody_else() {
         let node = one.lock_path().unwrap();
         eventually("another one waits", || watchers(&mine, &node).contains(&theirs.session_id()));
         scope.spawn(|| {
-            eventually_queued(&theirs, PATH, 3);
+            await_children(&theirs, PATH, 3);
             token.cancel();
         });
         two.acquire().unwrap();
@@ -198,7 +202,7 @@ fn a_driver_whose_classes_do_not_exclude_each_other_waits_for_its_own_class() {
             self.0
         }
     }
-    let (mine, theirs) = (client("classes"), client("classes"));
+    let (mine, theirs) = (client_in("classes"), client_in("classes"));
     let class = |client, name| InterProcessMutex::with_driver(client, PATH, Class(name)).unwrap();
     let (red, blue, their_blue) = (class(&mine, "red-"), class(&mine, "blue-"), class(&theirs, "blue-"));
     scope(|scope| {
@@ -209,10 +213,10 @@ fn a_driver_whose_classes_do_not_exclude_each_other_waits_for_its_own_class() {
             their_blue.acquire().unwrap();
             say.send(()).unwrap();
             let _ = told.recv();
-            eventually_queued(their_client, PATH, 3);
+            await_children(their_client, PATH, 3);
             their_blue.release()
         });
-        granted.recv_timeout(LONG).unwrap();
+        granted.recv_timeout(PATIENCE).unwrap();
         red.acquire().unwrap();
         drop(go);
         blue.acquire().unwrap();

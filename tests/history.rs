@@ -1,7 +1,7 @@
 //! The read/write lock under random load: what happened is written down, and checked afterwards.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod locks_support;
+mod support;
 
 use std::{
     sync::Barrier,
@@ -10,7 +10,10 @@ use std::{
 };
 
 use curator_locks::{FencingToken, InterProcessReadWriteLock, LockGuard, Result};
-use locks_support::{LONG, children, client, scope};
+use support::{
+    PATIENCE, children,
+    scope::{client_in, scope},
+};
 
 const PATH: &str = "/lock";
 const CLIENTS: usize = 8;
@@ -42,7 +45,7 @@ fn check<T: Ord + Copy>(history: &[Hold<T>]) -> Result<(), (Hold<T>, Hold<T>)> {
 
 #[test]
 fn no_reader_is_beside_a_writer_and_the_order_is_kept() {
-    let clients: Vec<_> = (0..CLIENTS).map(|_| client("history")).collect();
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client_in("history")).collect();
     let start = Barrier::new(CLIENTS);
     let history: Vec<Hold<FencingToken>> = scope(|scope| {
         let threads: Vec<_> = clients
@@ -70,14 +73,14 @@ fn no_reader_is_beside_a_writer_and_the_order_is_kept() {
 /// One in ten writes, and of these one in three becomes a reader before it is done.
 fn operation(lock: &InterProcessReadWriteLock) -> Vec<Hold<FencingToken>> {
     if fastrand::u8(..10) != 0 {
-        return vec![hold(in_time(lock.read_lock().lock_timeout(LONG)), false)];
+        return vec![hold(in_time(lock.read_lock().lock_timeout(PATIENCE)), false)];
     }
-    let writing = in_time(lock.write_lock().lock_timeout(LONG));
+    let writing = in_time(lock.write_lock().lock_timeout(PATIENCE));
     if fastrand::u8(..3) != 0 {
         return vec![hold(writing, true)];
     }
     let from = Instant::now();
-    let reading = in_time(lock.read_lock().lock_timeout(LONG));
+    let reading = in_time(lock.read_lock().lock_timeout(PATIENCE));
     let writes = Hold { from, ..hold(writing, true) };
     // From the moment at which it still was a writer: nobody may be in between.
     let reads = Hold { from, ..hold(reading, false) };

@@ -32,7 +32,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use curator_locks::hooks::contender::Condition;
+use curator_locks::unversioned::contender::Condition;
 use model::{
     explore::explore,
     random,

@@ -1,7 +1,6 @@
 //! `InterProcessMultiLock`, over locks that do as told and over a real server.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "semaphore/support.rs"]
 mod support;
 
 use std::{
@@ -18,7 +17,11 @@ use curator_locks::{
     AcquireOptions, CancelToken, Error, ErrorCode, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LostReason, Result,
 };
-use support::{LONG, children, client, client_of, eventually, server};
+use support::{
+    PATIENCE, builder, builder_at, children, client_in, connect, eventually,
+    machine::{Machine, since},
+    server,
+};
 
 type Log = Arc<Mutex<Vec<String>>>;
 
@@ -95,7 +98,7 @@ fn an_error_stops_and_releases_what_was_taken_in_reverse() {
     let failing = Stub { acquire: Err(refused("/c")), ..Stub::new("c", &log) };
     let lock = multi(vec![Stub::new("a", &log), Stub::new("b", &log), failing, Stub::new("d", &log)]);
     for is_timed in [false, true] {
-        let result = if is_timed { lock.acquire_timeout(LONG) } else { lock.acquire().map(|()| true) };
+        let result = if is_timed { lock.acquire_timeout(PATIENCE) } else { lock.acquire().map(|()| true) };
         assert!(matches!(result, Err(Error::Server { code: ErrorCode::NoAuth, path, .. }) if path == "/c"));
         let calls = std::mem::take(&mut *log.lock().unwrap());
         assert_eq!(calls, ["acquire a", "acquire b", "acquire c", "release b", "release a"]);
@@ -115,17 +118,18 @@ fn a_lock_that_is_not_got_in_time_stops_and_releases_what_was_taken() {
     let log = Log::default();
     let busy = Stub { acquire: Ok(false), ..Stub::new("b", &log) };
     let lock = multi(vec![Stub::new("a", &log), busy, Stub::new("c", &log)]);
-    assert!(!lock.acquire_timeout(LONG).unwrap());
+    assert!(!lock.acquire_timeout(PATIENCE).unwrap());
     assert_eq!(*log.lock().unwrap(), ["acquire a", "acquire b", "release a"]);
 }
 
 #[test]
 fn one_deadline_bounds_all_locks() {
+    let machine = Machine::watch();
     let log = Log::default();
     let slow = |name| Stub { takes: Duration::from_millis(80), ..Stub::new(name, &log) };
     let begin = Instant::now();
     assert!(!multi(vec![slow("a"), slow("b"), slow("c")]).acquire_timeout(Duration::from_millis(200)).unwrap());
-    assert!(begin.elapsed() < Duration::from_millis(240) * 4, "a sanity bound on a loaded machine");
+    machine.assert_at_most("three locks", since(begin), Duration::from_millis(240));
     let calls = ["acquire a", "acquire b", "acquire c", "release b", "release a"];
     assert_eq!(*log.lock().unwrap(), calls, "c had the rest of the time only");
 }
@@ -195,8 +199,8 @@ fn a_guard_releases_all_the_last_first() {
 
 #[test]
 fn a_cancelled_wait_leaves_nothing() {
-    let client = client("multi-cancel");
-    let other = client_of(&server().connect_string(), "multi-cancel", LONG);
+    let client = client_in("multi-cancel");
+    let other = connect(builder(server(), "multi-cancel"));
     let lock = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
     let held = InterProcessMutex::new(&other, "/b").unwrap();
     held.acquire().unwrap();
@@ -213,7 +217,7 @@ fn a_cancelled_wait_leaves_nothing() {
 
 #[test]
 fn the_holder_of_several_locks_is_told_when_one_is_lost() {
-    let client = client("multi-lost");
+    let client = client_in("multi-lost");
     let lock = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
     let held = lock.lock().unwrap();
     let tokens: Vec<_> = held.holds().iter().map(Hold::fencing_token).collect();
@@ -311,7 +315,7 @@ fn no_error_of_a_release_is_lost() {
 
 #[test]
 fn an_owner_of_none_is_told_so() {
-    let client = client("owner");
+    let client = client_in("owner");
     let lock = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
     assert!(matches!(lock.release(), Err(Error::NotOwner { path, .. }) if path == "/b"));
     lock.acquire().unwrap();
@@ -324,7 +328,7 @@ fn an_owner_of_none_is_told_so() {
 
 #[test]
 fn paths_are_acquired_in_sorted_order_and_a_path_given_twice_is_refused() {
-    let (client, other) = (client("sorted"), client("sorted"));
+    let (client, other) = (client_in("sorted"), client_in("sorted"));
     let blocker = InterProcessMutex::new(&other, "/b").unwrap();
     blocker.acquire().unwrap();
     let lock = InterProcessMultiLock::new(&client, ["/c", "/b", "/a"]).unwrap();
@@ -349,7 +353,7 @@ fn paths_are_acquired_in_sorted_order_and_a_path_given_twice_is_refused() {
 
 #[test]
 fn an_acquire_that_times_out_holds_none_and_leaves_none() {
-    let (client, other) = (client("timeout"), client("timeout"));
+    let (client, other) = (client_in("timeout"), client_in("timeout"));
     let blocker = InterProcessSemaphoreMutex::new(&other, "/b").unwrap();
     blocker.acquire().unwrap();
     let locks: [Arc<dyn InterProcessLock>; 3] = [
@@ -366,13 +370,13 @@ fn an_acquire_that_times_out_holds_none_and_leaves_none() {
         }
     }
     blocker.release().unwrap();
-    assert!(lock.acquire_timeout(LONG).unwrap());
+    assert!(lock.acquire_timeout(PATIENCE).unwrap());
     lock.release().unwrap();
 }
 
 #[test]
 fn locks_of_all_kinds_are_held_together_or_not_at_all() {
-    let (client, other) = (client("kinds"), client("kinds"));
+    let (client, other) = (client_in("kinds"), client_in("kinds"));
     let books = InterProcessReadWriteLock::new(&client, "/books").unwrap();
     let prices = InterProcessReadWriteLock::new(&client, "/prices").unwrap();
     let locks: [Arc<dyn InterProcessLock>; 5] = [
@@ -427,7 +431,7 @@ fn overlapping_sets_in_any_order_never_deadlock_over_processes() {
             .unwrap()
     };
     let mut workers = Workers((0..PROCESSES).map(spawn).collect());
-    let deadline = Instant::now() + 3 * LONG;
+    let deadline = Instant::now() + 3 * PATIENCE;
     for worker in &mut workers.0 {
         let status = loop {
             if let Some(status) = worker.try_wait().unwrap() {
@@ -438,7 +442,7 @@ fn overlapping_sets_in_any_order_never_deadlock_over_processes() {
         };
         assert!(status.success(), "{status}");
     }
-    let client = client("overlap");
+    let client = client_in("overlap");
     for k in 0..PATHS {
         assert_eq!(children(&client, &format!("/lock-{k}")), [""; 0]);
     }
@@ -462,7 +466,7 @@ impl Drop for Workers {
 fn work(order: &str) {
     let [connect_string, directory, number] = order.split('|').collect::<Vec<_>>()[..] else { panic!("{order}") };
     let number: usize = number.parse().unwrap();
-    let client = client_of(connect_string, "overlap", Duration::from_secs(60));
+    let client = connect(builder_at(connect_string, "overlap"));
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let client = &client;

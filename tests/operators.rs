@@ -1,11 +1,8 @@
 //! What operators get to see: who queues, and who holds a lock for too long.
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(dead_code, reason = "what several test binaries share")]
 
-mod common;
-#[path = "wire/leaks.rs"]
-mod logs;
+mod support;
 
 use std::{thread, time::Duration};
 
@@ -13,9 +10,10 @@ use curator_locks::{
     AcquireOptions, CancelToken, Error, FencingChecker, InterProcessMutex, InterProcessReadWriteLock, LockInternals,
 };
 
-use crate::{
-    common::{builder, connect, namespace, server, wait_until},
+use crate::support::{
+    builder, connect, eventually,
     logs::{catch_logs, logged},
+    namespace, server,
 };
 
 #[test]
@@ -30,7 +28,7 @@ fn participants_are_listed_with_session_token_data_and_time_in_the_order_of_the_
     let token = CancelToken::new();
     thread::scope(|scope| {
         let waits = scope.spawn(|| waiter.read_lock().acquire_with(&AcquireOptions::new().cancel_token(&token)));
-        wait_until("both stand in the queue", || LockInternals::participants(&one, "/l").unwrap().len() == 2);
+        eventually("both stand in the queue", || LockInternals::participants(&one, "/l").unwrap().len() == 2);
         let queue = LockInternals::participants(&one, "/l").unwrap();
         assert_eq!(queue[0].path, held.path());
         assert_eq!(queue[0].fencing_token, held.fencing_token());
@@ -46,14 +44,14 @@ fn participants_are_listed_with_session_token_data_and_time_in_the_order_of_the_
 
 #[test]
 fn a_lock_that_is_held_for_long_is_warned_about_less_and_less_often() {
-    catch_logs();
+    catch_logs(log::LevelFilter::Trace);
     let client = connect(builder(server(), &namespace()).max_hold_time(Duration::from_millis(200)));
     let mutex = InterProcessMutex::new(&client, "/long").unwrap();
     let held = mutex.lock().unwrap();
     let node = held.path().rsplit('/').next().unwrap().to_owned();
     let warnings =
         || logged().lines().filter(|line| line.contains(&node) && line.contains("maximum hold time")).count();
-    wait_until("three warnings: at 0.2, 0.4 and 0.8 s", || warnings() == 3);
+    eventually("three warnings: at 0.2, 0.4 and 0.8 s", || warnings() == 3);
     assert!(held.is_valid(), "it is not taken away");
     held.release().unwrap();
     let brief = InterProcessMutex::new(&client, "/brief").unwrap();
@@ -78,7 +76,7 @@ fn storage_refuses_the_token_of_a_holder_whose_lock_has_passed_on() {
     let early = mutex.lock().unwrap().fencing_token();
     storage.check(early).unwrap();
     // The directory goes and is made anew, which restarts the sequence numbers, but not the tokens.
-    wait_until("the directory is gone", || {
+    eventually("the directory is gone", || {
         mutex.internals().clean().is_ok() && client.check_exists().for_path("/fenced").unwrap().is_none()
     });
     let late = mutex.lock().unwrap().fencing_token();

@@ -1,10 +1,8 @@
 //! Asking a holder for its lock, against real servers.
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(dead_code, reason = "what several test binaries share")]
 
-#[path = "zk/mod.rs"]
-mod zk;
+mod support;
 
 use std::{
     sync::{
@@ -20,7 +18,7 @@ use curator_locks::{
     CuratorFramework, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock,
     Revocable, RevocationListener, Revoker, testing::TestingServer,
 };
-use zk::{PATIENCE, SESSION, client, client_of, eventually, namespace};
+use support::{PATIENCE, builder, client_in, connect, eventually, namespace};
 
 const PATH: &str = "/locks/l";
 const REQUEST: &[u8] = &[0x5f, 0x5f, 0x52, 0x45, 0x56, 0x4f, 0x4b, 0x45, 0x5f, 0x5f];
@@ -47,7 +45,7 @@ fn tell(sender: Sender<String>) -> impl RevocationListener<InterProcessMutex> {
 #[test]
 fn the_holder_is_told_on_the_dispatch_thread_and_another_client_gets_the_lock() {
     let namespace = namespace();
-    let (one, two) = (client(&namespace), client(&namespace));
+    let (one, two) = (client_in(&namespace), client_in(&namespace));
     let (held_by, waiting) = (mutex(&one), mutex(&two));
     let asked = requests(&held_by);
     let held = held_by.lock().unwrap();
@@ -61,7 +59,7 @@ fn the_holder_is_told_on_the_dispatch_thread_and_another_client_gets_the_lock() 
 #[test]
 fn both_halves_of_a_read_write_lock_are_revocable() {
     let namespace = namespace();
-    let (one, two) = (client(&namespace), client(&namespace));
+    let (one, two) = (client_in(&namespace), client_in(&namespace));
     let lock = InterProcessReadWriteLock::new(&one, PATH).unwrap();
     let (sender, asked) = unbounded();
     let tells = sender.clone();
@@ -86,7 +84,7 @@ fn both_halves_of_a_read_write_lock_are_revocable() {
 
 #[test]
 fn the_request_on_the_wire_is_the_ten_bytes_of_curator() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     client.create().creating_parents_if_needed().for_path_and_data("/n", "mine").unwrap();
     Revoker::attempt_revoke(&client, "/n").unwrap();
     assert_eq!(client.get_data().for_path("/n").unwrap(), REQUEST);
@@ -94,14 +92,14 @@ fn the_request_on_the_wire_is_the_ten_bytes_of_curator() {
 
 #[test]
 fn to_ask_for_a_node_that_is_gone_is_no_error() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     Revoker::attempt_revoke(&client, "/locks/l/lock-0000000001").unwrap();
     Revoker::attempt_revoke(&client, "no path").unwrap_err();
 }
 
 #[test]
 fn a_revocable_node_carries_the_holders_data_until_a_request_replaces_it() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let mutex = mutex(&client).with_lock_data("who and why");
     let asked = requests(&mutex);
     let held = mutex.lock().unwrap();
@@ -115,7 +113,7 @@ fn a_revocable_node_carries_the_holders_data_until_a_request_replaces_it() {
 /// and its watch: no event will follow.
 #[test]
 fn a_request_from_before_the_watch_is_told() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     for _ in 0..20 {
         let mutex = mutex(&client).with_lock_data(REQUEST);
         let asked = requests(&mutex);
@@ -130,7 +128,7 @@ fn a_request_from_before_the_watch_is_told() {
 fn requests_that_race_with_the_create_are_all_told() {
     const ROUNDS: usize = 200;
     let namespace = namespace();
-    let (one, two) = (client(&namespace), client(&namespace));
+    let (one, two) = (client_in(&namespace), client_in(&namespace));
     let mutex = mutex(&one);
     let (go, next) = crossbeam_channel::bounded::<()>(0);
     thread::scope(|scope| {
@@ -159,7 +157,7 @@ fn requests_that_race_with_the_create_are_all_told() {
 #[test]
 fn a_hold_is_watched_at_once_if_revocable() {
     let server = TestingServer::start().unwrap();
-    let client = client_of(&server, "", SESSION);
+    let client = connect(builder(&server, ""));
     let mutex = mutex(&client);
     for _ in 0..20 {
         let asked = requests(&mutex);
@@ -172,7 +170,7 @@ fn a_hold_is_watched_at_once_if_revocable() {
 
 #[test]
 fn other_data_is_no_request_and_the_watch_goes_on() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let mutex = mutex(&client);
     let asked = requests(&mutex);
     let held = mutex.lock().unwrap();
@@ -191,7 +189,7 @@ fn other_data_is_no_request_and_the_watch_goes_on() {
 #[test]
 fn a_waiter_can_be_asked_too_and_goes_on_waiting() {
     let namespace = namespace();
-    let (one, two) = (client(&namespace), client(&namespace));
+    let (one, two) = (client_in(&namespace), client_in(&namespace));
     let (held_by, waiting) = (mutex(&one), mutex(&two));
     let held = held_by.lock().unwrap();
     let asked = requests(&waiting);
@@ -214,7 +212,7 @@ fn a_waiter_can_be_asked_too_and_goes_on_waiting() {
 
 #[test]
 fn a_listener_serves_up_to_the_next_release_only() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let mutex = mutex(&client);
     let asked = requests(&mutex);
     mutex.lock().unwrap().release().unwrap();
@@ -231,7 +229,7 @@ fn a_listener_serves_up_to_the_next_release_only() {
 
 #[test]
 fn a_hold_that_began_before_cannot_be_asked_but_the_next_one() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let mutex = mutex(&client);
     let held = mutex.lock().unwrap();
     let asked = requests(&mutex);
@@ -245,7 +243,7 @@ fn a_hold_that_began_before_cannot_be_asked_but_the_next_one() {
 
 #[test]
 fn the_given_executor_runs_the_listener() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let mutex = mutex(&client);
     let (sender, asked) = unbounded();
     let tasks = Arc::new(AtomicUsize::new(0));
@@ -267,7 +265,7 @@ fn the_given_executor_runs_the_listener() {
 
 #[test]
 fn the_listener_is_given_the_lock() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let mutex = mutex(&client);
     let (sender, asked) = unbounded();
     mutex.make_revocable(move |mutex: &InterProcessMutex| {
@@ -281,14 +279,14 @@ fn the_listener_is_given_the_lock() {
 #[test]
 fn a_request_from_while_the_connection_was_gone_is_told_once_after_the_reconnect() {
     let server = TestingServer::start().unwrap();
-    let one = client_of(&server, "", SESSION);
+    let one = connect(builder(&server, ""));
     let mutex = mutex(&one);
     let asked = requests(&mutex);
     let held = mutex.lock().unwrap();
     Revoker::attempt_revoke(&one, held.path()).unwrap();
     asked.recv_timeout(PATIENCE).unwrap();
     server.restart().unwrap();
-    let two = client_of(&server, "", SESSION);
+    let two = connect(builder(&server, ""));
     eventually("both are connected", || one.is_connected());
     assert!(asked.recv_timeout(NEVER).is_err(), "an old request is told again");
     Revoker::attempt_revoke(&two, held.path()).unwrap();

@@ -2,80 +2,46 @@
 #![cfg(feature = "testing")]
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "wire/leaks.rs"]
-mod leaks;
-#[path = "wire/relay.rs"]
-mod relay;
+mod support;
 
-use std::{
-    fmt::Debug,
-    sync::{Arc, Mutex, PoisonError, Weak},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fmt::Debug, thread, time::Duration};
 
 use curator_locks::{
-    Acl, AclProvider, AcquireOptions, Builder, CancelToken, ConnectString, ConnectionState, CreateMode,
-    CreatorAllAclProvider, CuratorFramework, DefaultAclProvider, Error, ErrorCode, FixedEnsembleProvider,
-    InterProcessLock, InterProcessMutex, Locker, RetryNTimes, RetryOneTime, Stat, perms,
-    proto::{ConnectRequest, ConnectResponse, FrameBuffer, MultiOp, Request},
-    session::{SessionConfig, Submission},
+    Acl, AclProvider, AcquireOptions, CancelToken, ConnectString, ConnectionState, CreateMode, CreatorAllAclProvider,
+    CuratorFramework, DefaultAclProvider, Error, ErrorCode, FixedEnsembleProvider, InterProcessLock, InterProcessMutex,
+    Locker, RetryNTimes, Stat, perms,
     testing::TestingServer,
+    unversioned::{
+        MultiOp, Request, SessionConfig, Submission,
+        wire::{ConnectRequest, ConnectResponse, FrameBuffer},
+    },
 };
 
-use leaks::{catch_logs, found_in, logged};
-use relay::Relay;
+use support::{
+    builder_at, connect, eventually,
+    logs::{catch_logs, found_in, logged},
+    relay::Relay,
+};
 
-const SESSION: Duration = Duration::from_secs(10);
 const SECRET: &str = "shop:correct-horse-battery";
 const WRONG: &str = "shop:wrong-horse-battery";
 
-/// The server that tests share as long as any of them runs.
-fn server() -> Arc<TestingServer> {
-    static SHARED: Mutex<Weak<TestingServer>> = Mutex::new(Weak::new());
-    catch_logs();
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(TestingServer::start().unwrap());
-        *shared = Arc::downgrade(&server);
-        server
-    })
-}
-
-fn builder(address: &str, namespace: &str) -> Builder {
-    CuratorFramework::builder()
-        .connect_string(address)
-        .session_timeout(SESSION)
-        .connection_timeout(Duration::from_secs(5))
-        .retry_policy(RetryOneTime::new(Duration::from_millis(50)))
-        .namespace(namespace)
-}
-
-fn started(builder: Builder) -> CuratorFramework {
-    let client = builder.build().unwrap();
-    client.start().unwrap();
-    assert!(client.block_until_connected(Some(Duration::from_secs(20))).unwrap());
-    client
+/// The shared server, with everything logged from here on.
+fn server() -> &'static TestingServer {
+    catch_logs(log::LevelFilter::Trace);
+    support::server()
 }
 
 /// One that keeps its znodes to those who know the secret.
 fn owner(address: &str, namespace: &str) -> CuratorFramework {
-    started(builder(address, namespace).authorization("digest", SECRET).acl_provider(CreatorAllAclProvider))
+    connect(builder_at(address, namespace).authorization("digest", SECRET).acl_provider(CreatorAllAclProvider))
 }
 
 fn strangers(address: &str, namespace: &str) -> [(&'static str, CuratorFramework); 2] {
     [
-        ("nobody", started(builder(address, namespace))),
-        ("one with a wrong password", started(builder(address, namespace).authorization("digest", WRONG))),
+        ("nobody", connect(builder_at(address, namespace))),
+        ("one with a wrong password", connect(builder_at(address, namespace).authorization("digest", WRONG))),
     ]
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within 20 s: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[track_caller]
@@ -163,7 +129,7 @@ impl AclProvider for SecretsAreOurs {
 fn an_acl_provider_closes_one_path_and_leaves_another_open() {
     let server = server();
     let address = server.connect_string();
-    let owner = started(builder(&address, "by-path").authorization("digest", SECRET).acl_provider(SecretsAreOurs));
+    let owner = connect(builder_at(&address, "by-path").authorization("digest", SECRET).acl_provider(SecretsAreOurs));
     let (closed, open) = (
         InterProcessMutex::new(&owner, "/secrets/lock").unwrap(),
         InterProcessMutex::new(&owner, "/public/lock").unwrap(),
@@ -182,7 +148,7 @@ fn an_acl_provider_closes_one_path_and_leaves_another_open() {
 fn read_permission_alone_lets_nobody_into_the_queue() {
     let server = server();
     let address = server.connect_string();
-    let owner = started(builder(&address, "read").authorization("digest", SECRET));
+    let owner = connect(builder_at(&address, "read").authorization("digest", SECRET));
     let everybody_reads = [Acl::creator_all(), Acl::read_unsafe()].concat();
     owner.create().creating_parents_if_needed().with_acl(everybody_reads).for_path("/lock").unwrap();
     for (who, stranger) in strangers(&address, "read") {
@@ -197,8 +163,8 @@ fn read_permission_alone_lets_nobody_into_the_queue() {
 fn credentials_are_sent_again_on_every_connection_and_in_every_session() {
     let server = server();
     let relay = Relay::to(&server.connect_string());
-    let owner = started(
-        builder(relay.address(), "again")
+    let owner = connect(
+        builder_at(relay.address(), "again")
             .session_timeout(Duration::from_secs(2))
             .authorization("digest", SECRET)
             .acl_provider(CreatorAllAclProvider),
@@ -232,15 +198,14 @@ fn replace_session(relay: &Relay, client: &CuratorFramework) {
 #[test]
 fn credentials_that_the_server_cannot_check_end_every_call_with_the_scheme_but_not_the_secret() {
     let server = server();
-    let client = builder(&server.connect_string(), "").authorization("no-such-scheme", SECRET).build().unwrap();
+    let client = builder_at(&server.connect_string(), "").authorization("no-such-scheme", SECRET).build().unwrap();
     client.start().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let error = loop {
-        match client.check_exists().for_path("/") {
-            Err(error @ Error::AuthFailed { .. }) => break error,
-            other => assert!(Instant::now() < deadline, "{other:?}"),
-        }
-    };
+    let mut answer = None;
+    eventually("the authorization has failed", || {
+        answer = client.check_exists().for_path("/").err();
+        matches!(answer, Some(Error::AuthFailed { .. }))
+    });
+    let error = answer.unwrap();
     let text = format!("{error} {error:?}");
     assert!(text.contains("no-such-scheme"), "{text}");
     assert_eq!(found_in(&text, SECRET.as_bytes()), Vec::<&str>::new());
@@ -250,12 +215,12 @@ fn credentials_that_the_server_cannot_check_end_every_call_with_the_scheme_but_n
 fn no_secret_is_logged_or_shown_by_debug_in_the_life_of_a_client() {
     let server = server();
     let relay = Relay::to(&server.connect_string());
-    let builder = builder(relay.address(), "secret")
+    let builder = builder_at(relay.address(), "secret")
         .session_timeout(Duration::from_secs(2))
         .authorization("digest", SECRET)
         .acl_provider(CreatorAllAclProvider);
     let mut shown = vec![show(&builder)];
-    let client = started(builder);
+    let client = connect(builder);
     let mut passwords = vec![client.session_password()];
     let mutex = InterProcessMutex::new(&client, "/lock").unwrap();
     let held = mutex.lock().unwrap();
@@ -318,8 +283,8 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
     buffer.filled(frame.len());
     let config = SessionConfig {
         hosts: ConnectString::parse("127.0.0.1:1").unwrap(),
-        session_timeout: SESSION,
-        connection_timeout: SESSION,
+        session_timeout: support::SESSION,
+        connection_timeout: support::SESSION,
         authorizations: vec![("digest".into(), secret.clone())],
         can_be_read_only: false,
         max_frame_size: 4096,
@@ -336,7 +301,7 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
         show(&config),
         show(&AcquireOptions::new().cancel_token(&CancelToken::new())),
         show(&(DefaultAclProvider, FixedEnsembleProvider::new("127.0.0.1:1"), Stat::default())),
-        show(&(RetryNTimes::new(1, SESSION), ConnectionState::Connected)),
+        show(&(RetryNTimes::new(1, support::SESSION), ConnectionState::Connected)),
     ]
 }
 

@@ -2,7 +2,7 @@
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod common;
+mod support;
 
 use std::{
     io::{self, Read, Write},
@@ -17,7 +17,7 @@ use curator_locks::{
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Result, WriteLock,
 };
 
-use crate::common::{builder_for, connect, namespace, server, wait_until};
+use crate::support::{builder_at, connect, eventually, namespace, server};
 
 /// What the server wrote, and what the client reads instead. Of one length, as a string's length stands before it.
 type Rewriting = (&'static str, &'static str);
@@ -70,7 +70,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, old: &str, new: &str) -> io::
 
 /// The server's own view, not rewritten.
 fn nodes_below(namespace: &str, path: &str) -> Vec<String> {
-    let client = connect(builder_for(&server().connect_string(), namespace));
+    let client = connect(builder_at(&server().connect_string(), namespace));
     match client.get_children().for_path(path) {
         Err(error) if error.is_no_node() => Vec::new(),
         result => result.unwrap(),
@@ -79,7 +79,7 @@ fn nodes_below(namespace: &str, path: &str) -> Vec<String> {
 
 fn assert_refused(rewriting: Rewriting, directories: &[&str], acquire: impl Fn(&CuratorFramework) -> Result<()>) {
     let namespace = namespace();
-    let client = connect(builder_for(&relay(rewriting), &namespace));
+    let client = connect(builder_at(&relay(rewriting), &namespace));
     match acquire(&client) {
         Err(Error::SequenceExhausted { path, number }) => {
             assert!(path.starts_with("/l"), "the directory is named: {path}");
@@ -88,7 +88,7 @@ fn assert_refused(rewriting: Rewriting, directories: &[&str], acquire: impl Fn(&
         other => panic!("not refused: {other:?}"),
     }
     for directory in directories {
-        wait_until("nothing is left", || nodes_below(&namespace, directory).is_empty());
+        eventually("nothing is left", || nodes_below(&namespace, directory).is_empty());
     }
 }
 
@@ -128,14 +128,14 @@ refused! {
 fn the_numbers_before_the_last_million_still_queue() {
     let namespace = namespace();
     let address = relay(BEFORE_THE_LAST);
-    let (one, two) = (connect(builder_for(&address, &namespace)), connect(builder_for(&address, &namespace)));
+    let (one, two) = (connect(builder_at(&address, &namespace)), connect(builder_at(&address, &namespace)));
     let holder = InterProcessMutex::new(&one, "/l").unwrap();
     let waiter = Arc::new(InterProcessMutex::new(&two, "/l").unwrap());
     let held = holder.lock().unwrap();
     assert!(held.path().contains("-lock-21464"), "{}", held.path());
     let (begun, waiting) = (waiter.clone(), waiter.clone());
     let waits = thread::spawn(move || waiting.lock_timeout(Duration::from_secs(20)).map(|held| held.is_some()));
-    wait_until("both queue", || begun.participant_nodes().unwrap().len() == 2);
+    eventually("both queue", || begun.participant_nodes().unwrap().len() == 2);
     held.release().unwrap();
     assert!(waits.join().unwrap().unwrap());
 }

@@ -8,21 +8,6 @@ mod cluster;
 mod expiry;
 #[path = "testing/proxy.rs"]
 mod proxy;
-#[path = "testing/raw.rs"]
-mod raw;
 #[path = "testing/server.rs"]
 mod server;
-
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
-
-/// Waits for an observed state.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within 60 s: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
+mod support;

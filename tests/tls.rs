@@ -2,14 +2,12 @@
 #![cfg(all(feature = "testing", feature = "tls"))]
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "wire/certificates.rs"]
-mod certificates;
-#[path = "wire/relay.rs"]
-mod relay;
+mod support;
 
 use std::{
     error::Error as _,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    fs,
+    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
@@ -19,8 +17,14 @@ use curator_locks::{
     testing::{FaultProxy, TestingCluster, TestingServer, TestingServerBuilder, TlsServerConfig},
 };
 
-use certificates::Authority;
-use relay::Relay;
+use support::{
+    PATIENCE, builder_at,
+    certificates::Authority,
+    eventually,
+    machine::{Machine, since},
+    relay::Relay,
+    watchers_at,
+};
 
 /// A server with a port for TLS, and who issued its certificate, which names 127.0.0.1 only.
 struct Fixture {
@@ -37,15 +41,10 @@ impl Fixture {
         Fixture { server, authority }
     }
 
-    /// The server that tests share as long as any of them runs.
-    fn shared() -> Arc<Fixture> {
-        static SHARED: Mutex<Weak<Fixture>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.upgrade().unwrap_or_else(|| {
-            let fixture = Arc::new(Fixture::start(false));
-            *shared = Arc::downgrade(&fixture);
-            fixture
-        })
+    /// The server of all tests that neither stop it nor count what it does.
+    fn shared() -> &'static Fixture {
+        static SHARED: OnceLock<Fixture> = OnceLock::new();
+        SHARED.get_or_init(|| Fixture::start(false))
     }
 
     fn address(&self) -> String {
@@ -60,12 +59,10 @@ impl Fixture {
 const SESSION: Duration = Duration::from_secs(10);
 
 fn started(address: &str, namespace: &str, session: Duration, tls: Option<TlsConfig>) -> CuratorFramework {
-    let builder = CuratorFramework::builder()
-        .connect_string(address)
+    let builder = builder_at(address, namespace)
         .session_timeout(session)
         .connection_timeout(Duration::from_secs(2))
-        .retry_policy(RetryNTimes::new(1, Duration::from_millis(50)))
-        .namespace(namespace);
+        .retry_policy(RetryNTimes::new(1, Duration::from_millis(50)));
     let client = match tls {
         Some(tls) => builder.tls(tls).build().unwrap(),
         None => builder.build().unwrap(),
@@ -76,14 +73,14 @@ fn started(address: &str, namespace: &str, session: Duration, tls: Option<TlsCon
 
 fn connected(address: &str, namespace: &str, session: Duration, tls: TlsConfig) -> CuratorFramework {
     let client = started(address, namespace, session, Some(tls));
-    let is_connected = client.block_until_connected(Some(Duration::from_secs(20))).unwrap();
+    let is_connected = client.block_until_connected(Some(PATIENCE)).unwrap();
     assert!(is_connected, "not connected: {:?}", client.check_exists().for_path("/"));
     client
 }
 
 /// What the source of a failing call says, once it says this.
 fn refused_with(client: &CuratorFramework, expected: &[&str]) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let error = client.check_exists().for_path("/").unwrap_err();
         assert!(matches!(error, Error::ConnectionLoss { .. }), "{error:?}");
@@ -92,14 +89,6 @@ fn refused_with(client: &CuratorFramework, expected: &[&str]) {
             return;
         }
         assert!(Instant::now() < deadline, "the source is {source:?}, not {expected:?}");
-    }
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within a minute: {what}");
-        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -224,6 +213,13 @@ fn threads_share_one_connection_and_data_of_any_size_arrives_whole() {
     assert_eq!(client.get_children().for_path("/lock").unwrap_or_default(), Vec::<String>::new());
 }
 
+/// Whether a thread of this name runs. The system knows the first 15 characters.
+fn has_thread(name: &str) -> bool {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.into_iter().any(|of| of.trim_end() == name)
+}
+
 #[test]
 fn an_event_comes_through_while_a_write_is_stuck() {
     let fixture = Fixture::shared();
@@ -238,13 +234,17 @@ fn an_event_comes_through_while_a_write_is_stuck() {
     let guard = held.lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waited_for.lock_timeout(Duration::from_secs(30)).map(|held| held.is_some()));
-        eventually("the waiter has its watches", || {
-            held.participant_nodes().unwrap().len() == 2 && fixture.server.watch_count().unwrap() >= 2
+        let watches =
+            |path: &String| watchers_at(&fixture.server, &format!("/stuck{path}")).contains(&client.session_id());
+        eventually("the waiter watches the holder's znode and its own", || {
+            let queue = held.participant_nodes().unwrap();
+            queue.len() == 2 && queue.iter().all(watches)
         });
         relay.deafen(true);
         // More than the buffers of both sockets hold.
         let writers: Vec<_> =
             (0..24).map(|_| scope.spawn(|| client.set_data().for_path_and_data("/data", vec![7; 900_000]))).collect();
+        eventually("a write is stuck", || has_thread("zk-session-writ"));
         let begin = Instant::now();
         guard.release().unwrap();
         eventually("the waiter was granted the lock", || waiter.is_finished() || !client.is_connected());
@@ -261,6 +261,7 @@ fn an_event_comes_through_while_a_write_is_stuck() {
 
 #[test]
 fn a_black_hole_is_noticed_within_two_thirds_of_the_session_timeout() {
+    let machine = Machine::watch();
     let fixture = Fixture::shared();
     let relay = Relay::to(&fixture.address());
     let session = Duration::from_secs(3);
@@ -274,9 +275,7 @@ fn a_black_hole_is_noticed_within_two_thirds_of_the_session_timeout() {
             scope.spawn(|| client.set_data().for_path_and_data("/data", vec![7; 900_000]).unwrap_err());
         }
         eventually("suspended", || client.connection_state() == Some(ConnectionState::Suspended));
-        let noticed = begin.elapsed();
-        println!("suspended after {noticed:?}");
-        assert!(noticed <= session * 2 / 3 + Duration::from_millis(500), "only after {noticed:?}");
+        machine.assert_at_most("suspended after", since(begin), session * 2 / 3 + Duration::from_millis(500));
     });
     relay.deafen(false);
     relay.silence(false);
@@ -353,7 +352,7 @@ fn what_makes_no_configuration_is_told_before_anything_is_opened() {
     let doubled = CuratorFramework::builder()
         .connect_string("127.0.0.1:1")
         .retry_policy(RetryNTimes::new(0, Duration::ZERO))
-        .session_factory(curator_locks::session::NativeSessionFactory)
+        .session_factory(curator_locks::unversioned::NativeSessionFactory)
         .tls(authority.trusted())
         .build();
     assert_eq!(argument_of(doubled.unwrap_err()), "tls");

@@ -1,10 +1,8 @@
 //! `InterProcessUnfairMutex` against real servers.
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(dead_code, reason = "what several test binaries share")]
 
-#[path = "zk/mod.rs"]
-mod zk;
+mod support;
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -16,7 +14,7 @@ use curator_locks::{
     AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, HoldState, InterProcessLock,
     InterProcessUnfairMutex, Locker, LostReason, Stat, testing::TestingServer,
 };
-use zk::{PATIENCE, SESSION, children, client, client_of, eventually, namespace};
+use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace};
 
 const PATH: &str = "/locks/l";
 const NODE: &str = "/locks/l/lock";
@@ -34,7 +32,7 @@ fn await_watches(server: &TestingServer, count: u64) {
 fn threads_of_several_clients_exclude_each_other_and_leave_nothing() {
     const ROUNDS: usize = 40;
     let namespace = namespace();
-    let clients = [client(&namespace), client(&namespace), client(&namespace)];
+    let clients = [client_in(&namespace), client_in(&namespace), client_in(&namespace)];
     let (inside, entries) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         for client in &clients {
@@ -60,7 +58,7 @@ fn threads_of_several_clients_exclude_each_other_and_leave_nothing() {
 #[test]
 fn uncontended_acquire_and_release_are_one_packet_each() {
     let server = TestingServer::start().unwrap();
-    let client = client_of(&server, "", SESSION);
+    let client = connect(builder(&server, ""));
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
     mutex.release().unwrap();
@@ -81,7 +79,7 @@ fn uncontended_acquire_and_release_are_one_packet_each() {
 #[test]
 fn a_busy_try_is_one_read_and_no_write() {
     let server = TestingServer::start().unwrap();
-    let (holder, other) = (client_of(&server, "", SESSION), client_of(&server, "", SESSION));
+    let (holder, other) = (connect(builder(&server, "")), connect(builder(&server, "")));
     let held_by = mutex(&holder);
     let held = held_by.lock().unwrap();
     // The only request that a hold makes by itself.
@@ -103,7 +101,7 @@ fn a_busy_try_is_one_read_and_no_write() {
 #[test]
 fn a_thread_enters_again_without_any_packet_and_releases_as_often() {
     let server = TestingServer::start().unwrap();
-    let client = client_of(&server, "", SESSION);
+    let client = connect(builder(&server, ""));
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
     // The only request that a hold makes by itself.
@@ -121,7 +119,7 @@ fn a_thread_enters_again_without_any_packet_and_releases_as_often() {
 #[test]
 fn a_timed_acquire_ends_in_time_and_leaves_no_watch() {
     let server = TestingServer::start().unwrap();
-    let (holder, other) = (client_of(&server, "", SESSION), client_of(&server, "", SESSION));
+    let (holder, other) = (connect(builder(&server, "")), connect(builder(&server, "")));
     let held_by = mutex(&holder);
     let held = held_by.lock().unwrap();
     let watches = server.watch_count().unwrap();
@@ -137,7 +135,7 @@ fn a_timed_acquire_ends_in_time_and_leaves_no_watch() {
 #[test]
 fn a_cancelled_waiter_ends() {
     let namespace = namespace();
-    let (holder, other) = (client(&namespace), client(&namespace));
+    let (holder, other) = (client_in(&namespace), client_in(&namespace));
     let held_by = mutex(&holder);
     let held = held_by.lock().unwrap();
     let token = CancelToken::new();
@@ -154,7 +152,7 @@ fn a_cancelled_waiter_ends() {
 #[test]
 fn a_waiter_gets_the_lock_when_the_holder_releases() {
     let server = TestingServer::start().unwrap();
-    let (holder, other) = (client_of(&server, "", SESSION), client_of(&server, "", SESSION));
+    let (holder, other) = (connect(builder(&server, "")), connect(builder(&server, "")));
     let (held_by, waiting) = (mutex(&holder), mutex(&other));
     let held = held_by.lock().unwrap();
     let first = held.fencing_token();
@@ -175,7 +173,7 @@ fn a_waiter_gets_the_lock_when_the_holder_releases() {
 #[test]
 fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
     let namespace = namespace();
-    let (holder, other, admin) = (client(&namespace), client(&namespace), client(&namespace));
+    let (holder, other, admin) = (client_in(&namespace), client_in(&namespace), client_in(&namespace));
     let (held_by, waiting) = (mutex(&holder), mutex(&other));
     let held = held_by.lock().unwrap();
     let changes = held.state_changes();
@@ -187,7 +185,7 @@ fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
             assert!(held.is_valid(), "the former holder's release took the lock away");
             held.release().unwrap();
         });
-        eventually("the lock's node is watched", || zk::server().watch_count().unwrap() >= 1);
+        eventually("the lock's node is watched", || support::server().watch_count().unwrap() >= 1);
         admin.delete().for_path(NODE).unwrap();
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::InDoubt);
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
@@ -201,7 +199,7 @@ fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
 #[test]
 fn an_administrators_delete_of_the_directory_does_not_stop_waiters() {
     let namespace = namespace();
-    let (holder, admin) = (client(&namespace), client(&namespace));
+    let (holder, admin) = (client_in(&namespace), client_in(&namespace));
     let held_by = mutex(&holder);
     let held = held_by.lock().unwrap();
     admin.delete().deleting_children_if_needed().for_path("/locks").unwrap();
@@ -213,7 +211,7 @@ fn an_administrators_delete_of_the_directory_does_not_stop_waiters() {
 
 #[test]
 fn a_foreign_node_of_the_same_name_is_waited_for() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     client.create().creating_parents_if_needed().for_path(NODE).unwrap();
     let mutex = mutex(&client);
     assert!(mutex.try_lock().unwrap().is_none());
@@ -229,7 +227,7 @@ fn a_foreign_node_of_the_same_name_is_waited_for() {
 
 #[test]
 fn the_node_is_ephemeral_and_carries_an_id_and_the_lock_data() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let mutex = mutex(&client).with_lock_data("who and why");
     let held = mutex.lock().unwrap();
     assert_eq!(held.path(), NODE);
@@ -245,7 +243,7 @@ fn the_node_is_ephemeral_and_carries_an_id_and_the_lock_data() {
 #[test]
 fn the_server_removes_the_unused_directory() {
     let server = TestingServer::builder().container_check_interval(Duration::from_millis(200)).start().unwrap();
-    let client = client_of(&server, "", SESSION);
+    let client = connect(builder(&server, ""));
     let mutex = mutex(&client);
     for _ in 0..3 {
         mutex.acquire().unwrap();
@@ -257,7 +255,7 @@ fn the_server_removes_the_unused_directory() {
 #[test]
 fn a_dropped_guard_releases() {
     let namespace = namespace();
-    let (one, two) = (client(&namespace), client(&namespace));
+    let (one, two) = (client_in(&namespace), client_in(&namespace));
     drop(mutex(&one).lock().unwrap());
     let mutex = mutex(&two);
     Locker::with_timeout(&mutex, PATIENCE).unwrap().close().unwrap();
@@ -267,7 +265,7 @@ fn a_dropped_guard_releases() {
 #[test]
 fn closing_the_client_ends_waiters_and_frees_the_lock() {
     let namespace = namespace();
-    let (holder, other) = (client(&namespace), client(&namespace));
+    let (holder, other) = (client_in(&namespace), client_in(&namespace));
     let (held_by, waiting) = (mutex(&holder), mutex(&other));
     held_by.acquire().unwrap();
     thread::scope(|scope| {
@@ -276,13 +274,13 @@ fn closing_the_client_ends_waiters_and_frees_the_lock() {
         assert!(matches!(waiter.join().unwrap(), Err(Error::ClientClosed)));
     });
     holder.close();
-    let third = client(&namespace);
+    let third = client_in(&namespace);
     assert!(mutex(&third).acquire_timeout(PATIENCE).unwrap());
 }
 
 #[test]
 fn a_queue_in_the_same_directory_does_not_matter() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let name = format!("{PATH}/_c_0-lock-");
     client.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential).for_path(&name).unwrap();
     assert!(mutex(&client).acquire_timeout(Duration::ZERO).unwrap());
@@ -290,7 +288,7 @@ fn a_queue_in_the_same_directory_does_not_matter() {
 
 #[test]
 fn it_is_an_inter_process_lock() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let lock: Box<dyn InterProcessLock> = Box::new(mutex(&client));
     lock.acquire().unwrap();
     assert!(lock.is_acquired_in_this_process());
@@ -312,8 +310,8 @@ mod faults {
 
     impl Faulty {
         fn start(namespace: &str) -> Faulty {
-            let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
-            let client = zk::client_at(&proxy.connect_string(), namespace, SESSION);
+            let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+            let client = connect(builder_at(&proxy.connect_string(), namespace));
             Faulty { proxy, client }
         }
 
@@ -342,7 +340,7 @@ mod faults {
     fn releases_whose_reply_is_lost(rounds: usize) {
         let namespace = namespace();
         let faulty = Faulty::start(&namespace);
-        let (second, third) = (client(&namespace), client(&namespace));
+        let (second, third) = (client_in(&namespace), client_in(&namespace));
         let (first, next, last) = (mutex(&faulty.client), mutex(&second), mutex(&third));
         for round in 0..rounds {
             first.acquire().unwrap();
@@ -369,7 +367,7 @@ mod faults {
     fn a_dropped_guard_whose_delete_has_no_answer_takes_the_lock_from_nobody() {
         let namespace = namespace();
         let faulty = Faulty::start(&namespace);
-        let (second, third) = (client(&namespace), client(&namespace));
+        let (second, third) = (client_in(&namespace), client_in(&namespace));
         let (first, next, last) = (mutex(&faulty.client), mutex(&second), mutex(&third));
         for round in 0..25 {
             let held = first.lock().unwrap();
@@ -394,7 +392,7 @@ mod faults {
     fn a_release_that_waits_for_a_connection_takes_the_lock_from_nobody() {
         let namespace = namespace();
         let faulty = Faulty::start(&namespace);
-        let (second, third) = (client(&namespace), client(&namespace));
+        let (second, third) = (client_in(&namespace), client_in(&namespace));
         let (first, next, last) = (mutex(&faulty.client), mutex(&second), mutex(&third));
         first.acquire().unwrap();
         faulty.stay_away();
@@ -422,7 +420,7 @@ mod faults {
     fn a_delete_that_never_arrived_is_sent_again() {
         let namespace = namespace();
         let faulty = Faulty::start(&namespace);
-        let other = client(&namespace);
+        let other = client_in(&namespace);
         let first = mutex(&faulty.client);
         for _ in 0..5 {
             first.acquire().unwrap();
@@ -443,7 +441,7 @@ mod faults {
     fn a_create_whose_reply_was_lost_is_found_and_held() {
         let namespace = namespace();
         let faulty = Faulty::start(&namespace);
-        let other = client(&namespace);
+        let other = client_in(&namespace);
         let mutex_of_first = mutex(&faulty.client);
         for _ in 0..10 {
             let create = RequestMatch::creates().path(|path| path.ends_with(NODE));
@@ -465,7 +463,7 @@ mod faults {
     fn a_create_that_never_arrived_waits_for_who_was_faster() {
         let namespace = namespace();
         let faulty = Faulty::start(&namespace);
-        let other = client(&namespace);
+        let other = client_in(&namespace);
         let (first, second) = (mutex(&faulty.client), mutex(&other));
         first.acquire().unwrap();
         first.release().unwrap();
@@ -491,7 +489,7 @@ mod faults {
     fn a_doubtful_create_that_nobody_waits_for_any_more_is_deleted() {
         let namespace = namespace();
         let faulty = Faulty::start(&namespace);
-        let other = client(&namespace);
+        let other = client_in(&namespace);
         let first = mutex(&faulty.client);
         first.acquire().unwrap();
         first.release().unwrap();
@@ -512,13 +510,13 @@ mod faults {
     #[test]
     fn the_holder_of_an_expired_session_is_told_and_a_waiter_gets_the_lock() {
         let namespace = namespace();
-        let (holder, other) = (client(&namespace), client(&namespace));
+        let (holder, other) = (client_in(&namespace), client_in(&namespace));
         let (held_by, waiting) = (mutex(&holder), mutex(&other));
         let held = held_by.lock().unwrap();
         let changes = held.state_changes();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| waiting.acquire_timeout(PATIENCE).unwrap());
-            expire_session(&zk::server().connect_string(), holder.session_id(), &holder.session_password()).unwrap();
+            expire(&holder);
             assert!(waiter.join().unwrap());
         });
         eventually("the holder knows", || {
@@ -533,13 +531,13 @@ mod faults {
     #[test]
     fn a_waiter_whose_session_expires_waits_on_in_the_next() {
         let namespace = namespace();
-        let (holder, other) = (client(&namespace), client(&namespace));
+        let (holder, other) = (client_in(&namespace), client_in(&namespace));
         let (held_by, waiting) = (mutex(&holder), mutex(&other));
         held_by.acquire().unwrap();
         let before = other.session_id();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| waiting.acquire_timeout(PATIENCE).unwrap());
-            expire_session(&zk::server().connect_string(), before, &other.session_password()).unwrap();
+            expire_session(&support::server().connect_string(), before, &other.session_password()).unwrap();
             eventually("there is another session", || other.is_connected() && other.session_id() != before);
             held_by.release().unwrap();
             assert!(waiter.join().unwrap());

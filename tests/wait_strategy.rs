@@ -1,7 +1,7 @@
 //! The three ways to wait: each keeps every rule of the lock.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod locks_support;
+mod support;
 
 use std::{
     sync::{
@@ -16,12 +16,15 @@ use curator_locks::{
     AcquireOptions, CancelToken, CuratorFramework, Error, InterProcessMutex, InterProcessReadWriteLock, WaitStrategy,
     testing::TestingServer,
 };
-use locks_support::{
-    LONG, SHORT, children, client, client_of, client_with_timeout, eventually, eventually_queued, expire, scope,
+use support::{
+    PATIENCE, await_children, builder, children, connect, eventually, expire,
+    scope::{client_in, closed_by_failure, scope},
     server, watchers,
 };
 
 const PATH: &str = "/lock";
+/// Long enough for a call that would not wait to be done, and short enough to be waited for.
+const SHORT: Duration = Duration::from_millis(300);
 
 /// So long that a waiter which only polls would run into the limit of these tests.
 const SELDOM: WaitStrategy = WaitStrategy::Poll(Duration::from_secs(3600));
@@ -97,7 +100,7 @@ struct Setup {
 
 impl Setup {
     fn client(&self) -> CuratorFramework {
-        client(&self.namespace)
+        client_in(&self.namespace)
     }
 
     fn mutex(&self, client: &CuratorFramework) -> InterProcessMutex {
@@ -146,12 +149,12 @@ fn order(setup: &Setup) {
                 events.send(waiter).unwrap();
                 held.release().unwrap();
             });
-            eventually_queued(&clients[0], PATH, waiter + 2);
+            await_children(&clients[0], PATH, waiter + 2);
         }
         assert!(granted.try_recv().is_err());
         held.release().unwrap();
         for waiter in 0..WAITERS {
-            assert_eq!(granted.recv_timeout(LONG), Ok(waiter));
+            assert_eq!(granted.recv_timeout(PATIENCE), Ok(waiter));
         }
     });
     nothing_left(&clients[0]);
@@ -179,11 +182,11 @@ fn cancellation(setup: &Setup) {
     let token = CancelToken::new();
     scope(|scope| {
         let waits = scope.spawn(|| waiter.acquire_with(&AcquireOptions::new().cancel_token(&token)));
-        eventually_queued(&clients[0], PATH, 2);
+        await_children(&clients[0], PATH, 2);
         token.cancel();
         assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled { .. })));
     });
-    eventually_queued(&clients[0], PATH, 1);
+    await_children(&clients[0], PATH, 1);
     held.release().unwrap();
     nothing_left(&clients[0]);
 }
@@ -194,17 +197,17 @@ fn close(setup: &Setup) {
     let held = holder.lock().unwrap();
     scope(|scope| {
         let waits = scope.spawn(|| waiter.acquire());
-        eventually_queued(&clients[0], PATH, 2);
+        await_children(&clients[0], PATH, 2);
         clients[1].close();
         assert!(matches!(waits.join().unwrap(), Err(Error::ClientClosed)));
     });
-    eventually_queued(&clients[0], PATH, 1);
+    await_children(&clients[0], PATH, 1);
     held.release().unwrap();
     nothing_left(&clients[0]);
 }
 
 fn holder_expires(setup: &Setup) {
-    let (one, two) = (client_with_timeout(&setup.namespace, Duration::from_secs(4)), setup.client());
+    let (one, two) = (client_in(&setup.namespace), setup.client());
     let (holder, waiter) = (setup.mutex(&one), setup.mutex(&two));
     let held = holder.lock().unwrap();
     let old = held.path().to_owned();
@@ -215,7 +218,7 @@ fn holder_expires(setup: &Setup) {
             held.release().unwrap();
             token
         });
-        eventually_queued(&two, PATH, 2);
+        await_children(&two, PATH, 2);
         expire(&one);
         assert!(waits.join().unwrap() > held.fencing_token());
     });
@@ -226,7 +229,7 @@ fn holder_expires(setup: &Setup) {
 }
 
 fn waiter_expires(setup: &Setup) {
-    let (one, two) = (setup.client(), client_with_timeout(&setup.namespace, Duration::from_secs(4)));
+    let (one, two) = (setup.client(), client_in(&setup.namespace));
     let (holder, waiter) = (setup.mutex(&one), setup.mutex(&two));
     let held = holder.lock().unwrap();
     let first = held.path().to_owned();
@@ -258,7 +261,7 @@ fn requeues(
     let node = || holder.participant_nodes().unwrap().into_iter().find(|node| node != held);
     scope(|scope| {
         let waits = scope.spawn(|| waiter.acquire().and_then(|()| waiter.release()));
-        eventually_queued(client, PATH, 2);
+        await_children(client, PATH, 2);
         let old = node();
         fault();
         eventually("the waiter queues again", || node().is_some_and(|node| Some(node) != old));
@@ -299,7 +302,7 @@ fn read_write(setup: &Setup) {
 
 /// No znode of anybody, and no watch either.
 fn nothing_left(client: &CuratorFramework) {
-    eventually_queued(client, PATH, 0);
+    await_children(client, PATH, 0);
     let path = format!("/{}{PATH}", client.namespace());
     eventually("no watch is left", || {
         let watched = server().four_letter_word("wchp").unwrap();
@@ -309,7 +312,7 @@ fn nothing_left(client: &CuratorFramework) {
 
 #[test]
 fn waiters_of_all_strategies_queue_together() {
-    let client = client("mixed");
+    let client = client_in("mixed");
     let strategies =
         [WaitStrategy::WatchParent, WaitStrategy::Poll(Duration::from_millis(5)), WaitStrategy::WatchPredecessor];
     let mutexes =
@@ -324,11 +327,11 @@ fn waiters_of_all_strategies_queue_together() {
                 events.send(waiter).unwrap();
                 held.release().unwrap();
             });
-            eventually_queued(&client, PATH, waiter + 2);
+            await_children(&client, PATH, waiter + 2);
         }
         held.release().unwrap();
         for waiter in 0..9 {
-            assert_eq!(granted.recv_timeout(LONG), Ok(waiter));
+            assert_eq!(granted.recv_timeout(PATIENCE), Ok(waiter));
         }
     });
     nothing_left(&client);
@@ -345,7 +348,7 @@ fn a_poller_between_two_looks_ends_with_its_time_its_token_and_its_client() {
 
 #[test]
 fn a_poller_between_two_looks_notices_the_end_of_its_session_and_of_its_node() {
-    let (one, two) = (client("seldom-end"), client_with_timeout("seldom-end", Duration::from_secs(4)));
+    let (one, two) = (client_in("seldom-end"), client_in("seldom-end"));
     let holder = InterProcessMutex::new(&one, PATH).unwrap();
     let waiter = InterProcessMutex::new(&two, PATH).unwrap().with_wait_strategy(SELDOM);
     let held = holder.lock().unwrap();
@@ -354,7 +357,7 @@ fn a_poller_between_two_looks_notices_the_end_of_its_session_and_of_its_node() {
     let other = |old: &Option<String>| node().is_some_and(|node| Some(&node) != old.as_ref());
     scope(|scope| {
         let waits = scope.spawn(|| waiter.acquire_with(&AcquireOptions::new().cancel_token(&token)));
-        eventually_queued(&one, PATH, 2);
+        await_children(&one, PATH, 2);
         let first = node();
         expire(&two);
         eventually("queued again in the next session", || other(&first));
@@ -374,7 +377,7 @@ fn a_poller_between_two_looks_notices_the_end_of_its_session_and_of_its_node() {
 fn each_strategy_has_the_watches_it_says_and_leaves_none() {
     // Of its own, because only the number of all watches at the server shows those on a directory.
     let server = TestingServer::start().unwrap();
-    let client = || client_of(&server, "watches", Duration::from_secs(20));
+    let client = || closed_by_failure(connect(builder(&server, "watches")));
     let (one, two) = (client(), client());
     let holder = InterProcessMutex::new(&one, PATH).unwrap();
     let waiters = [
@@ -389,7 +392,7 @@ fn each_strategy_has_the_watches_it_says_and_leaves_none() {
         let token = CancelToken::new();
         scope(|scope| {
             let waits = scope.spawn(|| waiter.acquire_with(&AcquireOptions::new().cancel_token(&token)));
-            let seen = within(LONG, || server.watch_count().unwrap() == 1 + watches);
+            let seen = within(PATIENCE, || server.watch_count().unwrap() == 1 + watches);
             token.cancel();
             assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled { .. })));
             assert!(seen, "{strategy:?} watches {which}");

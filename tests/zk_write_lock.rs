@@ -1,10 +1,8 @@
 //! `WriteLock`, the lock of ZooKeeper's own recipes, against real servers.
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(dead_code, reason = "what several test binaries share")]
 
-#[path = "zk/mod.rs"]
-mod zk;
+mod support;
 
 use std::{
     collections::HashSet,
@@ -20,7 +18,7 @@ use curator_locks::{
     CreateMode, CuratorFramework, Error, LockListener, RetryForever, RetryPolicy, RetrySleeper, Stat, WriteLock,
     ZNodeName, testing::TestingServer,
 };
-use zk::{PATIENCE, SESSION, children, client, client_of, eventually, namespace};
+use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, namespace};
 
 const DIR: &str = "/election/leader";
 
@@ -62,7 +60,7 @@ fn queue(client: &CuratorFramework) -> Vec<String> {
 #[test]
 fn the_first_leads_and_each_one_that_leaves_is_followed_by_the_next() {
     let namespace = namespace();
-    let clients = [client(&namespace), client(&namespace), client(&namespace)];
+    let clients = [client_in(&namespace), client_in(&namespace), client_in(&namespace)];
     let candidates: Vec<_> = clients.iter().map(candidate).collect();
     for (k, (lock, _)) in candidates.iter().enumerate() {
         assert_eq!(lock.lock().unwrap(), k == 0);
@@ -90,7 +88,7 @@ fn the_first_leads_and_each_one_that_leaves_is_followed_by_the_next() {
 #[test]
 fn a_predecessor_that_vanishes_is_noticed_whenever_it_does() {
     let namespace = namespace();
-    let clients = [client(&namespace), client(&namespace)];
+    let clients = [client_in(&namespace), client_in(&namespace)];
     for _ in 0..100 {
         let (first, _) = candidate(&clients[0]);
         let (second, told) = candidate(&clients[1]);
@@ -106,7 +104,7 @@ fn a_predecessor_that_vanishes_is_noticed_whenever_it_does() {
 
 #[test]
 fn the_middle_one_may_leave_and_the_last_one_waits_for_the_first() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let candidates = [candidate(&client), candidate(&client), candidate(&client)];
     let [(first, _), (middle, told_middle), (last, told_last)] = &candidates;
     assert!(first.lock().unwrap());
@@ -122,7 +120,7 @@ fn the_middle_one_may_leave_and_the_last_one_waits_for_the_first() {
 /// In ZooKeeper's own recipe both believe to be the owner, with one znode.
 #[test]
 fn two_objects_of_one_session_have_a_znode_each() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let ((one, _), (two, told)) = (candidate(&client), candidate(&client));
     assert!(one.lock().unwrap());
     assert!(!two.lock().unwrap());
@@ -137,7 +135,7 @@ fn two_objects_of_one_session_have_a_znode_each() {
 
 #[test]
 fn names_data_and_directory_are_those_of_zookeepers_own_recipe() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let (lock, _) = candidate(&client);
     assert_eq!(lock.dir(), DIR);
     lock.lock().unwrap();
@@ -157,7 +155,7 @@ fn names_data_and_directory_are_those_of_zookeepers_own_recipe() {
 #[test]
 fn the_directory_is_persistent() {
     let server = TestingServer::builder().container_check_interval(Duration::from_millis(100)).start().unwrap();
-    let client = client_of(&server, "", SESSION);
+    let client = connect(builder(&server, ""));
     let (lock, _) = candidate(&client);
     lock.lock().unwrap();
     lock.close().unwrap();
@@ -172,7 +170,7 @@ fn the_directory_is_persistent() {
 /// Names as a Java process makes them, in front of and behind our own.
 #[test]
 fn contenders_of_zookeepers_own_recipe_are_waited_for_in_its_order() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     client.create().creating_parents_if_needed().for_path(DIR).unwrap();
     let java = |session: i64| {
         let path = format!("{DIR}/x-{session}-");
@@ -193,7 +191,7 @@ fn contenders_of_zookeepers_own_recipe_are_waited_for_in_its_order() {
 
 #[test]
 fn a_second_lock_only_tells_and_an_unlock_of_nothing_does_nothing() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let ((one, told), (two, _)) = (candidate(&client), candidate(&client));
     one.unlock().unwrap();
     assert!(one.lock().unwrap() && one.lock().unwrap());
@@ -210,7 +208,7 @@ fn a_second_lock_only_tells_and_an_unlock_of_nothing_does_nothing() {
 
 #[test]
 fn a_closed_object_has_no_znode_and_queues_no_more() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let ((owner, told), (waiter, _)) = (candidate(&client), candidate(&client));
     owner.lock().unwrap();
     waiter.lock().unwrap();
@@ -224,7 +222,7 @@ fn a_closed_object_has_no_znode_and_queues_no_more() {
 
 #[test]
 fn dropped_objects_leave_nothing() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let ((owner, _), (waiter, _)) = (candidate(&client), candidate(&client));
     owner.lock().unwrap();
     waiter.lock().unwrap();
@@ -236,7 +234,7 @@ fn dropped_objects_leave_nothing() {
 #[test]
 fn an_owner_whose_znode_is_deleted_is_told_and_queues_again() {
     let namespace = namespace();
-    let (client, admin) = (client(&namespace), client(&namespace));
+    let (client, admin) = (client_in(&namespace), client_in(&namespace));
     let ((owner, told), (other, told_other)) = (candidate(&client), candidate(&client));
     owner.lock().unwrap();
     other.lock().unwrap();
@@ -252,7 +250,7 @@ fn an_owner_whose_znode_is_deleted_is_told_and_queues_again() {
 #[test]
 fn a_waiter_whose_znode_is_deleted_queues_again() {
     let namespace = namespace();
-    let (client, admin) = (client(&namespace), client(&namespace));
+    let (client, admin) = (client_in(&namespace), client_in(&namespace));
     let ((owner, _), (waiter, told)) = (candidate(&client), candidate(&client));
     owner.lock().unwrap();
     waiter.lock().unwrap();
@@ -264,7 +262,7 @@ fn a_waiter_whose_znode_is_deleted_queues_again() {
 #[test]
 fn a_directory_that_is_removed_is_made_again() {
     let namespace = namespace();
-    let (client, admin) = (client(&namespace), client(&namespace));
+    let (client, admin) = (client_in(&namespace), client_in(&namespace));
     let (owner, told) = candidate(&client);
     owner.lock().unwrap();
     assert_eq!(next(&told), Acquired);
@@ -277,7 +275,7 @@ fn a_directory_that_is_removed_is_made_again() {
 #[test]
 fn a_server_restart_keeps_owner_and_waiters() {
     let server = TestingServer::start().unwrap();
-    let clients = [client_of(&server, "", SESSION), client_of(&server, "", SESSION)];
+    let clients = [connect(builder(&server, "")), connect(builder(&server, ""))];
     let ((owner, told), (waiter, told_waiter)) = (candidate(&clients[0]), candidate(&clients[1]));
     owner.lock().unwrap();
     waiter.lock().unwrap();
@@ -294,7 +292,7 @@ fn a_server_restart_keeps_owner_and_waiters() {
 
 #[test]
 fn a_listener_may_use_the_lock() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     struct Once {
         lock: parking_lot::Mutex<Option<Arc<WriteLock>>>,
         told: Sender<Told>,
@@ -321,7 +319,7 @@ fn a_listener_may_use_the_lock() {
 
 #[test]
 fn closing_the_client_is_told_to_the_owner() {
-    let client = client(&namespace());
+    let client = client_in(&namespace());
     let (owner, told) = candidate(&client);
     owner.lock().unwrap();
     assert_eq!(next(&told), Acquired);
@@ -335,7 +333,7 @@ fn closing_the_client_is_told_to_the_owner() {
 #[test]
 fn a_call_ends_when_the_credentials_are_rejected() {
     let client = CuratorFramework::builder()
-        .connect_string(zk::server().connect_string())
+        .connect_string(support::server().connect_string())
         .connection_timeout(Duration::from_millis(100))
         .retry_policy(RetryForever::new(Duration::from_millis(10)))
         .authorization("no-such-scheme", "x")
@@ -359,7 +357,7 @@ fn a_call_ends_when_the_credentials_are_rejected() {
 #[test]
 fn never_two_owners_while_everybody_comes_and_goes() {
     let namespace = namespace();
-    let clients = [client(&namespace), client(&namespace), client(&namespace)];
+    let clients = [client_in(&namespace), client_in(&namespace), client_in(&namespace)];
     let inside = AtomicI64::new(0);
     let tokens = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -387,14 +385,10 @@ mod faults {
 
     use super::*;
 
-    fn expire(client: &CuratorFramework) {
-        expire_session(&zk::server().connect_string(), client.session_id(), &client.session_password()).unwrap();
-    }
-
     #[test]
     fn an_owner_whose_session_expires_is_told_and_queues_again_in_the_next() {
         let namespace = namespace();
-        let clients = [client(&namespace), client(&namespace)];
+        let clients = [client_in(&namespace), client_in(&namespace)];
         let ((owner, told), (other, told_other)) = (candidate(&clients[0]), candidate(&clients[1]));
         owner.lock().unwrap();
         other.lock().unwrap();
@@ -416,7 +410,7 @@ mod faults {
     #[test]
     fn a_waiter_whose_session_expires_queues_again_in_the_next_and_is_told_nothing() {
         let namespace = namespace();
-        let clients = [client(&namespace), client(&namespace)];
+        let clients = [client_in(&namespace), client_in(&namespace)];
         let ((owner, _), (waiter, told)) = (candidate(&clients[0]), candidate(&clients[1]));
         owner.lock().unwrap();
         waiter.lock().unwrap();
@@ -431,8 +425,8 @@ mod faults {
     #[test]
     fn a_create_whose_reply_was_lost_leaves_one_znode() {
         let namespace = namespace();
-        let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
-        let client = zk::client_at(&proxy.connect_string(), &namespace, SESSION);
+        let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+        let client = connect(builder_at(&proxy.connect_string(), &namespace));
         for _ in 0..10 {
             let ((lock, told), (second, _)) = (candidate(&client), candidate(&client));
             second.lock().unwrap();
@@ -464,12 +458,9 @@ mod faults {
     #[test]
     fn each_wait_for_a_connection_has_the_whole_connection_timeout() {
         const CONNECTION: Duration = Duration::from_secs(3);
-        let (proxy, asked) = (FaultProxy::start(zk::server().connect_string()).unwrap(), Asked::default());
+        let (proxy, asked) = (FaultProxy::start(support::server().connect_string()).unwrap(), Asked::default());
         proxy.refuse();
-        let client = CuratorFramework::builder()
-            .connect_string(proxy.connect_string())
-            .namespace(namespace())
-            .session_timeout(SESSION)
+        let client = builder_at(&proxy.connect_string(), &namespace())
             .connection_timeout(CONNECTION)
             .retry_policy(asked.clone())
             .build()
@@ -496,8 +487,8 @@ mod faults {
     #[test]
     fn a_change_of_a_waiters_data_just_before_its_turn_hides_no_later_delete() {
         let namespace = namespace();
-        let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
-        let (faulty, admin) = (zk::client_at(&proxy.connect_string(), &namespace, SESSION), client(&namespace));
+        let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+        let (faulty, admin) = (connect(builder_at(&proxy.connect_string(), &namespace)), client_in(&namespace));
         let ((owner, _), (waiter, told)) = (candidate(&admin), candidate(&faulty));
         assert!(owner.lock().unwrap());
         assert!(!waiter.lock().unwrap());
@@ -517,8 +508,8 @@ mod faults {
     #[test]
     fn lost_replies_in_the_background_delay_the_lock_and_leave_nothing() {
         let namespace = namespace();
-        let proxy = FaultProxy::start(zk::server().connect_string()).unwrap();
-        let (faulty, admin) = (zk::client_at(&proxy.connect_string(), &namespace, SESSION), client(&namespace));
+        let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+        let (faulty, admin) = (connect(builder_at(&proxy.connect_string(), &namespace)), client_in(&namespace));
         for fault in [Fault::CutInsteadOfReply, Fault::CutInsteadOfRequest] {
             for op in [op::CREATE_2, op::GET_CHILDREN, op::GET_DATA] {
                 let ((owner, _), (waiter, told)) = (candidate(&admin), candidate(&faulty));

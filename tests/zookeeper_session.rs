@@ -13,12 +13,11 @@
 #![cfg(all(feature = "testing", feature = "zookeeper"))]
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "wire/relay.rs"]
-mod relay;
+mod support;
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -27,41 +26,27 @@ use std::{
 
 use curator_locks::{
     Builder, ConnectionState, CreateMode, CuratorFramework, Error, ErrorCode, HoldState, InterProcessMutex, LockGuard,
-    LostReason, RetryNTimes, session::zookeeper::ZooKeeperSessionFactory, testing::TestingServer,
+    LostReason, RetryNTimes, ZooKeeperSessionFactory, testing::TestingServer,
 };
-use relay::Relay;
+use support::{
+    PATIENCE, builder_at, connect, eventually,
+    machine::{Machine, since},
+    relay::Relay,
+    server,
+};
 use zookeeper::ZooKeeper;
 
 const SESSION: Duration = Duration::from_secs(6);
 
-fn server() -> Arc<TestingServer> {
-    static SHARED: Mutex<Weak<TestingServer>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(TestingServer::start().unwrap());
-        *shared = Arc::downgrade(&server);
-        server
-    })
-}
-
 fn builder(address: &str, namespace: &str, session: Duration) -> Builder {
-    CuratorFramework::builder()
-        .connect_string(address)
+    builder_at(address, namespace)
         .session_timeout(session)
         .connection_timeout(Duration::from_secs(2))
         .retry_policy(RetryNTimes::new(3, Duration::from_millis(50)))
-        .namespace(namespace)
-}
-
-fn started(builder: Builder) -> CuratorFramework {
-    let client = builder.build().unwrap();
-    client.start().unwrap();
-    assert!(client.block_until_connected(Some(Duration::from_secs(20))).unwrap(), "not connected");
-    client
 }
 
 fn native(address: &str, namespace: &str) -> CuratorFramework {
-    started(builder(address, namespace, SESSION))
+    connect(builder(address, namespace, SESSION))
 }
 
 fn handle(address: &str, session: Duration) -> Arc<ZooKeeper> {
@@ -72,14 +57,14 @@ fn handle(address: &str, session: Duration) -> Arc<ZooKeeper> {
 fn given(address: &str, namespace: &str) -> (CuratorFramework, Arc<ZooKeeper>) {
     let handle = handle(address, SESSION);
     let factory = ZooKeeperSessionFactory::new(handle.clone());
-    (started(builder(address, namespace, SESSION).session_factory(factory)), handle)
+    (connect(builder(address, namespace, SESSION).session_factory(factory)), handle)
 }
 
 /// Over handles that are made as needed.
 fn connecting(address: &str, namespace: &str, session: Duration) -> CuratorFramework {
     let to = address.to_owned();
     let factory = ZooKeeperSessionFactory::connecting(move || ZooKeeper::connect(&to, session, |_| {}));
-    started(builder(address, namespace, session).session_factory(factory))
+    connect(builder(address, namespace, session).session_factory(factory))
 }
 
 fn mutex(client: &CuratorFramework) -> InterProcessMutex {
@@ -88,14 +73,6 @@ fn mutex(client: &CuratorFramework) -> InterProcessMutex {
 
 fn queue(client: &CuratorFramework) -> usize {
     mutex(client).participant_nodes().unwrap().len()
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within 30 s: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -118,6 +95,7 @@ fn a_lock_is_acquired_entered_again_and_released_as_often() {
 
 #[test]
 fn a_timed_acquire_of_a_held_lock_ends_in_time_and_leaves_nothing() {
+    let machine = Machine::watch();
     let server = server();
     let native = native(&server.connect_string(), "timed");
     let (client, _handle) = given(&server.connect_string(), "timed");
@@ -128,7 +106,7 @@ fn a_timed_acquire_of_a_held_lock_ends_in_time_and_leaves_nothing() {
     let begin = Instant::now();
     assert!(!lock.acquire_timeout(Duration::from_millis(300)).unwrap());
     assert!(begin.elapsed() >= Duration::from_millis(300));
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    machine.assert_at_most("timed out", since(begin), Duration::from_secs(2));
     eventually("nothing left", || queue(&native) == 1);
     held.release().unwrap();
     assert!(lock.acquire_timeout(Duration::from_secs(5)).unwrap());
@@ -287,7 +265,7 @@ fn closing_the_client_deletes_its_znodes_and_leaves_the_handle_open() {
     eventually("the probe is gone", || {
         !handle.get_children("/", false).unwrap().iter().any(|name| is_probe(name) && of_session(name))
     });
-    let again = started(
+    let again = connect(
         builder(&server.connect_string(), "closing", SESSION).session_factory(ZooKeeperSessionFactory::new(handle)),
     );
     assert_eq!(again.session_id(), id);
@@ -326,6 +304,7 @@ fn a_connection_cut_soon_keeps_the_session_and_the_lock_and_wakes_the_waiter_who
 
 #[test]
 fn a_black_hole_is_noticed_the_holder_is_told_and_calls_end_in_time() {
+    let machine = Machine::watch();
     let server = server();
     let relay = Relay::to(&server.connect_string());
     let session = Duration::from_secs(3);
@@ -338,18 +317,16 @@ fn a_black_hole_is_noticed_the_holder_is_told_and_calls_end_in_time() {
     relay.silence(true);
     let begin = Instant::now();
     eventually("suspended", || client.connection_state() == Some(ConnectionState::Suspended));
-    let suspended = begin.elapsed();
-    println!("suspended after {suspended:?}");
-    assert!(suspended <= session * 2 / 3 + Duration::from_millis(500), "only after {suspended:?}");
-    assert_eq!(changes.recv_timeout(session), Ok(HoldState::InDoubt));
-    assert!(begin.elapsed() <= session, "in doubt only after {:?}", begin.elapsed());
+    machine.assert_at_most("suspended", since(begin), session * 2 / 3 + Duration::from_millis(500));
+    assert_eq!(changes.recv_timeout(PATIENCE), Ok(HoldState::InDoubt));
+    machine.assert_at_most("in doubt", since(begin), session);
 
     let other = InterProcessMutex::new(&client, "/other").unwrap();
     let call = Instant::now();
     let _ = other.acquire_timeout(Duration::from_millis(500));
-    assert!(call.elapsed() < Duration::from_secs(1), "a call took {:?}", call.elapsed());
+    machine.assert_at_most("a call of half a second", since(call), Duration::from_secs(1));
 
-    assert!(matches!(changes.recv_timeout(session * 3), Ok(HoldState::Lost(_))));
+    assert!(matches!(changes.recv_timeout(PATIENCE), Ok(HoldState::Lost(_))));
     relay.deafen(false);
     relay.silence(false);
     relay.cut();
@@ -366,8 +343,8 @@ fn a_cut_later_than_the_session_timeout_ends_the_session_and_another_follows() {
     let (id, lock) = (client.session_id(), mutex(&client));
     let held = lock.lock().unwrap();
     let begin = Instant::now();
-    eventually("older than the session timeout", || begin.elapsed() > session * 2);
-    assert!(held.is_valid());
+    // On a busy machine a heartbeat may come late, and the next one makes the lock certain again.
+    eventually("older than the session timeout, and held", || begin.elapsed() > session * 2 && held.is_valid());
     relay.cut();
     eventually("told", || held.is_lost());
     assert!(matches!(held.release(), Err(Error::LockLost { .. })));
@@ -382,7 +359,7 @@ fn a_session_that_the_package_replaces_in_silence_is_noticed() {
     let relay = Relay::to(&server.connect_string());
     let handle = handle(relay.address(), Duration::from_secs(40));
     let factory = ZooKeeperSessionFactory::new(handle.clone());
-    let client = started(builder(relay.address(), "", Duration::from_secs(40)).session_factory(factory));
+    let client = connect(builder(relay.address(), "", Duration::from_secs(40)).session_factory(factory));
     let (id, lock) = (client.session_id(), mutex(&client));
     let held = lock.lock().unwrap();
     relay.deafen(true);
@@ -410,7 +387,7 @@ fn a_server_that_restarts_soon_keeps_the_session_and_the_lock() {
     let server = TestingServer::start().unwrap();
     let (address, session) = (server.connect_string(), Duration::from_secs(40));
     let factory = ZooKeeperSessionFactory::new(handle(&address, session));
-    let client = started(builder(&address, "", session).session_factory(factory));
+    let client = connect(builder(&address, "", session).session_factory(factory));
     let lock = mutex(&client);
     let held = lock.lock().unwrap();
     let id = client.session_id();

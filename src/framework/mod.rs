@@ -1,50 +1,49 @@
 //! The client: builder, retries, namespace, ACLs, connection states, protected create, guaranteed delete.
 
-mod acl;
-mod background;
-mod builder;
-mod call;
-mod cleanup;
-mod client;
-pub(crate) mod connection_state;
-mod dispatch;
-mod ensemble;
-mod followers;
-mod grants;
-mod held;
-mod holds;
+pub(crate) mod cleanup;
+pub(crate) mod client;
+pub(crate) mod config;
+pub(crate) mod events;
+pub(crate) mod held;
 pub mod operations;
-mod protected;
-mod removal;
-mod retry;
-mod revocation;
 mod transaction;
+pub(crate) mod znodes;
 
-pub use acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider};
-pub use builder::{Builder, CuratorFrameworkFactory};
-pub use client::{CuratorFramework, CuratorFrameworkState, ListenerId};
-pub use connection_state::ConnectionState;
-pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
-pub use held::{DeadlineEvent, HoldState, StateChanges};
-pub use retry::{
-    BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
-    RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+pub use client::{
+    builder::{Builder, CuratorFrameworkFactory},
+    core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+};
+pub use config::{
+    acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider},
+    ensemble::{EnsembleProvider, FixedEnsembleProvider},
+    retry::{
+        BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
+        RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+    },
+};
+pub use events::connection_state::ConnectionState;
+pub use held::{
+    changes::{HoldState, StateChanges},
+    deadlines::DeadlineEvent,
 };
 pub use transaction::{
     Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
     TransactionSetDataBuilder,
 };
 
+// What the locks use.
 pub(crate) use crate::panics::caught;
-pub(crate) use call::{Call, Failure};
-pub(crate) use cleanup::Job;
+pub(crate) use cleanup::{jobs::Job, removal::Mark};
+pub(crate) use client::call::{Call, Failure};
+pub(crate) use events::followers::Follower;
 #[cfg(test)]
-pub(crate) use dispatch::Dispatcher;
-pub(crate) use followers::Follower;
+pub(crate) use events::{dispatch::Dispatcher, event::event_channel};
 #[cfg(test)]
-pub(crate) use held::HeldNodes;
-pub(crate) use held::{DeadlineSubscription, HeldNode, Znode};
-pub(crate) use holds::{HoldKind, ThreadHold};
-pub(crate) use protected::protection;
-pub(crate) use removal::Mark;
-pub(crate) use revocation::{REVOKE_MESSAGE, RevocableNode, Revocation};
+pub(crate) use held::registry::HeldNodes;
+pub(crate) use held::{
+    deadlines::Subscription as DeadlineSubscription,
+    holds::{HoldKind, ThreadHold},
+    node::{HeldNode, Znode},
+    revocation::{REVOKE_MESSAGE, RevocableNode, Revocation},
+};
+pub(crate) use znodes::create::protection;

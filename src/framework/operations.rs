@@ -3,16 +3,21 @@
 //! All of them block until the server has answered. While the connection is gone they wait for it and try again as the
 //! retry policy says; what a lost connection leaves in doubt ends as [`Error::ConnectionLoss`].
 
-use super::{CuratorFramework, call::Call, cleanup::Job, protected::Creation};
-use crate::{
-    ErrorCode, Result,
-    paths::ServerPath,
-    proto::{Acl, CreateMode, Request, Response, Stat},
-    session::Stop,
+use super::{
+    cleanup::jobs::Job,
+    client::{call::Call, core::CuratorFramework},
+    znodes::create::Creation,
 };
-
-#[cfg(doc)]
-use crate::Error;
+use crate::{
+    error::{Error, Result},
+    paths::ServerPath,
+    proto::{
+        request::Request,
+        response::Response,
+        types::{Acl, CreateMode, ErrorCode, Stat},
+    },
+    session::wait::deadline::Stop,
+};
 
 impl CuratorFramework {
     /// Begins to create a znode.
@@ -213,7 +218,7 @@ impl DeleteBuilder<'_> {
         let target = self.client.prefix.to_server(path)?;
         let call = self.client.call("delete", path, Stop::default());
         let result = self.delete(&call, &target);
-        if self.guaranteed && result.as_ref().is_err_and(crate::Error::is_retryable) {
+        if self.guaranteed && result.as_ref().is_err_and(Error::is_retryable) {
             self.client.core.clean_up(Job::delete(target, None));
         }
         result

@@ -3,15 +3,24 @@
 use std::sync::Arc;
 
 use super::{
-    CuratorFramework,
-    call::{Call, Failure},
-    held::HeldNode,
+    client::{
+        call::{Call, Failure},
+        core::CuratorFramework,
+    },
+    held::node::HeldNode,
 };
 use crate::{
-    Error, ErrorCode, LostReason, Result,
+    error::{Error, LostReason, Result},
     paths::ServerPath,
-    proto::{Acl, CreateMode, MultiOp, MultiResult, Request, Response, Stat},
-    session::{Session, SessionError, Stop, submit_one},
+    proto::{
+        request::{MultiOp, Request},
+        response::{MultiResult, Response},
+        types::{Acl, CreateMode, ErrorCode, Stat},
+    },
+    session::{
+        api::{Session, SessionError},
+        wait::{deadline::Stop, pending::submit_one},
+    },
 };
 
 impl CuratorFramework {

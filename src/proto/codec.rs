@@ -1,6 +1,6 @@
 //! Jute, ZooKeeper's encoding: big-endian numbers, and a length before everything whose size varies.
 
-use super::ProtoError;
+use super::error::ProtoError;
 
 /// Hands out checked pieces of a message. Every length is compared with what is left before anything is allocated.
 pub(super) struct Reader<'a> {

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    ProtoError,
     codec::{Reader, Writer},
+    error::ProtoError,
 };
 
 /// The only version there has ever been.

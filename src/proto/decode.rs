@@ -1,7 +1,11 @@
 //! How replies and notifications come off the wire.
 
 use super::{
-    Acl, ErrorCode, EventType, MultiResult, Notification, ProtoError, ReplyKind, Response, Stat, codec::Reader, op,
+    codec::Reader,
+    error::ProtoError,
+    op,
+    response::{MultiResult, ReplyKind, Response},
+    types::{Acl, ErrorCode, EventType, Notification, Stat},
 };
 
 impl Response {

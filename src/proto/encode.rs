@@ -1,6 +1,11 @@
 //! How requests go on the wire.
 
-use super::{Acl, CreateMode, MultiOp, Request, WatchTable, codec::Writer, op};
+use super::{
+    codec::Writer,
+    op,
+    request::{MultiOp, Request},
+    types::{Acl, CreateMode, WatchTable},
+};
 
 /// Bytes of xid and op code.
 const HEADER: usize = 8;

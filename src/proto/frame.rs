@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::ProtoError;
+use super::error::ProtoError;
 
 /// Bytes of the length prefix.
 const PREFIX: usize = 4;

@@ -1,6 +1,6 @@
 //! What stands before every request and reply.
 
-use super::{ProtoError, codec::Reader};
+use super::{codec::Reader, error::ProtoError};
 
 /// The xid of a [`Notification`](super::Notification), which no request asked for.
 pub const XID_NOTIFICATION: i32 = -1;

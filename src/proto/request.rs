@@ -2,7 +2,11 @@
 
 use std::fmt;
 
-use super::{Acl, CreateMode, ReplyKind, WatchTable, op};
+use super::{
+    op,
+    response::ReplyKind,
+    types::{Acl, CreateMode, WatchTable},
+};
 
 /// A request, without its header. Paths are full paths at the server (chroot and namespace included).
 #[derive(Clone, PartialEq, Eq, Hash)]

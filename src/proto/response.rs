@@ -1,6 +1,6 @@
 //! Every reply this crate reads, as data.
 
-use super::{Acl, ErrorCode, Stat};
+use super::types::{Acl, ErrorCode, Stat};
 
 /// What the body of a reply holds, which only the request tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

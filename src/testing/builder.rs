@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use super::{TestingError, TestingServer, TlsServerConfig, install::Installation};
+#[cfg(doc)]
+use super::server::TestingServer;
+use super::{install::Installation, tls::TlsServerConfig};
 
 /// Configures a [`TestingServer`]. What is set twice takes the later value.
 #[derive(Debug, Clone)]
@@ -111,15 +113,6 @@ impl TestingServerBuilder {
         self
     }
 
-    /// Starts the server and waits until it serves.
-    ///
-    /// # Errors
-    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 120 s: then with the end of
-    /// its log.
-    pub fn start(self) -> Result<TestingServer, TestingError> {
-        TestingServer::start_with(self)
-    }
-
     pub(super) fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
@@ -194,6 +187,7 @@ const JVM_OPTIONS: [&str; 9] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::server::TestingServer;
 
     fn value_of<'a>(configuration: &'a str, key: &str) -> Option<&'a str> {
         configuration

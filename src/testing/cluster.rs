@@ -5,7 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Direction, FaultProxy, TestingError, TestingServer, TestingServerBuilder, port::ReservedPort};
+use super::{
+    builder::TestingServerBuilder,
+    error::TestingError,
+    port::ReservedPort,
+    proxy::{FaultProxy, connection::Direction},
+    server::TestingServer,
+};
 
 /// How long the servers may take to elect a leader and serve. They take about 1 s; this is for machines under load.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -78,7 +84,7 @@ impl TestingClusterBuilder {
                 if self.severable && other != index {
                     let [quorum, election] =
                         [&peer.quorum, &peer.election].map(|port| FaultProxy::start_opaque(port.address()));
-                    let link = Link { from: index, to: other, quorum: quorum?, election: election? };
+                    let link = QuorumLink { from: index, to: other, quorum: quorum?, election: election? };
                     ports = [link.quorum.port(), link.election.port()];
                     links.push(link);
                 }
@@ -118,7 +124,7 @@ impl Peer {
 
 /// The way from one server to another.
 #[derive(Debug)]
-struct Link {
+struct QuorumLink {
     from: usize,
     to: usize,
     /// From a follower to its leader.
@@ -144,7 +150,7 @@ struct Link {
 #[derive(Debug)]
 pub struct TestingCluster {
     servers: Vec<TestingServer>,
-    links: Vec<Link>,
+    links: Vec<QuorumLink>,
     _peers: Vec<Peer>,
 }
 
@@ -282,7 +288,7 @@ impl TestingCluster {
         self.links_of(index).try_for_each(|link| link.quorum.pass().and_then(|()| link.election.pass()))
     }
 
-    fn links_of(&self, index: usize) -> impl Iterator<Item = &Link> {
+    fn links_of(&self, index: usize) -> impl Iterator<Item = &QuorumLink> {
         self.links.iter().filter(move |link| link.from == index || link.to == index)
     }
 

@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{TestingError, op};
+use super::{error::TestingError, proxy::op};
 
 /// How long all attempts together may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long one server may be silent.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The lengths of the two answers read here: a connect response without and with the read-only flag.
 const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=37;
@@ -32,10 +32,10 @@ pub fn expire_session(connect_string: &str, session_id: i64, password: &[u8]) ->
     while Instant::now() < deadline {
         for server in servers.split(',') {
             match close_session(server.trim(), session_id, password) {
-                Ok(Answer::Closed) => return Ok(()),
+                Ok(Closing::Closed) => return Ok(()),
                 // An earlier attempt may have closed it without our getting the answer.
-                Ok(Answer::Unknown) if asked_before => return Ok(()),
-                Ok(Answer::Unknown) => {
+                Ok(Closing::Unknown) if asked_before => return Ok(()),
+                Ok(Closing::Unknown) => {
                     return Err(TestingError::Refused(format!("no session 0x{session_id:x} with this password")));
                 }
                 // A client that connects again at this very moment takes the session back, once.
@@ -47,7 +47,7 @@ pub fn expire_session(connect_string: &str, session_id: i64, password: &[u8]) ->
     Err(TestingError::Timeout { what: format!("an answer of {servers}"), after: TIMEOUT })
 }
 
-enum Answer {
+enum Closing {
     Closed,
     Unknown,
 }
@@ -58,7 +58,7 @@ struct Unanswered {
     asked: bool,
 }
 
-fn close_session(server: &str, session_id: i64, password: &[u8]) -> Result<Answer, Unanswered> {
+fn close_session(server: &str, session_id: i64, password: &[u8]) -> Result<Closing, Unanswered> {
     let mut stream = connect(server).map_err(|_| Unanswered { asked: false })?;
     converse(&mut stream, session_id, password).map_err(|_| Unanswered { asked: true })
 }
@@ -68,12 +68,12 @@ fn connect(server: &str) -> io::Result<TcpStream> {
         Some(_) => TcpStream::connect(server)?,
         None => TcpStream::connect((server, 2181))?,
     };
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
     Ok(stream)
 }
 
-fn converse(stream: &mut TcpStream, session_id: i64, password: &[u8]) -> io::Result<Answer> {
+fn converse(stream: &mut TcpStream, session_id: i64, password: &[u8]) -> io::Result<Closing> {
     // Both in one write: in between, the session's client could connect again and take the session back.
     stream.write_all(&[connect_request(session_id, password), close_request()].concat())?;
     let response = read_frame(stream)?;
@@ -82,11 +82,11 @@ fn converse(stream: &mut TcpStream, session_id: i64, password: &[u8]) -> io::Res
     }
     // The server shows a session that has expired by the id 0.
     if response.get(8..16) != Some(&session_id.to_be_bytes()) {
-        return Ok(Answer::Unknown);
+        return Ok(Closing::Unknown);
     }
     let reply = read_frame(stream)?;
     match reply.get(12..16) {
-        Some([0, 0, 0, 0]) => Ok(Answer::Closed),
+        Some([0, 0, 0, 0]) => Ok(Closing::Closed),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }

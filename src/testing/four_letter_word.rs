@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-/// Asks, and reads the answer to its end. `patience` bounds each wait for the network.
-pub(super) fn ask(server: SocketAddrV4, word: &str, patience: Duration) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::V4(server), patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+/// Asks, and reads the answer to its end. `timeout` bounds each wait for the network.
+pub(super) fn ask(server: SocketAddrV4, word: &str, timeout: Duration) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::V4(server), timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     stream.write_all(word.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::TestingError;
+use super::error::TestingError;
 
 const DEBIAN_JARS: &str = "/usr/share/java";
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::{
-    TestingError, TestingServerBuilder, four_letter_word, install::Installation, port::ReservedPort,
+    builder::TestingServerBuilder, error::TestingError, four_letter_word, install::Installation, port::ReservedPort,
     process::ServerProcess,
 };
 
@@ -63,6 +63,20 @@ pub struct TestingServer {
     directory: TempDir,
 }
 
+impl TestingServerBuilder {
+    /// Starts the server and waits until it serves.
+    ///
+    /// # Errors
+    /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 120 s: then with the end of
+    /// its log.
+    pub fn start(self) -> Result<TestingServer, TestingError> {
+        let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
+        let server = TestingServer::prepare(self, port)?;
+        server.restart()?;
+        Ok(server)
+    }
+}
+
 impl TestingServer {
     /// Starts a server with the defaults of [`TestingServerBuilder`], and waits until it serves.
     ///
@@ -75,13 +89,6 @@ impl TestingServer {
     /// Configures a server before it is started.
     pub fn builder() -> TestingServerBuilder {
         TestingServerBuilder::default()
-    }
-
-    pub(super) fn start_with(builder: TestingServerBuilder) -> Result<TestingServer, TestingError> {
-        let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
-        let server = TestingServer::prepare(builder, port)?;
-        server.restart()?;
-        Ok(server)
     }
 
     /// Writes the server's files.
@@ -250,8 +257,8 @@ impl TestingServer {
         self.metric("zk_ephemerals_count")
     }
 
-    pub(super) fn ask(&self, word: &str, patience: Duration) -> io::Result<String> {
-        four_letter_word::ask(self.address(), word, patience)
+    pub(super) fn ask(&self, word: &str, timeout: Duration) -> io::Result<String> {
+        four_letter_word::ask(self.address(), word, timeout)
     }
 
     pub(super) fn data_directory(&self) -> PathBuf {

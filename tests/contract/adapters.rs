@@ -14,8 +14,8 @@ use curator_locks::{
 };
 
 use crate::{
-    common::PATIENCE,
     subject::{Guard, Lock},
+    support::PATIENCE,
 };
 
 /// A semaphore with one lease.

@@ -3,12 +3,13 @@
 use std::{thread, time::Duration};
 
 use crate::{
-    common::{
-        child::{self, ChildProcess},
-        shared_clock,
-    },
     subject::{Lock, Subject},
-    world::{SESSION, World, client_of},
+    support::{
+        SESSION,
+        child::{self, ChildProcess},
+        history::shared_clock,
+    },
+    world::{World, client_of},
 };
 
 /// How often each contender holds the lock.

@@ -56,8 +56,8 @@
 #![cfg(feature = "testing")]
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod adapters;
 mod cases;
@@ -446,7 +446,7 @@ fn not_applicable_cases_are_listed() {
 /// What a child process runs; by itself it does nothing.
 #[test]
 fn child_process() {
-    let Some((role, arguments)) = common::child::role() else { return };
+    let Some((role, arguments)) = support::child::role() else { return };
     match role.as_str() {
         "contender" => history::contender(subject_named(&arguments[0]), &arguments[1..]),
         "paused" => cases::paused_child(subject_named(&arguments[0]), &arguments[1], &arguments[2]),

@@ -8,20 +8,13 @@ use std::{
 };
 
 #[cfg(feature = "zookeeper")]
-use curator_locks::session::zookeeper::ZooKeeperSessionFactory;
-use curator_locks::{
-    CuratorFramework,
-    testing::{TestingServer, expire_session},
-};
+use curator_locks::ZooKeeperSessionFactory;
+use curator_locks::{CuratorFramework, testing::TestingServer};
 
 use crate::{
-    common::{self, builder, connect, wait_until},
     subject::{LOCK, Lock, Queue, Sessions, Subject},
+    support::{self, SESSION, builder, children, connect, eventually, expire_at, watchers_at},
 };
-
-/// Longer than any case, so that a session ends only where a case ends it. The package gives its session up when a
-/// connection ends later than that after its start.
-pub(crate) const SESSION: Duration = Duration::from_secs(40);
 
 pub(crate) struct World {
     pub(crate) subject: &'static Subject,
@@ -37,7 +30,7 @@ pub(crate) fn restartable() -> (MutexGuard<'static, ()>, &'static TestingServer)
     static TURN: Mutex<()> = Mutex::new(());
     static SERVER: OnceLock<TestingServer> = OnceLock::new();
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = SERVER.get_or_init(|| common::quick_server().start().unwrap());
+    let server = SERVER.get_or_init(|| support::quick_server().start().unwrap());
     if !server.is_running() {
         // The case before has failed.
         server.restart().unwrap();
@@ -47,12 +40,12 @@ pub(crate) fn restartable() -> (MutexGuard<'static, ()>, &'static TestingServer)
 
 impl World {
     pub(crate) fn new(subject: &'static Subject) -> World {
-        World::on(common::server(), subject)
+        World::on(support::server(), subject)
     }
 
     pub(crate) fn on(server: &'static TestingServer, subject: &'static Subject) -> World {
-        let namespace = common::namespace();
-        let observer = connect(builder(server, &namespace).session_timeout(SESSION));
+        let namespace = support::namespace();
+        let observer = connect(builder(server, &namespace));
         World { subject, server, namespace, observer, clients: Mutex::default() }
     }
 
@@ -90,7 +83,7 @@ impl World {
 
     /// Ends the client's session at the server, as if it had expired there.
     pub(crate) fn expire(&self, client: &CuratorFramework) {
-        expire_session(&self.server.connect_string(), client.session_id(), &client.session_password()).unwrap();
+        expire_at(self.server, client);
     }
 
     /// The paths of all znodes of the lock.
@@ -103,16 +96,13 @@ impl World {
     }
 
     pub(crate) fn children(&self, path: &str) -> Vec<String> {
-        match self.observer.get_children().for_path(path) {
-            Err(error) if error.is_no_node() => Vec::new(),
-            result => result.unwrap(),
-        }
+        children(&self.observer, path)
     }
 
     /// Waits until so many wait behind one holder, and nothing else is there.
     #[track_caller]
     pub(crate) fn await_waiters(&self, count: usize) {
-        wait_until(&format!("{count} wait behind one holder"), || self.are_waiters(count));
+        eventually(&format!("{count} wait behind one holder"), || self.are_waiters(count));
     }
 
     /// Whether so many wait behind one holder, and nothing else is there.
@@ -136,17 +126,15 @@ impl World {
     /// Waits until no znode is left.
     #[track_caller]
     pub(crate) fn await_nothing(&self) {
-        wait_until("no znode is left", || self.znodes().is_empty());
+        eventually("no znode is left", || self.znodes().is_empty());
     }
 
     /// How many sessions but its owner's watch the one znode that the lock is.
     fn watchers(&self) -> usize {
         let path = format!("{LOCK}/lock");
         let Some(stat) = self.observer.check_exists().for_path(&path).unwrap() else { return 0 };
-        let (heading, owner) = (format!("/{}{path}", self.namespace), format!("\t0x{:x}", stat.ephemeral_owner));
-        let answer = self.server.four_letter_word("wchp").unwrap();
-        let sessions = answer.lines().skip_while(|line| *line != heading).skip(1);
-        sessions.take_while(|line| line.starts_with('\t')).filter(|line| *line != owner).count()
+        let sessions = watchers_at(self.server, &format!("/{}{path}", self.namespace));
+        sessions.into_iter().filter(|session| *session != stat.ephemeral_owner).count()
     }
 
     /// The session that owns the newest znode of the lock; with [`Queue::Leases`] the newest lease.
@@ -168,10 +156,7 @@ impl Drop for World {
 
 /// A client as this lock's cases have it, also in a child process.
 pub(crate) fn client_of(subject: &Subject, address: &str, namespace: &str, session: Duration) -> CuratorFramework {
-    let builder = common::builder_for(address, namespace)
-        .session_timeout(session)
-        // What is lost must show: no slow re-check comes to the rescue.
-        .lock_recheck_interval(None);
+    let builder = support::builder_at(address, namespace).session_timeout(session);
     match subject.sessions {
         Sessions::Own => connect(builder),
         #[cfg(feature = "zookeeper")]

@@ -7,7 +7,7 @@ use curator_locks::{
     InterProcessSemaphoreMutex, perms,
 };
 
-use crate::common::{self, builder, connect, namespace};
+use crate::support::{self, builder, connect, namespace};
 
 /// Gives an ACL that tells how deep the path is, and writes down what it is asked for.
 #[derive(Clone, Default)]
@@ -32,7 +32,7 @@ impl AclProvider for ByDepth {
 
 fn check(make: impl FnOnce(&CuratorFramework) -> Box<dyn InterProcessLock>, directory: &str) {
     let (asked, namespace) = (ByDepth::default(), namespace());
-    let client = connect(builder(common::server(), &namespace).acl_provider(asked.clone()));
+    let client = connect(builder(support::server(), &namespace).acl_provider(asked.clone()));
     let root = client.using_namespace("").unwrap();
     let lock = make(&client);
     lock.acquire().unwrap();
@@ -68,9 +68,9 @@ fn each_parent_and_each_node_of_a_semaphore_has_the_acl_of_its_own_path() {
 #[test]
 fn parents_that_exist_keep_their_acls() {
     let namespace = namespace();
-    let plain = connect(builder(common::server(), &namespace));
+    let plain = connect(builder(support::server(), &namespace));
     plain.create().creating_parents_if_needed().for_path("/deep/down").unwrap();
-    let client = connect(builder(common::server(), &namespace).acl_provider(ByDepth::default()));
+    let client = connect(builder(support::server(), &namespace).acl_provider(ByDepth::default()));
     let lock = InterProcessReadWriteLock::new(&client, "/deep/down/lock").unwrap();
     lock.write_lock().acquire().unwrap();
     for path in ["/deep", "/deep/down"] {

@@ -14,8 +14,8 @@ use curator_locks::{
     testing::{TestingServer, expire_session},
 };
 
-use crate::common::{
-    self, PATIENCE, await_queue, builder, connect, namespace, queue, quick_server, server, wait_until,
+use crate::support::{
+    self, PATIENCE, await_queue, builder, connect, eventually, namespace, queue, quick_server, server,
 };
 
 const PATH: &str = "/locks/m";
@@ -46,13 +46,13 @@ fn persistent(client: &CuratorFramework) -> InterProcessMutex {
 fn expire(client: &CuratorFramework) {
     let id = client.session_id();
     expire_session(&server().connect_string(), id, &client.session_password()).unwrap();
-    wait_until("a new session", || client.is_connected() && client.session_id() != id);
+    eventually("a new session", || client.is_connected() && client.session_id() != id);
 }
 
 #[test]
 fn a_lock_of_persistent_nodes_outlives_its_session_and_its_release_deletes_the_node() {
-    let client = common::client();
-    let other = common::another(&client);
+    let client = support::client();
+    let other = support::another(&client);
     let (mutex, rival) = (persistent(&client), persistent(&other));
     mutex.acquire().unwrap();
     let before = await_queue(&other, PATH, 1);
@@ -74,7 +74,7 @@ fn a_lock_of_persistent_nodes_outlives_its_session_and_its_release_deletes_the_n
 /// A lock that its caller holds already, and that will never be certain again, cannot be acquired together with others.
 #[test]
 fn a_multi_lock_does_not_wait_for_a_member_that_has_outlived_its_session() {
-    let client = common::client();
+    let client = support::client();
     let (say, told) = std::sync::mpsc::channel();
     let of_thread = client.clone();
     std::thread::spawn(move || {
@@ -99,8 +99,8 @@ fn a_multi_lock_does_not_wait_for_a_member_that_has_outlived_its_session() {
 
 #[test]
 fn a_guard_of_a_persistent_node_that_is_dropped_after_the_session_deletes_the_node() {
-    let client = common::client();
-    let other = common::another(&client);
+    let client = support::client();
+    let other = support::another(&client);
     let mutex = persistent(&client);
     let guard = mutex.lock().unwrap();
     expire(&client);
@@ -111,8 +111,8 @@ fn a_guard_of_a_persistent_node_that_is_dropped_after_the_session_deletes_the_no
 
 #[test]
 fn a_waiter_with_a_persistent_node_whose_session_ends_leaves_no_second_node() {
-    let client = common::client();
-    let other = common::another(&client);
+    let client = support::client();
+    let other = support::another(&client);
     let (held, wanted) = (persistent(&other), persistent(&client));
     held.acquire().unwrap();
     std::thread::scope(|scope| {
@@ -171,6 +171,6 @@ fn the_error_of_an_acquire_survives_a_clean_up_that_fails() {
     assert!(error.is_no_node(), "{error:?}");
     assert!(!server.is_running());
     server.restart().unwrap();
-    wait_until("connected again", || client.is_connected());
+    eventually("connected again", || client.is_connected());
     await_queue(&client, PATH, 0);
 }

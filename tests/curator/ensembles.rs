@@ -11,7 +11,7 @@ use curator_locks::{
     InterProcessSemaphoreV2, RetryForever, RetryNTimes, testing::TestingCluster,
 };
 
-use crate::common::{PATIENCE, wait_until};
+use crate::support::{PATIENCE, eventually};
 
 const SESSION: Duration = Duration::from_secs(4);
 
@@ -72,7 +72,7 @@ impl Lane {
     /// Waits until the lock was granted so often again.
     fn await_turns(&self, what: &str, count: usize) {
         let before = self.grants.load(Ordering::SeqCst);
-        wait_until(what, || self.grants.load(Ordering::SeqCst) >= before + count);
+        eventually(what, || self.grants.load(Ordering::SeqCst) >= before + count);
     }
 }
 
@@ -121,7 +121,7 @@ fn locks_go_round_while_servers_are_killed_one_by_one_and_stop_only_without_a_qu
         let (one, other) = (&cluster.servers()[0], &cluster.servers()[1]);
         one.kill().unwrap();
         other.kill().unwrap();
-        wait_until("all sessions are lost", || {
+        eventually("all sessions are lost", || {
             clients.iter().all(|client| client.connection_state() == Some(ConnectionState::Lost))
         });
         let before = (turns.mutex.grants.load(Ordering::SeqCst), turns.semaphore.grants.load(Ordering::SeqCst));
@@ -160,17 +160,17 @@ fn one_holds_and_none_when_the_ensemble_dies_and_one_again_on_the_ensemble_that_
             });
         }
         let is_held = || holders.load(Ordering::SeqCst) == 1;
-        wait_until("one holds", is_held);
+        eventually("one holds", is_held);
         old.servers()[0].kill().unwrap();
-        wait_until("one holds over two servers", is_held);
+        eventually("one holds over two servers", is_held);
         old.kill_all().unwrap();
-        wait_until("none holds", || holders.load(Ordering::SeqCst) == 0);
+        eventually("none holds", || holders.load(Ordering::SeqCst) == 0);
         let before = grants.load(Ordering::SeqCst);
         let new = cluster();
         provider.set_connection_string(new.connect_string());
-        wait_until("one holds again", || grants.load(Ordering::SeqCst) > before && is_held());
+        eventually("one holds again", || grants.load(Ordering::SeqCst) > before && is_held());
         ends.store(true, Ordering::SeqCst);
-        wait_until("none holds in the end", || holders.load(Ordering::SeqCst) == 0);
+        eventually("none holds in the end", || holders.load(Ordering::SeqCst) == 0);
         clients.iter().for_each(CuratorFramework::close);
     });
 }

@@ -2,8 +2,8 @@
 //! errors of an acquire, ensembles that lose servers.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod acls;
 mod drivers;

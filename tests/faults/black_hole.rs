@@ -8,10 +8,11 @@ use curator_locks::{
     testing::{Direction, op},
 };
 
-use super::support::*;
+use super::scene::*;
 
 #[test]
 fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_lost() {
+    let machine = Machine::watch();
     let scene = scene();
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
@@ -20,10 +21,10 @@ fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_l
     let begin = Instant::now();
     // The server's own word, from another connection.
     let observer = scene.observer.clone();
-    let expired = spawn(move || wait_until("the server expires the session", || nodes(&observer).is_empty()));
+    let expired = spawn(move || eventually("the server expires the session", || nodes(&observer).is_empty()));
 
     let suspended = expect_state(&scene.states, Suspended);
-    assert_at_most("black hole: suspended after", suspended - begin, T * 2 / 3 + 200 * MS);
+    machine.assert_at_most("black hole: suspended after", begin..suspended, T * 2 / 3 + 200 * MS);
     assert_eq!(changes.recv_timeout(LONG).unwrap(), HoldState::InDoubt);
     let in_doubt = Instant::now();
     assert!(!held.is_valid());
@@ -32,7 +33,7 @@ fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_l
     assert!(in_doubt < expired, "told {:?} too late", in_doubt - expired);
 
     let lost = expect_state(&scene.states, Lost);
-    assert_at_most("black hole: lost after suspended", lost - suspended, T + 500 * MS);
+    machine.assert_at_most("black hole: lost after suspended", suspended..lost, T + 500 * MS);
     assert_eq!(changes.recv_timeout(LONG).unwrap(), HoldState::Lost(LostReason::SuspendedTooLong));
     assert!(held.is_lost());
     assert!(matches!(held.release(), Err(Error::LockLost { .. })));
@@ -40,7 +41,7 @@ fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_l
     scene.proxy.pass().unwrap();
     let healed = Instant::now();
     let reconnected = expect_state(&scene.states, Reconnected);
-    assert_at_most("black hole: fresh session after healing", reconnected - healed, 1500 * MS);
+    machine.assert_at_most("black hole: fresh session after healing", healed..reconnected, 1500 * MS);
     let again = mutex.lock().unwrap();
     assert!(again.is_valid());
     again.release().unwrap();
@@ -49,16 +50,18 @@ fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_l
 #[test]
 fn one_way_black_holes_are_noticed_like_any_other() {
     for direction in [Direction::ToServer, Direction::ToClient] {
+        let machine = Machine::watch();
         let scene = scene();
         scene.proxy.black_hole(direction);
         let begin = Instant::now();
         let suspended = expect_state(&scene.states, Suspended);
-        assert_at_most("one-way black hole: suspended after", suspended - begin, T * 2 / 3 + 200 * MS);
+        machine.assert_at_most("one-way black hole: suspended after", begin..suspended, T * 2 / 3 + 200 * MS);
     }
 }
 
 #[test]
 fn a_timed_call_in_a_black_hole_ends_by_its_deadline() {
+    let machine = Machine::watch();
     let scene = scene();
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
@@ -68,14 +71,15 @@ fn a_timed_call_in_a_black_hole_ends_by_its_deadline() {
     for timeout in [1000 * MS, 1000 * MS, 1500 * MS, 1500 * MS, 4000 * MS] {
         let begin = Instant::now();
         let result = mutex.acquire_timeout(timeout);
-        over.push(begin.elapsed().saturating_sub(timeout));
+        over.push((since(begin), timeout));
         assert!(matches!(result, Err(Error::ConnectionLoss { .. } | Error::SessionExpired { .. })), "{result:?}");
     }
-    assert_median_at_most("black hole: timed call over its deadline", over, 50 * MS);
+    machine.assert_over_at_most("black hole: timed call over its deadline", 0.5, over, 50 * MS);
 }
 
 #[test]
 fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
+    let machine = Machine::watch();
     let scene = scene();
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
@@ -87,36 +91,38 @@ fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
         let waiter = spawn(move || {
             let begin = Instant::now();
             let result = mutex(&client).acquire_timeout(timeout);
-            (begin.elapsed(), result)
+            (since(begin), result)
         });
         wait_for_nodes(&scene.observer, 2);
         // It sleeps when both its watches are set; the reply to the sync comes after theirs.
         let watches = || scene.proxy.log().iter().filter(|record| record.op == op::GET_DATA).count();
-        wait_until("it waits", || watches() == 2);
+        eventually("it waits", || watches() == 2);
         scene.client.sync().for_path("/").unwrap();
         scene.proxy.black_hole(Direction::Both);
         let (took, result) = join(&waiter).1;
         assert!(!result.unwrap());
-        over.push(took.saturating_sub(timeout));
+        over.push((took, timeout));
         scene.proxy.pass().unwrap();
         wait_for_nodes(&scene.observer, 1);
     }
-    assert_median_at_most("black hole: timed waiter over its deadline", over, 50 * MS);
+    machine.assert_over_at_most("black hole: timed waiter over its deadline", 0.5, over, 50 * MS);
 }
 
 #[test]
 fn an_untimed_call_in_a_black_hole_ends_when_the_retry_policy_is_exhausted() {
+    let machine = Machine::watch();
     let scene = scene();
     scene.proxy.black_hole(Direction::Both);
     let begin = Instant::now();
     let result = mutex(&scene.client).acquire();
     assert!(result.as_ref().is_err_and(Error::is_retryable), "{result:?}");
     // The dead connection is noticed after 2T/3; then three retries, each of 200 ms and a wait for a connection of 1 s.
-    assert_at_most("black hole: untimed call ends after", begin.elapsed(), T * 2 / 3 + 3 * 1200 * MS + 1000 * MS);
+    machine.assert_at_most("black hole: untimed call ends after", since(begin), T * 2 / 3 + 3 * 1200 * MS + 1000 * MS);
 }
 
 #[test]
 fn an_untimed_call_in_a_black_hole_ends_when_the_session_is_lost() {
+    let machine = Machine::watch();
     let scene = scene();
     let policy = SessionFailedRetryPolicy::new(RetryForever::new(100 * MS));
     let client = scene.builder(T).retry_policy(policy).build().unwrap();
@@ -127,18 +133,23 @@ fn an_untimed_call_in_a_black_hole_ends_when_the_session_is_lost() {
     assert!(matches!(result, Err(Error::SessionExpired { .. })), "{result:?}");
     // Noticed after 2T/3, lost T later; and the wait for a connection that is under way then, of 1 s.
     let limit = T * 2 / 3 + T + 1000 * MS + 500 * MS;
-    assert_at_most("black hole: untimed call of a policy that ends with the session, after", begin.elapsed(), limit);
+    machine.assert_at_most(
+        "black hole: untimed call of a policy that ends with the session, after",
+        since(begin),
+        limit,
+    );
 }
 
 #[test]
 fn a_release_in_a_black_hole_says_so_in_time_and_is_finished_in_the_background() {
+    let machine = Machine::watch();
     let scene = scene();
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     scene.proxy.black_hole(Direction::Both);
     let begin = Instant::now();
     let result = mutex.release();
-    assert_at_most("black hole: release ends after", begin.elapsed(), T + 200 * MS);
+    machine.assert_at_most("black hole: release ends after", since(begin), T + 200 * MS);
     assert!(result.as_ref().is_err_and(|error| error.is_retryable() || matches!(error, Error::LockLost { .. })));
     if result.is_err_and(|error| error.is_retryable()) {
         // Neither held nor free as far as this process knows: releasing.
@@ -147,7 +158,7 @@ fn a_release_in_a_black_hole_says_so_in_time_and_is_finished_in_the_background()
     }
     scene.proxy.pass().unwrap();
     wait_for_nodes(&scene.observer, 0);
-    wait_until("the release is known", || !mutex.is_acquired_in_this_process());
+    eventually("the release is known", || !mutex.is_acquired_in_this_process());
 }
 
 #[test]
@@ -177,6 +188,7 @@ fn a_queued_waiter_outlasts_a_suspension() {
 
 #[test]
 fn a_call_under_way_when_the_network_dies_ends_by_its_deadline() {
+    let machine = Machine::watch();
     let scene = scene();
     let mutex = mutex(&scene.client);
     let mut over = Vec::new();
@@ -185,13 +197,13 @@ fn a_call_under_way_when_the_network_dies_ends_by_its_deadline() {
         let fault = scene.proxy.inject(creates, curator_locks::testing::Fault::HoldReply);
         let begin = Instant::now();
         let result = mutex.acquire_timeout(1000 * MS);
-        over.push(begin.elapsed().saturating_sub(1000 * MS));
+        over.push((since(begin), 1000 * MS));
         assert_eq!(fault.hits(), 1);
         assert!(matches!(result, Err(Error::ConnectionLoss { .. })), "{result:?}");
         fault.release();
         wait_for_nodes(&scene.observer, 0);
     }
-    assert_median_at_most("in mid-call: over the deadline", over, 50 * MS);
+    machine.assert_over_at_most("in mid-call: over the deadline", 0.5, over, 50 * MS);
     // What the server had made goes, whoever waited for it.
     wait_for_nodes(&scene.observer, 0);
     assert!(mutex.acquire_timeout(LONG).unwrap());

@@ -5,7 +5,7 @@ use curator_locks::{
     testing::{Fault, RequestMatch, op},
 };
 
-use super::support::*;
+use super::scene::*;
 
 /// Whoever may not delete in a directory for a moment deletes when it may.
 #[test]
@@ -18,7 +18,7 @@ fn a_delete_that_is_refused_for_a_moment_is_repeated_until_the_znode_is_gone() {
     scene.observer.set_acl().for_path(LOCK, acl(perms::ALL & !perms::DELETE)).unwrap();
     drop(held);
     // One by the guard, and one by the job that it leaves.
-    wait_until("two deletes are refused", || {
+    eventually("two deletes are refused", || {
         let log = scene.proxy.log();
         log.iter().filter(|record| record.op == op::DELETE && record.error == Some(-102)).count() >= 2
     });

@@ -9,7 +9,7 @@ use curator_locks::{
     testing::{Direction, Fault, FaultProxy, RequestMatch, TestingCluster, op},
 };
 
-use super::support::*;
+use super::scene::*;
 
 /// CURATOR-604: the client gives a session up that the server still has, and the old node comes to the head.
 #[test]
@@ -76,9 +76,9 @@ fn defect_a_no_lease_is_granted_on_a_node_of_a_session_given_up() {
     });
     // Its first try takes its znode back; it waits when its watch on the leases is set.
     let watches = || scene.proxy.requests(op::GET_CHILDREN) + scene.proxy.requests(op::GET_CHILDREN_2) > 1;
-    let waits = || watches() && nodes_in(&scene.observer, "/leases/locks").len() == 1;
-    wait_until("it waits", || {
-        let two = || nodes_in(&scene.observer, "/leases/leases").len() == 2;
+    let waits = || watches() && children(&scene.observer, "/leases/locks").len() == 1;
+    eventually("it waits", || {
+        let two = || children(&scene.observer, "/leases/leases").len() == 2;
         waits() && two() && client.sync().for_path("/").is_ok() && two()
     });
     let before = client.session_id();
@@ -87,7 +87,7 @@ fn defect_a_no_lease_is_granted_on_a_node_of_a_session_given_up() {
     expect_state(&states, Suspended);
     expect_state(&states, Lost);
     lease.close().unwrap();
-    assert_eq!(nodes_in(&scene.observer, "/leases/leases").len(), 1);
+    assert_eq!(children(&scene.observer, "/leases/leases").len(), 1);
     scene.proxy.pass().unwrap();
     expect_state(&states, Reconnected);
     let (owner, session, valid, closed) = join(&waiter).1;
@@ -123,6 +123,7 @@ fn defect_b_two_connection_losses_in_one_create_end_with_its_one_node() {
 
 #[test]
 fn defect_c_an_untimed_waiter_ends_when_its_client_is_closed() {
+    let machine = Machine::watch();
     let scene = scene();
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
@@ -132,13 +133,14 @@ fn defect_c_an_untimed_waiter_ends_when_its_client_is_closed() {
     let begin = Instant::now();
     scene.client.close();
     let (at, result) = join(&waiter);
-    assert_at_most("defect C: waiter woken after the close", at.saturating_duration_since(begin), 1000 * MS);
+    machine.assert_at_most("defect C: waiter woken after the close", begin..at, 1000 * MS);
     assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
 }
 
 /// A release whose delete failed: Curator forgets that it ever held the lock.
 #[test]
 fn defect_g_a_release_whose_delete_failed_is_releasing_until_its_node_is_gone() {
+    let machine = Machine::watch();
     let scene = scene_with(LONG / 2);
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
@@ -152,8 +154,7 @@ fn defect_g_a_release_whose_delete_failed_is_releasing_until_its_node_is_gone() 
     scene.proxy.pass().unwrap();
     let reconnected = expect_state(&scene.states, Reconnected);
     let gone = wait_for_nodes(&scene.observer, 0);
-    let after = gone.saturating_duration_since(reconnected);
-    assert_at_most("defect G: node gone after the reconnect", after, 1000 * MS);
+    machine.assert_at_most("defect G: node gone after the reconnect", reconnected..gone, 1000 * MS);
     // A second release waits for what the first has begun.
     mutex.release().unwrap();
     assert!(!mutex.is_acquired_in_this_process());
@@ -238,11 +239,11 @@ fn defect_k_a_search_on_a_lagging_follower_finds_what_was_created() {
         let held = mutex.lock().unwrap();
         (held.path().to_owned(), held.is_valid(), held.release())
     });
-    wait_until("the create is at the leader", || first.requests(op::CREATE_2) == 1 && is_busy(at_leader));
+    eventually("the create is at the leader", || first.requests(op::CREATE_2) == 1 && is_busy(at_leader));
     first.refuse();
     first.cut();
     second.pass().unwrap();
-    wait_until("the search has begun", || second.requests(op::SYNC) > 0 && second.requests(op::GET_CHILDREN) > 0);
+    eventually("the search has begun", || second.requests(op::SYNC) > 0 && second.requests(op::GET_CHILDREN) > 0);
     // What a search without a sync would be told, here and now.
     assert_eq!(nodes(&observer), [""; 0], "the follower does not lag");
     for index in [one, two] {

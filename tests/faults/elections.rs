@@ -9,7 +9,8 @@ use curator_locks::{
     testing::Direction,
 };
 
-use super::{logs, support::*};
+use super::scene::*;
+use crate::support::logs::{catch_logs, has_logged};
 
 const DIR: &str = "/locks/election";
 
@@ -103,7 +104,7 @@ fn a_connection_that_is_back_in_time_is_told_to_no_owner() {
         scene.proxy.cut();
         expect_state(&scene.states, Suspended);
         expect_state(&scene.states, Reconnected);
-        wait_until("it is certain again", || owner.is_owner());
+        eventually("it is certain again", || owner.is_owner());
     }
     owner.close().unwrap();
     // The first that it is told since.
@@ -147,13 +148,13 @@ impl Limited {
         doing();
         // Not to wait for something: nothing more is to happen in that time.
         std::thread::sleep(Duration::from_secs(5));
-        wait_until("it is connected", || self.client.is_connected());
+        eventually("it is connected", || self.client.is_connected());
         let connections = self.scene.proxy.connections() - before;
         let states: Vec<_> = self.states.try_iter().map(|(_, state)| state).collect();
         figure("too large: connections and states in 5 s", (connections, &states));
         assert!(connections <= 1, "{connections} connections");
         assert!(states.len() <= 2, "{states:?}");
-        wait_until("nothing is left of it", || nodes_in(&self.scene.observer, DIR).len() == REMARKS);
+        eventually("nothing is left of it", || children(&self.scene.observer, DIR).len() == REMARKS);
     }
 }
 
@@ -170,21 +171,21 @@ fn a_directory_that_is_too_large_is_an_error_and_no_end_of_the_connection_again_
         assert_eq!(lock.id(), None);
     });
     assert!(told.is_empty());
-    wait_until("what else the client holds is certain", || held.is_valid());
+    eventually("what else the client holds is certain", || held.is_valid());
     held.release().unwrap();
 }
 
 #[test]
 fn a_directory_that_becomes_too_large_ends_an_election_with_a_message() {
     let limited = Limited::new();
-    logs::catch();
+    catch_logs(log::LevelFilter::Error);
     let ((owner, _), (waiter, told)) = (candidate(&limited.scene.observer), candidate(&limited.client));
     assert!(owner.lock().unwrap() && !waiter.lock().unwrap());
     fill(&limited.scene.observer);
     limited.costs_one_connection(|| {
         owner.close().unwrap();
-        wait_until("it has given up", || waiter.id().is_none());
-        wait_until("it says so", || logs::has(&[DIR, "given up", "max_frame_size"]));
+        eventually("it has given up", || waiter.id().is_none());
+        eventually("it says so", || has_logged(&[DIR, "given up", "max_frame_size"]));
     });
     assert!(told.is_empty() && !waiter.is_owner());
     limited.scene.observer.delete().deleting_children_if_needed().for_path(DIR).unwrap();

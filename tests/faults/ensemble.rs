@@ -11,7 +11,7 @@ use curator_locks::{
 };
 use nix::time::{ClockId, clock_gettime};
 
-use super::support::*;
+use super::scene::*;
 
 const TICK: Duration = Duration::from_millis(500);
 const SYNC_LIMIT: u32 = 4;
@@ -47,6 +47,7 @@ fn lock_of_session_is_kept_over(
     fault: impl FnOnce(&TestingCluster, &CuratorFramework),
     after: impl FnOnce(&TestingCluster),
 ) {
+    let machine = Machine::watch();
     let (holding, waiting) = (client(&cluster.connect_string(), timeout), client(&cluster.connect_string(), timeout));
     let session = holding.session_id();
     let holder = mutex(&holding);
@@ -60,7 +61,7 @@ fn lock_of_session_is_kept_over(
     let token = held.fencing_token();
     let begin = Instant::now();
     fault(cluster, &holding);
-    wait_until("the lock is held for certain", || {
+    eventually("the lock is held for certain", || {
         assert!(!held.is_lost(), "{:?} {:?} after the fault", held.state(), begin.elapsed());
         held.is_valid() && holding.is_connected()
     });
@@ -76,7 +77,7 @@ fn lock_of_session_is_kept_over(
     result.unwrap();
     assert!(valid && next > token);
     let limit = timeout + TICK * SYNC_LIMIT + Duration::from_secs(2);
-    assert_at_most("ensemble: hand-over after the fault", granted.saturating_duration_since(released), limit);
+    machine.assert_at_most("ensemble: hand-over after the fault", released..granted, limit);
     after(cluster);
 }
 
@@ -158,6 +159,7 @@ fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
 /// Two of three servers are paused: sessions live on, and nothing can be done in them.
 #[test]
 fn close_and_drop_return_within_a_second_while_the_quorum_is_gone() {
+    let machine = Machine::watch();
     let cluster = cluster(false);
     let leader = cluster.wait_for_leader(LONG).unwrap();
     let follower = &cluster.servers()[(leader + 1) % 3];
@@ -172,13 +174,13 @@ fn close_and_drop_return_within_a_second_while_the_quorum_is_gone() {
     }
     let begin = Instant::now();
     closed.close();
-    assert_at_most("close, quorum gone", begin.elapsed(), 1000 * MS);
+    machine.assert_at_most("close, quorum gone", since(begin), 1000 * MS);
     let (at, result) = join(&waiter);
     assert!(matches!(result, Err(curator_locks::Error::ClientClosed)), "{result:?}");
-    assert_at_most("caller woken, quorum gone", at.saturating_duration_since(begin), 1000 * MS);
+    machine.assert_at_most("caller woken, quorum gone", begin..at, 1000 * MS);
     let begin = Instant::now();
     drop(dropped);
-    assert_at_most("drop, quorum gone", begin.elapsed(), 1000 * MS);
+    machine.assert_at_most("drop, quorum gone", since(begin), 1000 * MS);
     cluster.servers().iter().for_each(|server| server.resume().unwrap());
 }
 
@@ -217,7 +219,7 @@ fn pause_the_leader(rounds: Range<u32>) -> (u32, Duration) {
         };
         // The observer's server may hear of the commit later than the holder's: not that it has yet to hear of it when the
         // leader is paused.
-        wait_until("the observer sees the znode", || {
+        eventually("the observer sees the znode", || {
             held.is_lost() || matches!(observer.check_exists().for_path(held.path()), Ok(Some(_)))
         });
         // So that the pause falls on every phase of the heartbeat.
@@ -266,7 +268,7 @@ fn a_holder_whose_session_expires_is_never_told_that_somebody_deleted_its_znode(
         let held = mutex.lock().unwrap();
         let changes = held.state_changes();
         let is_watched = || cluster.servers()[0].four_letter_word("wchp").unwrap().contains(held.path());
-        wait_until("the watch on the own znode", is_watched);
+        eventually("the watch on the own znode", is_watched);
         let other = &servers[1 + time % 2];
         curator_locks::testing::expire_session(other, client.session_id(), &client.session_password()).unwrap();
         let told: Vec<HoldState> = changes.iter().collect();
@@ -318,7 +320,7 @@ impl LateHolder {
     }
 
     fn await_second_answer(&self) {
-        wait_until("the second heartbeat is answered", || {
+        eventually("the second heartbeat is answered", || {
             self.heartbeats().get(1).is_some_and(|second| second.replied.is_some())
         });
     }

@@ -8,7 +8,7 @@ use curator_locks::{
     testing::{Fault, RequestMatch, expire_session},
 };
 
-use super::support::*;
+use super::scene::*;
 
 fn expire(scene: &Scene) {
     let (id, password) = (scene.client.session_id(), scene.client.session_password());
@@ -62,7 +62,7 @@ fn a_lock_that_lies_idle_keeps_nothing_of_a_session_that_has_expired() {
         for number in 0..10 {
             in_a_session(&format!("/idle/{number}"));
         }
-        wait_until("as few descriptors as before", || open() <= before);
+        eventually("as few descriptors as before", || open() <= before);
     });
 }
 
@@ -172,6 +172,7 @@ fn expired_in_mid_create_it_is_made_anew_in_the_new_session() {
 
 #[test]
 fn a_session_given_up_is_closed_at_the_server_as_soon_as_it_can_be_reached() {
+    let machine = Machine::watch();
     let scene = scene_with(LONG);
     let client = scene
         .builder(LONG)
@@ -192,6 +193,6 @@ fn a_session_given_up_is_closed_at_the_server_as_soon_as_it_can_be_reached() {
     scene.proxy.pass().unwrap();
     let healed = Instant::now();
     let gone = wait_for_nodes(&scene.observer, 0);
-    assert_at_most("the given up session's node is gone after", gone - healed, 3000 * MS);
+    machine.assert_at_most("the given up session's node is gone after", healed..gone, 3000 * MS);
     assert!(held.is_lost());
 }

@@ -9,7 +9,7 @@ use curator_locks::{
     testing::{Direction, Fault, RequestMatch, expire_session, op},
 };
 
-use super::support::*;
+use super::scene::*;
 
 /// A call that is under way while the client is closed.
 type Caller = Receiver<(Instant, Result<()>)>;
@@ -81,6 +81,7 @@ fn expired(scene: &Scene) -> Vec<Caller> {
 }
 
 fn close_in(name: &str, trouble: Trouble) {
+    let machine = Machine::watch();
     let scene = scene();
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
@@ -91,7 +92,7 @@ fn close_in(name: &str, trouble: Trouble) {
     callers.extend(trouble(&scene));
     let begin = Instant::now();
     scene.client.close();
-    assert_at_most(&format!("close, {name}"), begin.elapsed(), 1000 * MS);
+    machine.assert_at_most(&format!("close, {name}"), since(begin), 1000 * MS);
     for caller in callers {
         let (at, result) = join(&caller);
         // After a loss the retries may have been exhausted before the close.
@@ -99,16 +100,17 @@ fn close_in(name: &str, trouble: Trouble) {
         // The session may have ended with the delete under way: that is a lost lock, and the lock is gone.
         let may_be_lost = name == "delete_under_way" && matches!(result, Err(Error::LockLost { .. }));
         assert!(matches!(result, Err(Error::ClientClosed)) || may_be_exhausted || may_be_lost, "{name}: {result:?}");
-        assert_at_most(&format!("caller woken, {name}"), at.saturating_duration_since(begin), 1000 * MS);
+        machine.assert_at_most(&format!("caller woken, {name}"), begin..at, 1000 * MS);
     }
     let begin = Instant::now();
     assert!(matches!(mutex(&scene.client).acquire(), Err(Error::ClientClosed)));
-    assert_at_most(&format!("acquire on a closed client, {name}"), begin.elapsed(), 100 * MS);
+    machine.assert_at_most(&format!("acquire on a closed client, {name}"), since(begin), 100 * MS);
     scene.proxy.pass().unwrap();
     wait_for_nodes(&scene.observer, 1);
 }
 
 fn drop_in(name: &str, trouble: Trouble) {
+    let machine = Machine::watch();
     let scene = scene();
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
@@ -117,7 +119,7 @@ fn drop_in(name: &str, trouble: Trouble) {
     let begin = Instant::now();
     drop(mutex);
     drop(client);
-    assert_at_most(&format!("drop, {name}"), begin.elapsed(), 1000 * MS);
+    machine.assert_at_most(&format!("drop, {name}"), since(begin), 1000 * MS);
     proxy.pass().unwrap();
     wait_for_nodes(&observer, 0);
 }
@@ -182,24 +184,26 @@ fn server_gone(leave: impl FnOnce(Scene)) {
 
 #[test]
 fn close_returns_within_a_second_while_the_server_is_gone() {
+    let machine = Machine::watch();
     server_gone(|scene| {
         let client = scene.client.clone();
         let caller = spawn(move || mutex(&client).acquire());
         let begin = Instant::now();
         scene.client.close();
-        assert_at_most("close, server gone", begin.elapsed(), 1000 * MS);
+        machine.assert_at_most("close, server gone", since(begin), 1000 * MS);
         let (at, result) = join(&caller);
         assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
-        assert_at_most("caller woken, server gone", at.saturating_duration_since(begin), 1000 * MS);
+        machine.assert_at_most("caller woken, server gone", begin..at, 1000 * MS);
     });
 }
 
 #[test]
 fn dropping_the_last_handle_returns_within_a_second_while_the_server_is_gone() {
     server_gone(|scene| {
+        let machine = Machine::watch();
         let Scene { client, .. } = scene;
         let begin = Instant::now();
         drop(client);
-        assert_at_most("drop, server gone", begin.elapsed(), 1000 * MS);
+        machine.assert_at_most("drop, server gone", since(begin), 1000 * MS);
     });
 }

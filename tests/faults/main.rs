@@ -1,6 +1,9 @@
 //! Faults, injected from outside of the client, and what the client has to make of them. Each test prints its figure.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, unreachable_pub)]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod black_hole;
 mod cleaning;
 mod cuts;
@@ -8,15 +11,12 @@ mod defects;
 mod elections;
 mod ensemble;
 mod expiry;
-mod frames;
 mod leaving;
-mod logs;
 mod mixed;
 mod multi;
 mod panics;
 mod read_only;
 mod replies;
 mod retries;
-mod states;
-mod support;
+mod scene;
 mod totals;

@@ -12,7 +12,7 @@ use curator_locks::{
     testing::{FaultProxy, expire_session},
 };
 
-use super::support::*;
+use super::scene::*;
 
 const FAULTS: usize = 250;
 
@@ -72,7 +72,7 @@ fn under_cuts_and_expiries_an_acquire_fails_with_nothing_else() {
         for _ in 0..FAULTS {
             std::thread::sleep(fastrand::u32(..200) * MS);
             let mut connected = Vec::new();
-            wait_until("one is connected", || {
+            eventually("one is connected", || {
                 connected = contenders.iter().filter(|(_, client)| client.is_connected()).collect();
                 !connected.is_empty()
             });
@@ -92,5 +92,5 @@ fn under_cuts_and_expiries_an_acquire_fails_with_nothing_else() {
     figure("cuts and expiries: acquires", &ends);
     let known = ["true", "false", "connection loss", "session expired"];
     assert!(ends.keys().all(|end| known.contains(&end.as_str())), "{ends:?}");
-    wait_until("no znode is left", || !scene.server.four_letter_word("dump").unwrap().contains("\t/"));
+    eventually("no znode is left", || !scene.server.four_letter_word("dump").unwrap().contains("\t/"));
 }

@@ -14,14 +14,14 @@ use curator_locks::{
     ConnectionState::{Connected, Reconnected, Suspended},
     EnsembleProvider, Error, InterProcessLock, InterProcessMultiLock, LockListener, Locker, RetryNTimes, Revoker,
     WriteLock,
-    proto::Request,
-    session::{
-        NativeSessionFactory, Session, SessionConfig, SessionEvent, SessionFactory, Submission, WatchEvent, Watcher,
-    },
     testing::expire_session,
+    unversioned::{
+        NativeSessionFactory, Request, Session, SessionConfig, SessionEvent, SessionFactory, Submission, WatchEvent,
+        Watcher,
+    },
 };
 
-use super::support::*;
+use super::scene::*;
 
 /// Says where the servers are, or panics.
 #[derive(Clone)]
@@ -62,11 +62,11 @@ fn an_ensemble_provider_that_panics_ends_neither_the_client_nor_the_session() {
     scene.proxy.refuse();
     scene.proxy.cut();
     expect_state(&states, Suspended);
-    wait_until("it was asked more than once", || moody.asked.load(Ordering::SeqCst) > asked + 1);
+    eventually("it was asked more than once", || moody.asked.load(Ordering::SeqCst) > asked + 1);
     scene.proxy.pass().unwrap();
     expect_state(&states, Reconnected);
     assert_eq!(client.session_id(), session);
-    wait_until("held again", || held.is_valid());
+    eventually("held again", || held.is_valid());
     held.release().unwrap();
     // It panics once more, on the caller's thread, which has nothing to do with it.
     client.close();
@@ -83,7 +83,7 @@ fn a_lost_session_is_replaced_though_the_ensemble_provider_panics() {
     moody.panics.store(true, Ordering::SeqCst);
     scene.proxy.refuse();
     scene.proxy.cut();
-    wait_until("the session is given up", || client.session_id() != before);
+    eventually("the session is given up", || client.session_id() != before);
     scene.proxy.pass().unwrap();
     assert!(client.block_until_connected(Some(LONG)).unwrap());
     let mutex = mutex(&client);
@@ -138,7 +138,7 @@ fn a_revocation_listener_that_panics_is_asked_again() {
     let held = mutex.lock().unwrap();
     for requests in 1..=2 {
         Revoker::attempt_revoke(&scene.observer, held.path()).unwrap();
-        wait_until("it is asked", || asked.load(Ordering::SeqCst) == requests);
+        eventually("it is asked", || asked.load(Ordering::SeqCst) == requests);
     }
     held.release().unwrap();
     figure("a revocation listener that panics: asked", asked.load(Ordering::SeqCst));
@@ -240,7 +240,7 @@ fn an_election_whose_acl_provider_panics_fails_and_can_be_entered_later() {
         }
         panics.store(false, Ordering::SeqCst);
         assert!(lock().unwrap());
-        assert_eq!(nodes_in(&scene.observer, DIR).len(), 1);
+        assert_eq!(children(&scene.observer, DIR).len(), 1);
         election.close().unwrap();
     }
 }
@@ -335,7 +335,7 @@ fn callbacks_that_panic_while_their_thread_unwinds_end_the_session_and_not_the_p
         let request = Request::Sync { path: "/".into() };
         session.submit(vec![Submission { request, watcher: None, on_reply: Box::new(|_| panic!("on purpose")) }]);
         assert_eq!(told.recv_timeout(LONG).unwrap(), WatchEvent::Ended);
-        wait_until("the session's thread has ended", || session.is_finished());
+        eventually("the session's thread has ended", || session.is_finished());
         assert!(session.is_ended());
         figure("callbacks that panic one after the other: the last one was told", WatchEvent::Ended);
     });

@@ -5,7 +5,7 @@ use curator_locks::{
     testing::{FaultProxy, TestingCluster, TestingServerBuilder},
 };
 
-use super::support::*;
+use super::scene::*;
 
 /// Since 3.6 a read-only server gives local sessions only, and refuses those that the quorum knows.
 fn can_be_read_only(server: TestingServerBuilder) -> TestingServerBuilder {

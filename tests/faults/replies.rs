@@ -8,7 +8,7 @@ use curator_locks::{
     testing::{Direction, Fault, InjectedFault, RequestMatch, expire_session, op},
 };
 
-use super::support::*;
+use super::scene::*;
 
 fn lock_nodes() -> RequestMatch {
     RequestMatch::creates().path(|path| path.contains("-lock-"))
@@ -36,7 +36,7 @@ fn one_node_that_works(scene: &Scene) {
     assert_eq!(held.path(), format!("{LOCK}/{}", names[0]));
     let stat = scene.observer.check_exists().for_path(held.path()).unwrap().unwrap();
     assert_eq!((stat.ephemeral_owner, stat.czxid), (scene.client.session_id(), held.fencing_token().value()));
-    let other = super::support::mutex(&scene.observer);
+    let other = super::scene::mutex(&scene.observer);
     assert!(!other.acquire_timeout(Duration::ZERO).unwrap());
     held.release().unwrap();
     assert_eq!(nodes(&scene.observer), [""; 0]);
@@ -213,7 +213,7 @@ fn create_whose_caller_gave_up_leaves_nothing() {
         let result = mutex.acquire_timeout(150 * MS);
         assert!(matches!(result, Ok(false) | Err(Error::ConnectionLoss { .. })), "{result:?}");
         scene.proxy.delay(Duration::ZERO);
-        wait_until("the client is connected", || scene.client.is_connected());
+        eventually("the client is connected", || scene.client.is_connected());
         wait_for_nodes(&scene.observer, 0);
     }
     figure("creates, and how they ended at the server", creates(&scene));
@@ -235,6 +235,7 @@ fn delete_applied_and_its_reply_dropped() {
 }
 
 fn delete_not_applied(release: impl FnOnce(curator_locks::LockGuard<'_>)) {
+    let machine = Machine::watch();
     let scene = scene();
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
@@ -244,8 +245,8 @@ fn delete_not_applied(release: impl FnOnce(curator_locks::LockGuard<'_>)) {
     expect_state(&scene.states, Suspended);
     let reconnected = expect_state(&scene.states, Reconnected);
     let gone = wait_for_nodes(&scene.observer, 0);
-    assert_at_most("delete not applied: node gone after the reconnect", gone - reconnected.min(gone), 1000 * MS);
-    wait_until("nothing is held", || !mutex.is_acquired_in_this_process());
+    machine.assert_at_most("delete not applied: node gone after the reconnect", reconnected..gone, 1000 * MS);
+    eventually("nothing is held", || !mutex.is_acquired_in_this_process());
 }
 
 #[test]

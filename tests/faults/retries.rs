@@ -7,7 +7,7 @@ use curator_locks::{
     RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 
-use super::support::*;
+use super::scene::*;
 
 /// A clock that only moves when somebody sleeps by it.
 struct Clock {

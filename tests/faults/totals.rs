@@ -3,7 +3,7 @@
 
 use curator_locks::{Error, InterProcessMutex};
 
-use super::support::*;
+use super::scene::*;
 
 /// Threads and file descriptors of this process.
 fn in_use() -> (usize, usize) {
@@ -13,7 +13,7 @@ fn in_use() -> (usize, usize) {
 
 fn wait_for_as_few(before: (usize, usize)) {
     // Threads end a moment after the close.
-    wait_until("as few threads and descriptors as before", || in_use().0 <= before.0 && in_use().1 <= before.1);
+    eventually("as few threads and descriptors as before", || in_use().0 <= before.0 && in_use().1 <= before.1);
 }
 
 #[test]
@@ -43,12 +43,12 @@ fn ten_thousand_sessions_leave_no_thread_no_file_descriptor_no_node_and_no_watch
             || (server.znode_count().unwrap(), server.ephemeral_count().unwrap(), server.watch_count().unwrap());
         let at_first = counts();
         sessions(80);
-        wait_until("the server is as at first", || counts() == at_first);
+        eventually("the server is as at first", || counts() == at_first);
         let before = in_use();
         sessions(10_000);
         wait_for_as_few(before);
         figure("10,000 sessions: threads and descriptors before and after", (before, in_use()));
-        wait_until("the server is as at first", || counts() == at_first);
+        eventually("the server is as at first", || counts() == at_first);
         figure("10,000 sessions: nodes, ephemeral ones and watches before and after", (at_first, counts()));
     });
 }
@@ -68,7 +68,7 @@ fn timed_out_acquires() {
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
     // The holder's own watch is armed after 100 ms.
-    wait_until("the holder's watch", || scene.server.watch_count().unwrap() == 1);
+    eventually("the holder's watch", || scene.server.watch_count().unwrap() == 1);
     let counts = || (scene.server.znode_count().unwrap(), scene.server.watch_count().unwrap());
     let (before, at_first) = (in_use(), counts());
     std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn timed_out_acquires() {
     });
     wait_for_as_few(before);
     figure("100,000 timed-out acquires: threads and descriptors before and after", (before, in_use()));
-    wait_until("the server is as at first", || counts() == at_first);
+    eventually("the server is as at first", || counts() == at_first);
     figure("100,000 timed-out acquires: nodes and watches before and after", (at_first, counts()));
     holder.release().unwrap();
 }

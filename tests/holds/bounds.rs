@@ -14,7 +14,7 @@ use curator_locks::{
 
 use crate::{
     MS, T, behind_proxy,
-    common::{self, PATIENCE, another, await_queue, builder, connect, mutex, queue, wait_until},
+    support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue},
 };
 
 const PATH: &str = "/locks/m";
@@ -26,7 +26,7 @@ fn at_most(ahead: usize) -> AcquireOptions {
 #[test]
 fn a_lock_with_too_many_in_front_is_busy_and_costs_no_write() {
     let (proxy, client) = behind_proxy();
-    let other = common::connect(common::builder(common::server(), client.namespace()));
+    let other = support::connect(support::builder(support::server(), client.namespace()));
     let held = mutex(&other);
     let held = held.lock().unwrap();
     let wanted = mutex(&client);
@@ -51,7 +51,7 @@ fn a_lock_with_too_many_in_front_is_busy_and_costs_no_write() {
 
 #[test]
 fn readers_and_leases_that_need_not_wait_are_not_busy() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let [ours, theirs] = [&client, &other].map(|client| InterProcessReadWriteLock::new(client, "/rw").unwrap());
     let reads = theirs.read_lock().lock().unwrap();
@@ -80,7 +80,7 @@ fn readers_and_leases_that_need_not_wait_are_not_busy() {
 
 #[test]
 fn a_waiter_hears_how_many_are_in_front_until_it_has_the_lock() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let locks = [mutex(&other), mutex(&other), mutex(&other)];
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -101,7 +101,7 @@ fn a_waiter_hears_how_many_are_in_front_until_it_has_the_lock() {
         }
         let waiting = scope.spawn(|| wanted.acquire_with(&options).map(|got| got && wanted.release().is_ok()));
         for (number, (go, holder)) in holders.into_iter().enumerate() {
-            wait_until("it is told", || told.lock().unwrap().last() == Some(&(3 - number)));
+            eventually("it is told", || told.lock().unwrap().last() == Some(&(3 - number)));
             drop(go);
             holder.join().unwrap();
         }
@@ -124,7 +124,7 @@ fn the_end_of_the_time_says_at_which_path_and_behind_how_many() {
             (Box::new(InterProcessMultiLock::new(client, ["/a", "/b"]).unwrap()), "/a", Some(1)),
         ]
     }
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     for ((held, ..), (wanted, path, ahead)) in kinds(&other).into_iter().zip(kinds(&client)) {
         held.acquire().unwrap();
@@ -148,7 +148,7 @@ fn the_end_of_the_time_says_at_which_path_and_behind_how_many() {
 #[test]
 fn a_job_that_ends_at_once_keeps_its_lock_from_others_for_as_long_as_it_asked_to() {
     const LEAST: Duration = Duration::from_millis(1500);
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let kinds: [fn(&CuratorFramework) -> Box<dyn InterProcessLock>; 3] = [
         |client| Box::new(mutex(client)),
@@ -185,7 +185,7 @@ fn a_job_that_ends_at_once_keeps_its_lock_from_others_for_as_long_as_it_asked_to
 #[test]
 fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others() {
     const MOST: Duration = Duration::from_millis(600);
-    let client = connect(builder(common::server(), &common::namespace()).session_timeout(2 * T));
+    let client = connect(builder(support::server(), &support::namespace()).session_timeout(2 * T));
     let other = another(&client);
     let (ours, theirs) = (mutex(&client), mutex(&other));
     let begin = Instant::now();
@@ -216,7 +216,7 @@ fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others()
 
 #[test]
 fn a_timed_acquire_that_waits_for_itself_says_so_at_once() {
-    let client = common::client();
+    let client = support::client();
     let [one, two] = [(); 2].map(|()| InterProcessMutex::new(&client, PATH).unwrap());
     let held = one.lock().unwrap();
     let refused = two.acquire_timeout(Duration::from_secs(3600));

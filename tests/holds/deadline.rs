@@ -13,7 +13,7 @@ use curator_locks::{
 
 use crate::{
     MS, T, behind_proxy,
-    common::{self, PATIENCE, another, mutex, wait_until},
+    support::{self, PATIENCE, another, eventually, mutex},
 };
 
 const MARGIN: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ fn a_hold_is_told_the_margin_before_its_end_and_again_when_it_has_recovered() {
     assert!(deadline.is_near());
     proxy.pass().unwrap();
     assert_eq!(next(&deadline), DeadlineEvent::Recovered);
-    wait_until("it is far again", || !deadline.is_near());
+    eventually("it is far again", || !deadline.is_near());
     assert_eq!(held.state(), HoldState::Held);
     for expected in [DeadlineEvent::Near, DeadlineEvent::Recovered] {
         assert_eq!(told.recv_timeout(PATIENCE).unwrap(), expected);
@@ -69,7 +69,7 @@ fn each_margin_is_told_for_itself_and_the_end_is_told_to_all() {
     assert!(short.is_empty() || held.valid_until() <= Instant::now() + 200 * MS);
     assert_eq!(next(&short), DeadlineEvent::Near);
     let lost = || held.is_lost();
-    wait_until("the session is given up", lost);
+    eventually("the session is given up", lost);
     for deadline in [&short, &long, &always] {
         assert_ended(deadline);
         assert!(deadline.is_near());
@@ -86,7 +86,7 @@ fn assert_ended_at_once(hold: &Hold) {
 
 #[test]
 fn a_hold_whose_znode_is_deleted_is_near_its_end_at_once() {
-    let client = common::client();
+    let client = support::client();
     let admin = another(&client);
     let mutex = mutex(&client);
     let held = mutex.lock().unwrap();
@@ -101,7 +101,7 @@ fn a_hold_whose_znode_is_deleted_is_near_its_end_at_once() {
 
 #[test]
 fn a_hold_that_was_given_back_tells_nothing() {
-    let client = common::client();
+    let client = support::client();
     let semaphore = InterProcessSemaphoreV2::new(&client, "/semaphore", 2).unwrap();
     let lease = semaphore.acquire().unwrap();
     let (before, hold) = (lease.deadline(Duration::MAX), Hold::clone(&lease));
@@ -114,9 +114,9 @@ fn a_hold_that_was_given_back_tells_nothing() {
 
 #[test]
 fn several_locks_are_as_near_their_end_as_the_first_of_them() {
-    let client = common::client();
-    let (proxy, behind) = (FaultProxy::start(common::server().connect_string()).unwrap(), client.namespace());
-    let other = common::connect(common::builder_for(&proxy.connect_string(), behind).session_timeout(T));
+    let client = support::client();
+    let (proxy, behind) = (FaultProxy::start(support::server().connect_string()).unwrap(), client.namespace());
+    let other = support::connect(support::builder_at(&proxy.connect_string(), behind).session_timeout(T));
     let locks = [(&client, "/a"), (&other, "/b")].map(|(client, path)| {
         std::sync::Arc::new(InterProcessMutex::new(client, path).unwrap())
             as std::sync::Arc<dyn curator_locks::InterProcessLock>
@@ -145,7 +145,7 @@ fn a_deadline_that_is_dropped_costs_nothing_any_more() {
     }
     let deadline = held.deadline(MARGIN);
     let requests = proxy.requests(op::SYNC);
-    wait_until("three heartbeats", || proxy.requests(op::SYNC) >= requests + 3);
+    eventually("three heartbeats", || proxy.requests(op::SYNC) >= requests + 3);
     assert!(deadline.is_empty());
     held.release().unwrap();
 }
@@ -153,7 +153,7 @@ fn a_deadline_that_is_dropped_costs_nothing_any_more() {
 #[test]
 fn a_hold_can_be_looked_at_from_any_thread() {
     fn is_shared<T: Send + Sync + Clone>(_: &T) {}
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     let held = mutex.lock().unwrap();
     is_shared(&*held);

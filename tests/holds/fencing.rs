@@ -10,7 +10,7 @@ use curator_locks::{
 
 use crate::{
     behind_proxy,
-    common::{self, another, child::ChildProcess, mutex},
+    support::{self, another, child::ChildProcess, mutex},
 };
 
 const PROCESSES: i64 = 3;
@@ -29,8 +29,8 @@ pub fn child(arguments: &[String]) {
     let directory = Path::new(&arguments[0]);
     let first: i64 = arguments[1].parse().unwrap();
     let fence = FileFencingChecker::open(directory.join("fence")).unwrap();
-    common::child::say("ready");
-    common::child::listen();
+    support::child::say("ready");
+    support::child::listen();
     let mut refused = 0;
     for value in (first..TOKENS).step_by(usize::try_from(PROCESSES).unwrap()) {
         let write = || {
@@ -43,7 +43,7 @@ pub fn child(arguments: &[String]) {
             Err(error) => panic!("{error}"),
         }
     }
-    common::child::say(&refused.to_string());
+    support::child::say(&refused.to_string());
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn fence(client: &CuratorFramework) -> ZooKeeperFencingChecker {
 
 #[test]
 fn of_clients_with_one_znode_none_passes_behind_a_newer_token() {
-    let client = common::client();
+    let client = support::client();
     let clients = [another(&client), another(&client), client];
     let fences = clients.each_ref().map(fence);
     assert_eq!(fences[0].newest().unwrap(), None);
@@ -110,7 +110,7 @@ fn a_check_whose_reply_is_lost_may_be_made_again() {
 
 #[test]
 fn what_is_in_zookeeper_is_written_in_the_moment_of_the_check() {
-    let client = common::client();
+    let client = support::client();
     let fence = fence(&client);
     client.create().creating_parents_if_needed().for_path_and_data("/account", "100").unwrap();
     let write = |token| {
@@ -133,7 +133,7 @@ fn what_is_in_zookeeper_is_written_in_the_moment_of_the_check() {
 
 #[test]
 fn a_znode_of_somebody_else_is_no_fence() {
-    let client = common::client();
+    let client = support::client();
     client.create().creating_parents_if_needed().for_path_and_data("/fences/account", "10.0.0.1").unwrap();
     let refused = fence(&client).check(token(5));
     assert!(matches!(refused, Err(FencingError::Failed(Error::InvalidArgument { .. }))), "{refused:?}");
@@ -142,7 +142,7 @@ fn a_znode_of_somebody_else_is_no_fence() {
 
 #[test]
 fn tokens_of_real_locks_are_told_apart_by_all_checkers() {
-    let client = common::client();
+    let client = support::client();
     let directory = tempfile::tempdir().unwrap();
     let (file, znode) = (FileFencingChecker::open(directory.path().join("fence")).unwrap(), fence(&client));
     let mutex = mutex(&client);

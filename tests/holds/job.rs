@@ -23,7 +23,7 @@ use curator_locks::{
 
 use crate::{
     MS, T,
-    common::{self, await_queue, builder, builder_for, connect},
+    support::{self, await_queue, builder, builder_at, connect},
 };
 
 const JOB: Duration = Duration::from_secs(2);
@@ -123,15 +123,15 @@ fn jobs() -> usize {
 }
 
 fn server() -> TestingServer {
-    common::quick_server().start().unwrap()
+    support::quick_server().start().unwrap()
 }
 
 /// One job with a fault: when it stopped, and when the next one was granted the lock.
 fn troubled(server: &TestingServer, number: usize) -> (Trouble, Job, Instant) {
     let trouble = TROUBLES[number % TROUBLES.len()];
-    let namespace = common::namespace();
+    let namespace = support::namespace();
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
-    let client = connect(builder_for(&proxy.connect_string(), &namespace).session_timeout(T));
+    let client = connect(builder_at(&proxy.connect_string(), &namespace).session_timeout(T));
     let next = connect(builder(server, &namespace));
     // Any phase of the heartbeat.
     thread::sleep(Duration::from_millis(fastrand::u64(0..800)));
@@ -174,9 +174,9 @@ fn a_job_whose_network_fails_is_stopped_before_another_starts() {
 #[test]
 fn a_job_that_does_not_listen_is_overtaken() {
     let server = server();
-    let namespace = common::namespace();
+    let namespace = support::namespace();
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
-    let client = connect(builder_for(&proxy.connect_string(), &namespace).session_timeout(T));
+    let client = connect(builder_at(&proxy.connect_string(), &namespace).session_timeout(T));
     let next = connect(builder(&server, &namespace));
     let mutex = lock_of(&client);
     let held = mutex.lock().unwrap();
@@ -189,7 +189,7 @@ fn a_job_that_does_not_listen_is_overtaken() {
 fn a_job_whose_network_works_is_never_warned() {
     let server = server();
     let jobs = lanes(jobs(), |_| {
-        let client = connect(builder(&server, &common::namespace()).session_timeout(T));
+        let client = connect(builder(&server, &support::namespace()).session_timeout(T));
         thread::sleep(Duration::from_millis(fastrand::u64(0..800)));
         vec![work(&lock_of(&client), || {})]
     });

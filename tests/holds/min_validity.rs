@@ -13,7 +13,7 @@ use curator_locks::{
 
 use crate::{
     MS, T, behind_proxy,
-    common::{self, PATIENCE, mutex, wait_until},
+    support::{self, PATIENCE, eventually, mutex},
 };
 
 /// Two thirds of the session timeout, which is all that can be had.
@@ -42,7 +42,7 @@ fn left(holds: &[Hold]) -> Duration {
 
 #[test]
 fn every_kind_is_granted_with_as_much_certain_as_was_asked_for() {
-    let client = common::connect(common::builder(common::server(), &common::namespace()).session_timeout(T));
+    let client = support::connect(support::builder(support::server(), &support::namespace()).session_timeout(T));
     let options = AcquireOptions::new().min_validity(MOST);
     let mut least = Duration::MAX;
     for round in 0..8 {
@@ -70,7 +70,7 @@ fn every_kind_is_granted_with_as_much_certain_as_was_asked_for() {
 
 #[test]
 fn more_than_can_be_had_is_refused() {
-    let client = common::connect(common::builder(common::server(), &common::namespace()).session_timeout(T));
+    let client = support::connect(support::builder(support::server(), &support::namespace()).session_timeout(T));
     let options = AcquireOptions::new().min_validity(MOST + MS);
     for lock in kinds(&client) {
         let refused = lock.acquire_with(&options);
@@ -86,21 +86,21 @@ fn a_lock_whose_session_stays_uncertain_is_given_back() {
     let lock = mutex(&client);
     // Longer than a heartbeat that proves something may take.
     proxy.delay(T / 8);
-    wait_until("less is certain", || probe.valid_until() < Instant::now() + MOST / 2);
+    eventually("less is certain", || probe.valid_until() < Instant::now() + MOST / 2);
     let refused = lock.acquire_with(&AcquireOptions::new().min_validity(MOST));
     assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
     assert!(!lock.is_acquired_in_this_process());
     let in_time = lock.acquire_with(&AcquireOptions::new().min_validity(MOST).timeout(T));
     assert!(matches!(in_time, Ok(false)), "{in_time:?}");
     proxy.pass().unwrap();
-    wait_until("nothing is left in the queue", || common::queue(&client, "/locks/m").is_empty());
+    eventually("nothing is left in the queue", || support::queue(&client, "/locks/m").is_empty());
     assert!(lock.acquire_with(&AcquireOptions::new().min_validity(MOST).timeout(PATIENCE)).unwrap());
     lock.release().unwrap();
 }
 
 #[test]
 fn a_shared_hold_counts_like_any_other() {
-    let client = common::connect(common::builder(common::server(), &common::namespace()).session_timeout(T));
+    let client = support::connect(support::builder(support::server(), &support::namespace()).session_timeout(T));
     let lock: Arc<dyn InterProcessLock> = Arc::new(mutex(&client));
     thread::scope(|scope| {
         for _ in 0..3 {

@@ -10,7 +10,7 @@ use curator_locks::{
 
 use crate::{
     MS,
-    common::{self, another, mutex},
+    support::{self, another, mutex},
 };
 
 /// May be kept for as long as its thread lives.
@@ -25,7 +25,7 @@ fn holder(client: &CuratorFramework) -> Holder {
 
 #[test]
 fn an_owned_guard_outlives_its_lock_object() {
-    let client = common::client();
+    let client = support::client();
     let other = mutex(&another(&client));
     let mut holder = holder(&client);
     assert!(!other.acquire_timeout(0 * MS).unwrap());
@@ -41,7 +41,7 @@ fn an_owned_guard_outlives_its_lock_object() {
 
 #[test]
 fn an_owned_guard_counts_as_the_threads_hold() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     let outer = mutex.lock_owned().unwrap();
     let inner = mutex.clone().lock_owned().unwrap();
@@ -54,7 +54,7 @@ fn an_owned_guard_counts_as_the_threads_hold() {
 
 #[test]
 fn a_guard_that_no_thread_owns_goes_to_a_thread_of_no_scope() {
-    let client = common::client();
+    let client = support::client();
     let lock = InterProcessSemaphoreMutex::new(&client, "/semaphore").unwrap();
     let guard = lock.lock_owned().unwrap();
     assert!(matches!(lock.release(), Err(Error::NotOwner { .. })), "a guard's hold is the guard's");
@@ -68,7 +68,7 @@ fn a_guard_that_no_thread_owns_goes_to_a_thread_of_no_scope() {
 
 #[test]
 fn a_clone_is_the_same_lock() {
-    let client = common::client();
+    let client = support::client();
     let first = mutex(&client);
     let second = first.clone();
     first.acquire().unwrap();
@@ -108,7 +108,7 @@ fn what_belongs_to_a_thread_can_be_looked_at_from_another() {
     fn is_shared<T: Sync>(_: &T) {}
     fn is_sent<T: Send + Sync + 'static>(_: &T) {}
     fn is_a_lock<T: InterProcessLock + Clone + 'static>(_: &T) {}
-    let client = common::client();
+    let client = support::client();
     let locks = (
         mutex(&client),
         InterProcessReadWriteLock::new(&client, "/read-write").unwrap(),

@@ -23,12 +23,12 @@ use curator_locks::{
 
 use crate::{
     behind_proxy,
-    common::{self, another, mutex, wait_until},
+    support::{self, another, eventually, mutex},
 };
 
 #[test]
 fn all_operations_are_carried_out_and_each_tells_what_it_did() {
-    let client = common::client();
+    let client = support::client();
     client.create().creating_parents_if_needed().for_path_and_data("/a", "old").unwrap();
     client.create().for_path_and_data("/gone", "").unwrap();
     let results = client
@@ -59,7 +59,7 @@ fn all_operations_are_carried_out_and_each_tells_what_it_did() {
 
 #[test]
 fn one_operation_that_fails_takes_all_back_and_is_named() {
-    let client = common::client();
+    let client = support::client();
     client.create().creating_parents_if_needed().for_path_and_data("/a", "old").unwrap();
     let write = || client.transaction().set_data().for_path_and_data("/a", "changed");
     let rows: [(&str, Transaction, ErrorCode); 4] = [
@@ -107,7 +107,7 @@ fn a_transaction_whose_reply_is_lost_is_not_sent_again() {
 
 #[test]
 fn a_guarded_write_is_refused_once_the_lock_is_gone_and_the_holder_hears_of_it() {
-    let client = common::client();
+    let client = support::client();
     let admin = another(&client);
     client.create().creating_parents_if_needed().for_path_and_data("/data", "old").unwrap();
     let read_write = InterProcessReadWriteLock::new(&client, "/read-write").unwrap();
@@ -127,7 +127,7 @@ fn a_guarded_write_is_refused_once_the_lock_is_gone_and_the_holder_hears_of_it()
         let refused = write();
         assert!(matches!(refused, Err(Error::LockLost { .. })), "{refused:?}");
         assert_eq!(client.get_data().for_path("/data").unwrap(), b"another's");
-        wait_until("the holder knows", || hold.state() == HoldState::Lost(LostReason::NodeDeleted));
+        eventually("the holder knows", || hold.state() == HoldState::Lost(LostReason::NodeDeleted));
     }
     let guarded = other_lease.guard_transaction(client.transaction()).unwrap();
     let failed = guarded.set_data().with_version(77).for_path_and_data("/data", "").commit();
@@ -143,7 +143,7 @@ fn a_guarded_write_is_refused_once_the_lock_is_gone_and_the_holder_hears_of_it()
 
 #[test]
 fn a_released_lock_guards_nothing_and_a_reused_name_cannot() {
-    let client = common::client();
+    let client = support::client();
     client.create().creating_parents_if_needed().for_path("/data").unwrap();
     let mutex = mutex(&client);
     let guard = mutex.lock().unwrap();
@@ -221,7 +221,7 @@ fn race(
 
 fn races(is_guarded: bool) -> [usize; 3] {
     let races: usize = env::var("RACES").map_or(1200, |races| races.parse().unwrap());
-    let holder = common::client();
+    let holder = support::client();
     let admin = another(&holder);
     let tallies: Vec<[usize; 3]> = thread::scope(|scope| {
         let (holder, admin) = (&holder, &admin);

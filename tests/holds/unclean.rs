@@ -13,7 +13,7 @@ use curator_locks::{
 
 use crate::{
     MS, T,
-    common::{self, PATIENCE, another, builder_for, child::ChildProcess, connect, wait_until},
+    support::{self, PATIENCE, another, builder_at, child::ChildProcess, connect, eventually},
 };
 
 const PATH: &str = "/locks/m";
@@ -39,16 +39,16 @@ fn heard(hold: &Hold) -> Vec<(FencingToken, String)> {
 
 /// Holds the lock until it is killed.
 pub fn child(arguments: &[String]) {
-    let client = connect(builder_for(&arguments[0], &arguments[1]).session_timeout(T));
+    let client = connect(builder_at(&arguments[0], &arguments[1]).session_timeout(T));
     let lock = lock(&client, "the child", NO_DELAY);
     let held = lock.lock().unwrap();
-    common::child::say(&held.fencing_token().value().to_string());
-    common::child::listen();
+    support::child::say(&held.fencing_token().value().to_string());
+    support::child::listen();
 }
 
 #[test]
 fn whoever_comes_after_a_release_hears_nothing() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let locks = [lock(&client, "one", Duration::from_secs(60)), lock(&other, "other", Duration::from_secs(60))];
     for round in 0..6 {
@@ -57,13 +57,13 @@ fn whoever_comes_after_a_release_hears_nothing() {
         assert_eq!(marks(&client, PATH), 1);
         if round % 3 == 0 { drop(held) } else { held.release().unwrap() }
     }
-    wait_until("no mark is left", || marks(&client, PATH) == 0);
+    eventually("no mark is left", || marks(&client, PATH) == 0);
 }
 
 #[test]
 fn whoever_comes_after_a_killed_process_hears_of_it_once() {
-    let client = common::client();
-    let server = common::server().connect_string();
+    let client = support::client();
+    let server = support::server().connect_string();
     let process = ChildProcess::start("dies", &[&server, client.namespace()]);
     let token = FencingToken::from_value(process.hear().parse().unwrap());
     let lock = lock(&client, "next", NO_DELAY);
@@ -91,7 +91,7 @@ fn every_way_to_go_without_releasing_is_told() {
         ("an administrator deletes the znode", |_, admin, lock| {
             let held = lock.lock().unwrap();
             admin.delete().for_path(held.path()).unwrap();
-            wait_until("the holder knows", || held.is_lost());
+            eventually("the holder knows", || held.is_lost());
             assert!(matches!(held.release(), Err(Error::LockLost { .. })));
         }),
         ("the thread panics", |_, _, lock| {
@@ -103,7 +103,7 @@ fn every_way_to_go_without_releasing_is_told() {
         }),
     ];
     for (way, go) in ways {
-        let next = common::client();
+        let next = support::client();
         let client = another(&next);
         go(&client, &next, &lock(&client, way, NO_DELAY));
         let next = lock(&next, "next", NO_DELAY);
@@ -116,7 +116,7 @@ fn every_way_to_go_without_releasing_is_told() {
 #[test]
 fn the_delay_comes_after_a_death_and_only_then() {
     const DELAY: Duration = Duration::from_secs(1);
-    let client = common::client();
+    let client = support::client();
     let next = lock(&client, "next", DELAY);
     let die = || {
         let other = another(&client);
@@ -127,12 +127,12 @@ fn the_delay_comes_after_a_death_and_only_then() {
     let begin = Instant::now();
     assert!(!next.acquire_timeout(DELAY / 4).unwrap(), "the delay counts");
     assert!(begin.elapsed() < DELAY);
-    wait_until("nothing is left in the queue", || common::queue(&client, PATH).is_empty());
+    eventually("nothing is left in the queue", || support::queue(&client, PATH).is_empty());
     die();
     let token = CancelToken::new();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| next.acquire_with(&AcquireOptions::new().cancel_token(&token)));
-        wait_until("it waits with the lock", || common::queue(&client, PATH).len() == 1);
+        eventually("it waits with the lock", || support::queue(&client, PATH).len() == 1);
         thread::sleep(50 * MS);
         token.cancel();
         assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled { .. })));
@@ -153,7 +153,7 @@ fn the_delay_comes_after_a_death_and_only_then() {
 
 #[test]
 fn of_several_that_hold_side_by_side_only_the_dead_are_told() {
-    let client = common::client();
+    let client = support::client();
     let mortal = another(&client);
     let semaphore = |client: &CuratorFramework, data: &str| {
         let semaphore = InterProcessSemaphoreV2::new(client, "/leases", 3).unwrap().with_unclean_deaths(NO_DELAY);
@@ -174,7 +174,7 @@ fn of_several_that_hold_side_by_side_only_the_dead_are_told() {
     let another = ours.acquire().unwrap();
     assert!(another.unclean_deaths().is_empty());
     ours.return_all([another, lives]).unwrap();
-    wait_until("no mark is left", || marks(&client, "/leases") == 0);
+    eventually("no mark is left", || marks(&client, "/leases") == 0);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn every_kind_of_lock_tells() {
         }),
     ];
     for (kind, acquire) in kinds {
-        let client = common::client();
+        let client = support::client();
         let mortal = another(&client);
         assert_eq!(acquire(&mortal), [""; 0], "{kind}");
         mortal.close();
@@ -222,7 +222,7 @@ fn keep(guard: curator_locks::LockGuard<'static>) -> Hold {
 
 #[test]
 fn a_lock_that_was_not_asked_to_listen_leaves_no_mark() {
-    let client = common::client();
+    let client = support::client();
     let lock = InterProcessMutex::new(&client, PATH).unwrap();
     let held = lock.lock_timeout(PATIENCE).unwrap().unwrap();
     assert_eq!(marks(&client, PATH), 0);

@@ -5,8 +5,8 @@ use std::{cell::RefCell, time::Duration};
 use curator_locks::{CreateMode, CuratorFramework, testing::TestingServer};
 
 use crate::{
-    common::{self, wait_until},
     peer::{Peer, Place},
+    support::{self, eventually},
 };
 
 pub(crate) struct Arena {
@@ -18,15 +18,15 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub(crate) fn new(server: &TestingServer, session: Duration) -> Arena {
-        let namespace = common::namespace();
-        let client = common::connect(common::builder(server, &namespace));
+        let namespace = support::namespace();
+        let client = support::connect(support::builder(server, &namespace));
         let place = Place { servers: server.connect_string(), namespace, session };
         Arena { client, place, keepers: RefCell::default() }
     }
 
     /// On the server that all share, with a session that outlasts the test.
     pub(crate) fn shared() -> Arena {
-        Arena::new(common::server(), Duration::from_secs(20))
+        Arena::new(support::server(), Duration::from_secs(20))
     }
 
     /// Keeps a directory while nobody queues, so that sequence numbers do not begin again. Curator takes every child for
@@ -60,19 +60,19 @@ impl Arena {
 
     #[track_caller]
     pub(crate) fn await_children(&self, directory: &str, count: usize) {
-        wait_until(&format!("{count} in {directory}"), || self.children(directory).len() == count);
+        eventually(&format!("{count} in {directory}"), || self.children(directory).len() == count);
     }
 
     /// No znode of a lock while the clients still live, and no directory afterwards: they are containers.
     #[track_caller]
     pub(crate) fn check_nothing_is_left(&self, directories: &[&str], peers: Vec<Peer>) {
         for directory in directories {
-            wait_until(&format!("{directory} is empty"), || self.children(directory).is_empty());
+            eventually(&format!("{directory} is empty"), || self.children(directory).is_empty());
         }
         peers.into_iter().for_each(Peer::quit);
         for keeper in self.keepers.borrow().iter() {
             self.client.delete().for_path(keeper).unwrap();
         }
-        wait_until("the containers are gone", || self.client.check_exists().for_path("/").unwrap().is_none());
+        eventually("the containers are gone", || self.client.check_exists().for_path("/").unwrap().is_none());
     }
 }

@@ -6,9 +6,9 @@ use curator_locks::testing::{Fault, FaultProxy, RequestMatch};
 
 use crate::{
     arena::Arena,
-    common,
     history::{Hold, Report, Side, check_exclusive, check_leases, exclusive},
     peer::{Peer, Place},
+    support,
 };
 
 /// Of each process; three of them make 1,000 and a few on each side.
@@ -210,7 +210,7 @@ fn write_lock_shared_with_zookeepers_own() {
 fn a_reply_that_zookeepers_own_write_lock_lost_does_not_stop_the_queue() {
     let arena = Arena::shared();
     arena.keep("/elections");
-    let proxy = FaultProxy::start(("127.0.0.1", common::server().port())).unwrap();
+    let proxy = FaultProxy::start(("127.0.0.1", support::server().port())).unwrap();
     let behind_proxy = Place { servers: proxy.connect_string(), ..arena.place.clone() };
     let peers = arena.start([Peer::write_lock(&behind_proxy), Peer::rust(&arena.place, &[])]);
     let (java, rust) = (&peers[0], &peers[1]);
@@ -221,7 +221,7 @@ fn a_reply_that_zookeepers_own_write_lock_lost_does_not_stop_the_queue() {
 
     let lost = proxy.inject(RequestMatch::creates(), Fault::CutInsteadOfReply);
     java.tell(&format!("hammer zk-write-lock {path} 2"));
-    lost.wait_for_hits(1, common::PATIENCE).unwrap();
+    lost.wait_for_hits(1, support::PATIENCE).unwrap();
     rust.tell(&format!("hammer zk-write-lock {path} 2"));
     let mut holds = vec![hold];
     for peer in [java, rust] {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::{
     arena::Arena,
-    common::{self, quick_server, shared_clock},
     history::{Hold, Report, Side, check_exclusive, check_leases},
     peer::{Peer, Place},
+    support::{self, history::shared_clock, quick_server},
 };
 
 /// Of who is to lose it: it is how long a lock stays with the dead.
@@ -324,7 +324,7 @@ fn an_overlap_by_curator_604_is_proved_by_its_znodes_owner_and_reported_apart() 
     MUTEX.begin_to_wait(&arena, java);
     MUTEX.begin_to_wait(&arena, second);
     java.ask("expire", "expired");
-    common::wait_until("Curator has a new session", || {
+    support::eventually("Curator has a new session", || {
         java.ask("session", "session").parse::<i64>().is_ok_and(|session| session != java.session && session != 0)
     });
     first.release(&mut holds[0]);

@@ -9,8 +9,8 @@
     reason = "tests"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod arena;
 mod contention;
@@ -25,7 +25,7 @@ mod shared_count;
 /// What a child process runs; by itself it does nothing.
 #[test]
 fn child_process() {
-    let Some((role, arguments)) = common::child::role() else { return };
+    let Some((role, arguments)) = support::child::role() else { return };
     match role.as_str() {
         "peer" => rust_peer::run(&arguments),
         other => panic!("no role {other}"),

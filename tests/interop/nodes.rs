@@ -4,9 +4,9 @@ use curator_locks::{Acl, CreateMode, CuratorFramework};
 
 use crate::{
     arena::Arena,
-    common::{self, wait_until},
     history::Side,
     peer::Peer,
+    support::{self, eventually},
 };
 
 fn list(peer: &Peer, kind: &str, path: &str) -> Vec<String> {
@@ -20,7 +20,7 @@ fn check_participants(peers: &[Peer], kind: &str, path: &str, expected: &[&str])
         let mut listed = list(peer, kind, path);
         if kind.starts_with("semaphore") {
             // Curator gives these in no order.
-            listed.sort_by_key(|name| common::sequence(name));
+            listed.sort_by_key(|name| support::sequence(name));
         }
         assert_eq!(listed, expected, "{:?} lists {kind}", peer.side);
     }
@@ -151,8 +151,8 @@ const CREDENTIALS: &str = "auth=shop:secret";
 
 /// A client that may see what the peers with credentials do.
 fn insider(arena: &Arena) -> CuratorFramework {
-    let builder = common::builder(common::server(), &arena.place.namespace);
-    common::connect(builder.authorization("digest", b"shop:secret".to_vec()))
+    let builder = support::builder(support::server(), &arena.place.namespace);
+    support::connect(builder.authorization("digest", b"shop:secret".to_vec()))
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn who_has_the_credentials_shares_a_lock_of_the_other_side_and_nobody_else_may_t
         assert!(acl.len() == 1 && acl[0].scheme == "digest" && acl[0].id.starts_with("shop:"), "{acl:?}");
         assert_eq!(acl_of(path), acl);
         other.tell(&format!("acquire mutex {path} -1"));
-        wait_until("the other one waits", || insider.get_children().for_path(path).unwrap().len() == 2);
+        eventually("the other one waits", || insider.get_children().for_path(path).unwrap().len() == 2);
         for stranger in &peers[2..] {
             for line in
                 [format!("acquire mutex {path} 1000"), format!("revoke {}", hold.node), format!("read {}", hold.node)]
@@ -185,7 +185,7 @@ fn who_has_the_credentials_shares_a_lock_of_the_other_side_and_nobody_else_may_t
         let mut next = other.await_acquired();
         assert_eq!(acl_of(&next.node), acl, "what either side makes looks the same");
         other.release(&mut next);
-        wait_until("the directory is gone", || insider.check_exists().for_path(path).unwrap().is_none());
+        eventually("the directory is gone", || insider.check_exists().for_path(path).unwrap().is_none());
     }
     arena.check_nothing_is_left(&[], peers);
 }
@@ -207,7 +207,7 @@ fn parents_are_containers_whoever_makes_them_and_go_when_the_last_one_of_either_
         maker.release(&mut hold);
         let mut next = other.await_acquired();
         other.release(&mut next);
-        wait_until("the parents are gone", || arena.client.check_exists().for_path("/deep").unwrap().is_none());
+        eventually("the parents are gone", || arena.client.check_exists().for_path("/deep").unwrap().is_none());
     }
     arena.check_nothing_is_left(&[], peers);
 }
@@ -233,7 +233,7 @@ fn parents_that_one_side_made_to_stay_are_used_and_left_by_the_other() {
     witness.for_path("/witness").unwrap();
     arena.client.create().for_path("/witness/child").unwrap();
     arena.client.delete().for_path("/witness/child").unwrap();
-    wait_until("the witness is gone", || arena.client.check_exists().for_path("/witness").unwrap().is_none());
+    eventually("the witness is gone", || arena.client.check_exists().for_path("/witness").unwrap().is_none());
     for path in ["/of-rust", "/of-java"] {
         let stat = arena.client.check_exists().for_path(path).unwrap().unwrap();
         assert_eq!(stat.num_children, 0, "{path}");

@@ -18,8 +18,8 @@ use nix::{
 };
 
 use crate::{
-    common::{child::ChildProcess, shared_clock},
     history::{Hold, Side},
+    support::{child::ChildProcess, history::shared_clock},
 };
 
 /// Debian's, in the order of who needs whom: Curator, ZooKeeper and its recipe, and what they stand on.

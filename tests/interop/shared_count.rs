@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::{
     arena::Arena,
-    common::{self, shared_clock},
     contention::ROUNDS,
     history::Side,
     peer::Peer,
+    support::{self, history::shared_clock},
 };
 
 const COUNT: &str = "/counts/c";
@@ -57,7 +57,7 @@ fn no_increment_of_either_side_is_lost_and_each_side_hears_of_the_last() {
 #[test]
 fn increments_survive_a_restart_of_the_server() {
     const RESTARTS: usize = 2;
-    let (server, begin) = (common::quick_server().start().unwrap(), Instant::now());
+    let (server, begin) = (support::quick_server().start().unwrap(), Instant::now());
     let arena = Arena::new(&server, Duration::from_secs(40));
     let peers = arena.peers(3);
     peers.iter().for_each(|peer| peer.tell(&format!("count-hammer {COUNT} {}", u32::MAX >> 1)));

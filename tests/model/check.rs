@@ -1,6 +1,6 @@
 //! What has to be true, whatever happens.
 
-use curator_locks::{hooks::contender::Node, proto::Request};
+use curator_locks::unversioned::{Request, contender::Node};
 
 use super::{
     client::Owner,

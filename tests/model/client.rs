@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use curator_locks::{
-    hooks::contender::{Leftover, Unlisted, WatchId},
-    proto::{EventType, Request},
+use curator_locks::unversioned::{
+    EventType, Request,
+    contender::{Leftover, Unlisted, WatchId},
 };
 
 use super::server::{Answer, Change, Tree, Znode, changes_nothing};

@@ -2,9 +2,7 @@
 
 use curator_locks::{
     ErrorCode,
-    hooks::contender::Reaction,
-    proto::{EventType, Request},
-    session::WatchEvent,
+    unversioned::{EventType, Request, WatchEvent, contender::Reaction},
 };
 
 use super::{

@@ -2,9 +2,10 @@
 
 use curator_locks::{
     ErrorCode,
-    hooks::contender::{Leftover, Naming, Node, WatchId},
-    proto::{EventType, Request},
-    session::WatchEvent,
+    unversioned::{
+        EventType, Request, WatchEvent,
+        contender::{Leftover, Naming, Node, WatchId},
+    },
 };
 
 use super::{

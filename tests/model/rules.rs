@@ -2,7 +2,7 @@
 
 use curator_locks::{
     CreateMode, LockInternalsDriver, ReadLockDriver, StandardLockInternalsDriver, WaitStrategy, WriteLockDriver,
-    hooks::contender::{Condition, Naming, Spec, ZNodeNameDriver},
+    unversioned::contender::{Condition, Naming, Spec, ZNodeNameDriver},
 };
 use std::{sync::Arc, time::Duration};
 

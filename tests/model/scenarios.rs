@@ -1,6 +1,6 @@
 //! What is explored.
 
-use curator_locks::hooks::contender::Condition;
+use curator_locks::unversioned::contender::Condition;
 
 use super::rules::{ALL_FAULTS, Fault, Lock, Op, Rules};
 

@@ -2,7 +2,7 @@
 
 use curator_locks::{
     CreateMode, ErrorCode, Stat,
-    proto::{EventType, Request, Response},
+    unversioned::{EventType, Request, Response},
 };
 
 /// The directories, by number: that of the lock, and that of a semaphore's queue.

@@ -4,10 +4,12 @@ use std::cell::{Cell, RefCell};
 
 use curator_locks::{
     CreateMode, ErrorCode,
-    hooks::contender::{
-        Condition, Contender, Do, End, Environment, Input, Naming, Over, Plan, Reaction, Spec, Unlisted, WatchId,
+    unversioned::{
+        Request, Response,
+        contender::{
+            Condition, Contender, Do, End, Environment, Input, Naming, Over, Plan, Reaction, Spec, Unlisted, WatchId,
+        },
     },
-    proto::{Request, Response},
 };
 
 use super::{

@@ -8,9 +8,10 @@ use std::{
 
 use curator_locks::{
     ErrorCode,
-    hooks::contender::{Companion, ConnectFor, Contender, Failed, Input, Naming, Node, Reaction, Spec, View, WatchId},
-    proto::Response,
-    session::WatchEvent,
+    unversioned::{
+        Response, WatchEvent,
+        contender::{Companion, ConnectFor, Contender, Failed, Input, Naming, Node, Reaction, Spec, View, WatchId},
+    },
 };
 
 use super::{

@@ -1,9 +1,8 @@
 //! The words of a trace.
 
-use curator_locks::{
-    hooks::contender::{Do, Input, WatchId},
-    proto::{Request, Response},
-    session::WatchEvent,
+use curator_locks::unversioned::{
+    Request, Response, WatchEvent,
+    contender::{Do, Input, WatchId},
 };
 
 use super::thread::{Error, Failure};

@@ -1,6 +1,6 @@
 //! All there is at one moment, and what can happen next.
 
-use curator_locks::hooks::contender::ConnectFor;
+use curator_locks::unversioned::contender::ConnectFor;
 
 use super::{
     client::Client,

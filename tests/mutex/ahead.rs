@@ -8,7 +8,7 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, op},
 };
 
-use crate::common::{self, PATIENCE, await_queue, builder_for, connect, mutex, wait_until};
+use crate::support::{self, PATIENCE, await_queue, builder_at, connect, eventually, mutex};
 
 /// A contender on a thread of its own, with a session of its own.
 struct Contender {
@@ -74,19 +74,19 @@ impl Line {
     }
 
     fn prepared<T>(front: usize, prepare: impl FnOnce(&FaultProxy, &[String]) -> T) -> (Line, T) {
-        let client = common::client();
+        let client = support::client();
         let mut contenders = Vec::new();
         for length in 1..=front {
-            contenders.push(Contender::queue(common::another(&client)));
+            contenders.push(Contender::queue(support::another(&client)));
             await_queue(&client, "/locks/m", length);
         }
         contenders[0].await_grant();
-        let proxy = FaultProxy::start(("127.0.0.1", common::server().port())).unwrap();
+        let proxy = FaultProxy::start(("127.0.0.1", support::server().port())).unwrap();
         let prepared = prepare(&proxy, &await_queue(&client, "/locks/m", front));
-        let last = Contender::queue(connect(builder_for(&proxy.connect_string(), client.namespace())));
+        let last = Contender::queue(connect(builder_at(&proxy.connect_string(), client.namespace())));
         await_queue(&client, "/locks/m", front + 1);
         let line = Line { client, front: contenders, last, proxy };
-        wait_until("it watches its predecessor, itself, and who is in front of that", || line.reads() == 3);
+        eventually("it watches its predecessor, itself, and who is in front of that", || line.reads() == 3);
         (line, prepared)
     }
 
@@ -110,7 +110,7 @@ fn it_lists_while_its_predecessor_holds_the_lock_and_not_while_nobody_does() {
     let mut line = Line::form(2);
     assert_eq!(line.listings(), 1);
     line.pass_on();
-    wait_until("it lists", || line.listings() == 2);
+    eventually("it lists", || line.listings() == 2);
     line.front.remove(0).leave();
     line.last.await_grant();
     assert_eq!((line.listings(), line.reads()), (2, 3), "listings and reads");
@@ -151,7 +151,7 @@ fn who_is_gone_before_it_is_watched_is_no_loss() {
     });
     line.pass_on();
     read.release();
-    wait_until("it lists", || line.listings() == 2);
+    eventually("it lists", || line.listings() == 2);
     line.front.remove(0).leave();
     line.last.await_grant();
     assert_eq!(line.listings(), 2);
@@ -163,9 +163,9 @@ fn predecessors_that_gave_up_hand_nothing_over() {
     let mut line = Line::form(3);
     // The one in front of the predecessor: the predecessor does not hold the lock for that.
     line.front.remove(1).give_up();
-    wait_until("it lists", || line.listings() == 2);
+    eventually("it lists", || line.listings() == 2);
     line.front.remove(1).give_up();
-    wait_until("it watches the holder", || line.reads() == 4);
+    eventually("it watches the holder", || line.reads() == 4);
     await_queue(&line.client, "/locks/m", 2);
     assert!(!line.last.is_granted(), "two holders");
     line.front.remove(0).leave();
@@ -176,8 +176,8 @@ fn predecessors_that_gave_up_hand_nothing_over() {
 #[test]
 fn a_waiter_that_gives_up_leaves_no_watch() {
     let server = curator_locks::testing::TestingServer::start().unwrap();
-    let namespace = common::namespace();
-    let open = || connect(common::builder(&server, &namespace));
+    let namespace = support::namespace();
+    let open = || connect(support::builder(&server, &namespace));
     let client = open();
     let mut contenders = Vec::new();
     for length in 1..=4 {
@@ -185,12 +185,12 @@ fn a_waiter_that_gives_up_leaves_no_watch() {
         await_queue(&client, "/locks/m", length);
     }
     // Each waiter has its own znode, its predecessor and who is in front of that; the holder its own, after 100 ms.
-    wait_until("all watch", || server.watch_count().unwrap() == 1 + 2 + 3 + 3);
+    eventually("all watch", || server.watch_count().unwrap() == 1 + 2 + 3 + 3);
     contenders.pop().unwrap().give_up();
-    wait_until("its watches are gone", || server.watch_count().unwrap() == 1 + 2 + 3);
+    eventually("its watches are gone", || server.watch_count().unwrap() == 1 + 2 + 3);
     for contender in contenders {
         contender.await_grant();
         contender.leave();
     }
-    wait_until("all watches are gone", || server.watch_count().unwrap() == 0);
+    eventually("all watches are gone", || server.watch_count().unwrap() == 0);
 }

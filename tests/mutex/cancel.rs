@@ -7,11 +7,16 @@ use std::{
 
 use curator_locks::{AcquireOptions, CancelToken, Error};
 
-use crate::common::{self, another, await_queue, builder, connect, mutex, queue, wait_until};
+use crate::support::{
+    self, another, await_queue, builder, connect, eventually,
+    machine::{Machine, since},
+    mutex, queue,
+};
 
 #[test]
 fn a_cancelled_waiter_leaves_the_queue_at_once() {
-    let client = common::client();
+    let machine = Machine::watch();
+    let client = support::client();
     let other = another(&client);
     let (held, wanted) = (mutex(&client), mutex(&other));
     held.acquire().unwrap();
@@ -28,7 +33,7 @@ fn a_cancelled_waiter_leaves_the_queue_at_once() {
             token.cancel();
             let result = waiting.join().unwrap();
             assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
-            assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+            machine.assert_at_most("cancelled", since(begin), Duration::from_secs(2));
         });
         await_queue(&client, "/locks/m", 1);
     }
@@ -37,21 +42,21 @@ fn a_cancelled_waiter_leaves_the_queue_at_once() {
 
 #[test]
 fn a_token_that_is_cancelled_already_gets_no_lock_and_leaves_nothing() {
-    let client = common::client();
+    let client = support::client();
     let token = CancelToken::new();
     token.cancel();
     let mutex = mutex(&client);
     let result = mutex.acquire_with(&AcquireOptions::new().cancel_token(&token));
     assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
     assert!(!mutex.is_acquired_in_this_process());
-    wait_until("the queue is empty", || queue(&client, "/locks/m").is_empty());
-    wait_until("no container is left", || client.check_exists().for_path("/").unwrap().is_none());
+    eventually("the queue is empty", || queue(&client, "/locks/m").is_empty());
+    eventually("no container is left", || client.check_exists().for_path("/").unwrap().is_none());
 }
 
 /// Cancelled at any moment of the acquire: while it makes the parents, creates, lists, watches or waits.
 #[test]
 fn wherever_an_acquire_is_cancelled_nothing_is_left() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     for round in 0..200_u32 {
         let path = format!("/cancelled/{round}/locks/m");
@@ -73,12 +78,13 @@ fn wherever_an_acquire_is_cancelled_nothing_is_left() {
     }
     other.sync().for_path("/").unwrap();
     other.close();
-    wait_until("no container is left", || client.check_exists().for_path("/cancelled").unwrap().is_none());
+    eventually("no container is left", || client.check_exists().for_path("/cancelled").unwrap().is_none());
 }
 
 #[test]
 fn a_cancelled_call_does_not_wait_for_a_connection() {
-    let client = builder(common::server(), "nobody").connect_string("127.0.0.1:1").build().unwrap();
+    let machine = Machine::watch();
+    let client = builder(support::server(), "nobody").connect_string("127.0.0.1:1").build().unwrap();
     client.start().unwrap();
     let (mutex, token) = (mutex(&client), CancelToken::new());
     thread::scope(|scope| {
@@ -87,7 +93,7 @@ fn a_cancelled_call_does_not_wait_for_a_connection() {
         let begin = Instant::now();
         let result = waiting.join().unwrap();
         assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
-        assert!(begin.elapsed() < Duration::from_secs(2));
+        machine.assert_at_most("cancelled", since(begin), Duration::from_secs(2));
     });
-    connect(builder(common::server(), "nobody")).close();
+    connect(builder(support::server(), "nobody")).close();
 }

@@ -8,14 +8,19 @@ use std::{
 
 use curator_locks::{CreateMode, CuratorFrameworkState, Error, HoldState, LostReason, testing::TestingServer};
 
-use crate::common::{self, PATIENCE, another, await_queue, builder, connect, mutex, queue, wait_until};
+use crate::support::{
+    self, PATIENCE, another, await_queue, builder, connect, eventually,
+    machine::{Machine, since},
+    mutex, queue,
+};
 
 /// At once, on a machine that is shared.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_waiter_on_a_client_that_is_closed_gets_an_error_at_once() {
-    let client = common::client();
+    let machine = Machine::watch();
+    let client = support::client();
     let other = another(&client);
     let (held, wanted) = (mutex(&other), mutex(&client));
     held.acquire().unwrap();
@@ -29,7 +34,7 @@ fn a_waiter_on_a_client_that_is_closed_gets_an_error_at_once() {
             let result = waiter.join().unwrap();
             assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
         }
-        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        machine.assert_at_most("closed, and the waiters told", since(begin), AT_ONCE);
     });
     await_queue(&other, "/locks/m", 1);
     held.release().unwrap();
@@ -37,6 +42,7 @@ fn a_waiter_on_a_client_that_is_closed_gets_an_error_at_once() {
 
 #[test]
 fn without_a_server_closing_still_wakes_whoever_waits_at_once() {
+    let machine = Machine::watch();
     let server = TestingServer::start().unwrap();
     let client = connect(builder(&server, "close").max_close_wait(Duration::from_secs(20)));
     let other = connect(builder(&server, "close"));
@@ -46,7 +52,7 @@ fn without_a_server_closing_still_wakes_whoever_waits_at_once() {
         let waiting = scope.spawn(|| wanted.acquire());
         await_queue(&other, "/locks/m", 2);
         server.stop().unwrap();
-        wait_until("the connection is gone", || !client.is_connected());
+        eventually("the connection is gone", || !client.is_connected());
         let reading = scope.spawn(|| client.get_children().for_path("/").map(drop));
         let connecting = scope.spawn(|| client.block_until_connected(None).map(drop));
         let begin = Instant::now();
@@ -55,14 +61,14 @@ fn without_a_server_closing_still_wakes_whoever_waits_at_once() {
             let result = waiter.join().unwrap();
             assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
         }
-        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        machine.assert_at_most("closed, and the waiters told", since(begin), AT_ONCE);
         server.restart().unwrap();
     });
 }
 
 #[test]
 fn a_holder_is_told_that_its_client_was_closed() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let held = mutex(&client);
     let guard = held.lock().unwrap();
@@ -81,7 +87,7 @@ fn a_holder_is_told_that_its_client_was_closed() {
 
 #[test]
 fn closing_ends_the_session_and_a_closed_client_says_so() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     client.create().with_mode(CreateMode::Ephemeral).creating_parents_if_needed().for_path("/mine").unwrap();
     client.close();
@@ -98,7 +104,7 @@ fn closing_ends_the_session_and_a_closed_client_says_so() {
 
 #[test]
 fn a_client_that_was_never_started_says_so() {
-    let client = builder(common::server(), "never").build().unwrap();
+    let client = builder(support::server(), "never").build().unwrap();
     assert_eq!(client.state(), CuratorFrameworkState::Latent);
     let mutex = mutex(&client);
     assert!(matches!(mutex.acquire(), Err(Error::NotStarted)));
@@ -112,7 +118,7 @@ fn a_client_that_was_never_started_says_so() {
 
 #[test]
 fn a_second_start_is_refused() {
-    let client = common::client();
+    let client = support::client();
     assert!(matches!(client.start(), Err(Error::AlreadyStarted)));
     assert_eq!(client.state(), CuratorFrameworkState::Started);
 }
@@ -120,10 +126,11 @@ fn a_second_start_is_refused() {
 /// In a process of its own, because other tests have clients too.
 #[test]
 fn the_last_handle_closes_the_session_and_ends_its_threads() {
-    let other = common::client();
-    let arguments = [common::server().connect_string(), other.namespace().to_owned()];
+    let machine = Machine::watch();
+    let other = support::client();
+    let arguments = [support::server().connect_string(), other.namespace().to_owned()];
     let mut child =
-        common::child::ChildProcess::start("dropper", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        support::child::ChildProcess::start("dropper", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(child.hear(), "held");
     await_queue(&other, "/locks/m", 1);
     child.tell("drop");
@@ -131,25 +138,25 @@ fn the_last_handle_closes_the_session_and_ends_its_threads() {
     assert_eq!(child.hear(), "no threads");
     await_queue(&other, "/locks/m", 0);
     // Long before the session would have expired.
-    assert!(dropped.elapsed() < Duration::from_secs(5), "{:?}", dropped.elapsed());
+    machine.assert_at_most("dropped, and its znode gone", since(dropped), Duration::from_secs(5));
 }
 
 pub(crate) fn dropper(arguments: &[String]) {
     let [address, namespace] = arguments else { panic!("{arguments:?}") };
-    let client = common::connect(common::builder_for(address, namespace));
+    let client = support::connect(support::builder_at(address, namespace));
     let clone = client.using_namespace("elsewhere").unwrap();
     client.add_connection_state_listener(|_, _| {});
     let held = mutex(&client);
     held.acquire().unwrap();
     assert_eq!(own_threads().len(), 3, "{:?}", own_threads());
-    common::child::say("held");
-    common::child::listen();
+    support::child::say("held");
+    support::child::listen();
     drop((client, held));
     assert_eq!(own_threads().len(), 3, "{:?}", own_threads());
     drop(clone);
-    wait_until("no thread of the client is left", || own_threads().is_empty());
-    common::child::say("no threads");
-    common::child::listen();
+    eventually("no thread of the client is left", || own_threads().is_empty());
+    support::child::say("no threads");
+    support::child::listen();
 }
 
 fn own_threads() -> Vec<String> {

@@ -12,7 +12,7 @@ use curator_locks::{
     testing::{FaultProxy, RequestRecord, TestingServer},
 };
 
-use crate::common::{self, builder, builder_for, connect, quick_server, wait_until};
+use crate::support::{self, builder, builder_at, connect, eventually, quick_server};
 
 type Kind = fn(&CuratorFramework, &str) -> Box<dyn InterProcessLock>;
 
@@ -58,7 +58,7 @@ fn first_request(proxy: &FaultProxy, path: &str) -> Option<Instant> {
 fn granted_too_late(server: &TestingServer, holds: Kind, waits: Kind) -> (usize, Vec<CuratorFramework>) {
     const PATIENCE: Duration = Duration::from_secs(10);
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
-    let namespace = common::namespace();
+    let namespace = support::namespace();
     let (holding, admin) = (connect(builder(server, &namespace)), connect(builder(server, &namespace)));
     let free = |held: &dyn InterProcessLock, is_deleted: bool| {
         if is_deleted {
@@ -68,7 +68,7 @@ fn granted_too_late(server: &TestingServer, holds: Kind, waits: Kind) -> (usize,
         }
     };
     // One for each, in which no heartbeat wakes it either.
-    let long = || builder_for(&proxy.connect_string(), &namespace).session_timeout(4 * PATIENCE);
+    let long = || builder_at(&proxy.connect_string(), &namespace).session_timeout(4 * PATIENCE);
     let clients: Vec<CuratorFramework> = (0..10).map(|_| connect(long())).collect();
     let granted = thread::scope(|scope| {
         let mut waiters = Vec::new();
@@ -80,7 +80,7 @@ fn granted_too_late(server: &TestingServer, holds: Kind, waits: Kind) -> (usize,
                 be_nice();
                 wanted.acquire_timeout(PATIENCE).unwrap()
             });
-            wait_until("it has begun", || first_request(&proxy, &path).is_some());
+            eventually("it has begun", || first_request(&proxy, &path).is_some());
             // Its deadline was set before that.
             waiters.push((held, first_request(&proxy, &path).unwrap() + PATIENCE, waiter));
         }
@@ -114,7 +114,7 @@ fn what_is_freed_after_the_deadline_is_granted_to_nobody() {
     });
     println!("freed 20 ms after the deadline, granted of 10: {granted:?}");
     assert!(granted.iter().all(|(_, count)| *count == 0), "{granted:?}");
-    wait_until("no znode is left", || !server.four_letter_word("dump").unwrap().contains("\t/"));
+    eventually("no znode is left", || !server.four_letter_word("dump").unwrap().contains("\t/"));
 }
 
 /// How late timed acquires of held locks return, and how late sleeps of the same length end whose threads then delete a

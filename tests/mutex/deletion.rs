@@ -2,21 +2,21 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use curator_locks::{CuratorFramework, Error, LostReason, RetryNTimes, proto::Request};
+use curator_locks::{CuratorFramework, Error, LostReason, RetryNTimes, unversioned::Request};
 
-use crate::common::{self, PATIENCE, another, await_queue, builder, connect, mutex, raw::RawSession, wait_until};
+use crate::support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, session::RawSession};
 
 /// A client whose waiters queue again as often as it takes.
 fn patient_client() -> CuratorFramework {
     let retry = RetryNTimes::new(u32::MAX, Duration::from_millis(1));
-    connect(builder(common::server(), &common::namespace()).retry_policy(retry).lock_recheck_interval(None))
+    connect(builder(support::server(), &support::namespace()).retry_policy(retry))
 }
 
 #[test]
 fn when_a_waiters_znode_is_deleted_and_then_the_holders_exactly_one_other_waiter_is_granted() {
     const ROUNDS: usize = 1_000;
     let client = patient_client();
-    let admin = RawSession::open(common::server());
+    let admin = RawSession::open(support::server());
     let mutex = mutex(&client);
     let at_server = |path: &str| format!("/{}{path}", client.namespace());
     // A holder says with which znode, and where it waits for the word to release.
@@ -61,7 +61,7 @@ fn when_a_waiters_znode_is_deleted_and_then_the_holders_exactly_one_other_waiter
 #[test]
 fn a_late_event_of_an_earlier_predecessor_grants_nothing() {
     let client = patient_client();
-    let admin = RawSession::open(common::server());
+    let admin = RawSession::open(support::server());
     let at_server = |path: &str| format!("/{}{path}", client.namespace());
     let holding = another(&client);
     let (held, wanted) = (mutex(&holding), mutex(&client));
@@ -81,7 +81,7 @@ fn a_late_event_of_an_earlier_predecessor_grants_nothing() {
             let queue = await_queue(&holding, "/locks/m", 3);
             // The last one's data changes, so that it looks again, and then its predecessor goes.
             let (last, before) = (at_server(&queue[2]), at_server(&queue[1]));
-            wait_until("its watches", || common::server().four_letter_word("wchp").unwrap().contains(&last));
+            eventually("its watches", || support::server().four_letter_word("wchp").unwrap().contains(&last));
             for reply in admin.ask([
                 Request::SetData { path: last, data: vec![1], version: -1 },
                 Request::Delete { path: before, version: -1 },
@@ -100,7 +100,7 @@ fn a_late_event_of_an_earlier_predecessor_grants_nothing() {
 
 #[test]
 fn a_waiter_whose_znode_is_deleted_queues_again_at_the_end() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
     thread::scope(|scope| {
@@ -118,8 +118,8 @@ fn a_waiter_whose_znode_is_deleted_queues_again_at_the_end() {
             .collect();
         let before = await_queue(&client, "/locks/m", 3);
         client.delete().for_path(&before[1]).unwrap();
-        wait_until("the waiter stands at the end", || {
-            let now = common::queue(&client, "/locks/m");
+        eventually("the waiter stands at the end", || {
+            let now = support::queue(&client, "/locks/m");
             now.len() == 3 && now[1] == before[2]
         });
         let now = await_queue(&client, "/locks/m", 3);
@@ -131,14 +131,14 @@ fn a_waiter_whose_znode_is_deleted_queues_again_at_the_end() {
 
 #[test]
 fn a_waiter_whose_znode_is_always_deleted_gives_up_as_the_retry_policy_says() {
-    let client = common::client();
+    let client = support::client();
     let (held, other) = (mutex(&client), another(&client));
     held.acquire().unwrap();
     let wanted = mutex(&other);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| wanted.acquire());
         while !waiting.is_finished() {
-            if let Some(node) = common::queue(&client, "/locks/m").get(1) {
+            if let Some(node) = support::queue(&client, "/locks/m").get(1) {
                 let _ = client.delete().for_path(node);
             }
         }

@@ -13,10 +13,12 @@ use std::{
 
 use curator_locks::{CreateMode, CuratorFramework, InterProcessMutex};
 
-use crate::common::{
-    self, Hold, await_queue, check_history,
+use crate::support::{
+    self, await_queue,
     child::{self, ChildProcess},
-    mutex, sequence, shared_clock, wait_until,
+    eventually,
+    history::{Hold, check_history, shared_clock},
+    mutex, sequence,
 };
 
 const LOCK: &str = "/deep/down/locks/m";
@@ -42,15 +44,15 @@ fn hold(mutex: &InterProcessMutex, work: impl FnOnce()) -> Hold {
 fn check_nothing_is_left(client: &CuratorFramework) {
     assert_eq!(client.get_children().for_path(LOCK).unwrap(), ["keeper"]);
     client.delete().for_path(&format!("{LOCK}/keeper")).unwrap();
-    wait_until("the lock's directory and its parents are gone", || {
+    eventually("the lock's directory and its parents are gone", || {
         client.check_exists().for_path("/deep").unwrap().is_none()
     });
-    wait_until("the namespace is gone", || client.check_exists().for_path("/").unwrap().is_none());
+    eventually("the namespace is gone", || client.check_exists().for_path("/").unwrap().is_none());
 }
 
 #[test]
 fn a_hundred_threads_on_one_mutex_never_hold_it_together_and_go_in_order() {
-    let client = common::client();
+    let client = support::client();
     with_keeper(&client);
     let mutex = InterProcessMutex::new(&client, LOCK).unwrap();
     let (barrier, is_held) = (Barrier::new(100), AtomicBool::new(false));
@@ -75,11 +77,11 @@ fn a_hundred_threads_on_one_mutex_never_hold_it_together_and_go_in_order() {
 
 #[test]
 fn twenty_processes_on_one_path_never_hold_it_together_and_go_in_order() {
-    let client = common::client();
+    let client = support::client();
     with_keeper(&client);
     let directory = tempfile::tempdir().unwrap();
     let witness = directory.path().join("held").display().to_string();
-    let arguments = [common::server().connect_string(), client.namespace().to_owned(), witness];
+    let arguments = [support::server().connect_string(), client.namespace().to_owned(), witness];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut children: Vec<_> = (0..20).map(|_| ChildProcess::start("contender", &arguments)).collect();
     for child in &children {
@@ -108,7 +110,7 @@ fn twenty_processes_on_one_path_never_hold_it_together_and_go_in_order() {
 /// One of the twenty processes.
 pub(crate) fn contender(arguments: &[String]) {
     let [address, namespace, witness] = arguments else { panic!("{arguments:?}") };
-    let client = common::connect(common::builder_for(address, namespace));
+    let client = support::connect(support::builder_at(address, namespace));
     let mutex = InterProcessMutex::new(&client, LOCK).unwrap();
     child::say("ready");
     child::listen();
@@ -131,8 +133,8 @@ pub(crate) fn contender(arguments: &[String]) {
 
 #[test]
 fn the_lock_of_a_process_that_is_killed_goes_to_the_next() {
-    let client = common::client();
-    let arguments = [common::server().connect_string(), client.namespace().to_owned()];
+    let client = support::client();
+    let arguments = [support::server().connect_string(), client.namespace().to_owned()];
     let holder = ChildProcess::start("holder", &[&arguments[0], &arguments[1]]);
     assert_eq!(holder.hear(), "held");
     let mutex = mutex(&client);
@@ -148,7 +150,7 @@ fn the_lock_of_a_process_that_is_killed_goes_to_the_next() {
 pub(crate) fn holder(arguments: &[String]) {
     let [address, namespace] = arguments else { panic!("{arguments:?}") };
     let timeout = std::time::Duration::from_secs(1);
-    let client = common::connect(common::builder_for(address, namespace).session_timeout(timeout));
+    let client = support::connect(support::builder_at(address, namespace).session_timeout(timeout));
     let mutex = mutex(&client);
     let _held = mutex.lock().unwrap();
     child::say("held");

@@ -4,11 +4,11 @@ use std::{thread, time::Duration};
 
 use curator_locks::{Acl, CreateMode, Error, ErrorCode, Stat, perms, testing::TestingServer};
 
-use crate::common::{self, another, builder, connect, wait_until};
+use crate::support::{self, another, builder, connect, eventually};
 
 #[test]
 fn znodes_of_every_kind_are_made_read_written_listed_and_deleted() {
-    let client = common::client();
+    let client = support::client();
     assert_eq!(client.create().creating_parents_if_needed().for_path_and_data("/a/b", "1").unwrap(), "/a/b");
     let again = client.create().for_path("/a/b");
     assert!(again.as_ref().is_err_and(Error::is_node_exists), "{again:?}");
@@ -54,11 +54,11 @@ fn znodes_of_every_kind_are_made_read_written_listed_and_deleted() {
 
 #[test]
 fn parents_are_containers_unless_the_client_was_told_otherwise() {
-    let client = common::client();
+    let client = support::client();
     client.create().creating_parents_if_needed().for_path("/a/b/leaf").unwrap();
     client.delete().for_path("/a/b/leaf").unwrap();
-    wait_until("the parents are gone", || client.check_exists().for_path("/a").unwrap().is_none());
-    let client = connect(builder(common::server(), &common::namespace()).dont_use_container_parents());
+    eventually("the parents are gone", || client.check_exists().for_path("/a").unwrap().is_none());
+    let client = connect(builder(support::server(), &support::namespace()).dont_use_container_parents());
     client.create().creating_parents_if_needed().for_path("/a/b/leaf").unwrap();
     client.delete().for_path("/a/b/leaf").unwrap();
     let gone = || client.check_exists().for_path("/a/b").unwrap().is_none();
@@ -69,7 +69,7 @@ fn parents_are_containers_unless_the_client_was_told_otherwise() {
 
 #[test]
 fn containers_that_the_server_removes_meanwhile_are_no_error() {
-    let server = common::quick_server().container_check_interval(Duration::from_millis(1)).start().unwrap();
+    let server = support::quick_server().container_check_interval(Duration::from_millis(1)).start().unwrap();
     let client = connect(builder(&server, "removed"));
     for _ in 0..100 {
         client.create().creating_parents_if_needed().for_path("/a/b/c").unwrap();
@@ -82,7 +82,7 @@ fn containers_that_the_server_removes_meanwhile_are_no_error() {
 
 #[test]
 fn acls_are_set_read_and_kept() {
-    let client = common::client();
+    let client = support::client();
     client.create().creating_parents_if_needed().for_path("/acl").unwrap();
     assert_eq!(client.get_acl().for_path("/acl").unwrap(), Acl::open_unsafe());
     let acl = vec![Acl { perms: perms::READ | perms::ADMIN, scheme: "world".into(), id: "anyone".into() }];
@@ -96,19 +96,19 @@ fn acls_are_set_read_and_kept() {
 
 #[test]
 fn what_its_creator_alone_may_do_needs_the_creators_credentials() {
-    let namespace = common::namespace();
+    let namespace = support::namespace();
     let own = |builder: curator_locks::Builder| {
         connect(builder.authorization("digest", "user:secret").acl_provider(curator_locks::CreatorAllAclProvider))
     };
-    let client = own(builder(common::server(), &namespace));
-    let mutex = common::mutex(&client);
+    let client = own(builder(support::server(), &namespace));
+    let mutex = support::mutex(&client);
     mutex.acquire().unwrap();
     let stranger = another(&client);
-    let denied = common::mutex(&stranger).acquire_timeout(Duration::from_secs(1));
+    let denied = support::mutex(&stranger).acquire_timeout(Duration::from_secs(1));
     assert_eq!(denied.unwrap_err().code(), Some(ErrorCode::NoAuth));
     mutex.release().unwrap();
-    let friend = own(builder(common::server(), &namespace));
-    common::mutex(&friend).acquire().unwrap();
+    let friend = own(builder(support::server(), &namespace));
+    support::mutex(&friend).acquire().unwrap();
 }
 
 #[test]
@@ -119,19 +119,19 @@ fn a_guaranteed_delete_goes_on_until_the_server_is_back() {
     client.create().creating_parents_if_needed().for_path("/gone").unwrap();
     client.create().creating_parents_if_needed().for_path("/kept").unwrap();
     server.stop().unwrap();
-    wait_until("the connection is gone", || !client.is_connected());
+    eventually("the connection is gone", || !client.is_connected());
     let result = client.delete().guaranteed().for_path("/gone");
     assert!(matches!(result, Err(Error::ConnectionLoss { .. })), "{result:?}");
     assert!(client.delete().for_path("/kept").is_err());
     server.restart().unwrap();
-    wait_until("the server is back", || client.check_exists().for_path("/").is_ok());
-    wait_until("it is deleted", || client.check_exists().for_path("/gone").is_ok_and(|stat| stat.is_none()));
+    eventually("the server is back", || client.check_exists().for_path("/").is_ok());
+    eventually("it is deleted", || client.check_exists().for_path("/gone").is_ok_and(|stat| stat.is_none()));
     assert!(client.check_exists().for_path("/kept").unwrap().is_some());
 }
 
 #[test]
 fn a_protected_persistent_znode_is_made_once() {
-    let client = common::client();
+    let client = support::client();
     let create = || client.create().with_protection().creating_parents_if_needed();
     let (first, second) = (create().for_path("/dir/x").unwrap(), create().for_path("/dir/x").unwrap());
     assert_ne!(first, second);

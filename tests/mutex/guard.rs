@@ -9,11 +9,11 @@ use std::{
 
 use curator_locks::{Error, FencingToken, HoldState, InterProcessLock, Locker, LostReason};
 
-use crate::common::{self, PATIENCE, another, await_queue, builder, connect, mutex, queue, wait_until};
+use crate::support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue};
 
 #[test]
 fn fencing_tokens_grow_with_every_grant_also_when_the_directory_was_removed_in_between() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let mutexes = [mutex(&client), mutex(&other)];
     let mut last: Option<FencingToken> = None;
@@ -26,28 +26,28 @@ fn fencing_tokens_grow_with_every_grant_also_when_the_directory_was_removed_in_b
         last = Some(token);
         guard.release().unwrap();
         if round % 3 == 2 {
-            wait_until("the directory is gone", || client.check_exists().for_path("/locks").unwrap().is_none());
+            eventually("the directory is gone", || client.check_exists().for_path("/locks").unwrap().is_none());
         }
     }
 }
 
 #[test]
 fn a_fresh_hold_is_valid_into_the_future_and_heartbeats_move_that_on() {
-    let client = connect(builder(common::server(), &common::namespace()).session_timeout(Duration::from_secs(3)));
+    let client = connect(builder(support::server(), &support::namespace()).session_timeout(Duration::from_secs(3)));
     let mutex = mutex(&client);
     let guard = mutex.lock().unwrap();
     let first = guard.valid_until();
     assert!(first > Instant::now());
     assert!(guard.is_valid() && !guard.is_lost());
     assert_eq!(guard.state(), HoldState::Held);
-    wait_until("it moves on", || guard.valid_until() > first + Duration::from_secs(2));
+    eventually("it moves on", || guard.valid_until() > first + Duration::from_secs(2));
     assert!(guard.valid_until() < Instant::now() + client.session_timeout());
     guard.release().unwrap();
 }
 
 #[test]
 fn a_holder_whose_znode_is_deleted_is_told_in_every_way() {
-    let client = common::client();
+    let client = support::client();
     let admin = another(&client);
     let mutex = mutex(&client);
     let guard = mutex.lock().unwrap();
@@ -56,7 +56,7 @@ fn a_holder_whose_znode_is_deleted_is_told_in_every_way() {
     guard.on_state_change(|_| panic!("a listener that panics silences no other"));
     guard.on_state_change(move |state| tell.send(state).unwrap());
     let watched = format!("/{}{}", client.namespace(), guard.path());
-    wait_until("the watch on the own znode", || common::server().four_letter_word("wchp").unwrap().contains(&watched));
+    eventually("the watch on the own znode", || support::server().four_letter_word("wchp").unwrap().contains(&watched));
     admin.delete().for_path(guard.path()).unwrap();
     let lost = HoldState::Lost(LostReason::NodeDeleted);
     // In doubt until the server has said that the session lives.
@@ -77,7 +77,7 @@ fn a_holder_whose_znode_is_deleted_is_told_in_every_way() {
 
 #[test]
 fn a_lock_that_was_waited_for_is_watched_from_its_first_moment() {
-    let client = common::client();
+    let client = support::client();
     let admin = another(&client);
     let (held, wanted) = (mutex(&admin), mutex(&client));
     held.acquire().unwrap();
@@ -96,19 +96,19 @@ fn a_lock_that_was_waited_for_is_watched_from_its_first_moment() {
 
 #[test]
 fn a_holder_whose_data_somebody_changes_still_learns_that_its_znode_is_deleted() {
-    let client = common::client();
+    let client = support::client();
     let admin = another(&client);
     let mutex = mutex(&client);
     let guard = mutex.lock().unwrap();
     let changes = guard.state_changes();
     let watched = format!("/{}{}", client.namespace(), guard.path());
-    let is_watched = || common::server().four_letter_word("wchp").unwrap().contains(&watched);
+    let is_watched = || support::server().four_letter_word("wchp").unwrap().contains(&watched);
     for _ in 0..3 {
-        wait_until("the watch on the own znode", is_watched);
+        eventually("the watch on the own znode", is_watched);
         admin.set_data().for_path_and_data(guard.path(), "x").unwrap();
     }
     assert_eq!(guard.state(), HoldState::Held);
-    wait_until("the watch on the own znode", is_watched);
+    eventually("the watch on the own znode", is_watched);
     admin.delete().for_path(guard.path()).unwrap();
     assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::InDoubt);
     assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
@@ -116,7 +116,7 @@ fn a_holder_whose_data_somebody_changes_still_learns_that_its_znode_is_deleted()
 
 #[test]
 fn a_short_hold_whose_znode_is_deleted_learns_it_from_the_release() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
     client.delete().for_path(&mutex.lock_path().unwrap()).unwrap();
@@ -127,7 +127,7 @@ fn a_short_hold_whose_znode_is_deleted_learns_it_from_the_release() {
 
 #[test]
 fn dropping_a_guard_releases_also_in_a_panic() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let (ours, theirs) = (mutex(&client), mutex(&other));
     drop(ours.lock().unwrap());
@@ -146,7 +146,7 @@ fn dropping_a_guard_releases_also_in_a_panic() {
 
 #[test]
 fn a_guard_releases_its_own_hold_and_no_later_one() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     let guard = mutex.lock().unwrap();
     mutex.release().unwrap();
@@ -165,7 +165,7 @@ fn a_guard_releases_its_own_hold_and_no_later_one() {
 
 #[test]
 fn guards_nest() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     let outer = mutex.lock().unwrap();
     let inner = mutex.lock().unwrap();
@@ -179,7 +179,7 @@ fn guards_nest() {
 
 #[test]
 fn a_locker_holds_any_lock_as_long_as_it_lives() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let (ours, theirs) = (mutex(&client), mutex(&other));
     let lock: &dyn InterProcessLock = &ours;
@@ -190,5 +190,5 @@ fn a_locker_holds_any_lock_as_long_as_it_lives() {
     locker.close().unwrap();
     assert!(!lock.is_acquired_in_this_process());
     drop(Locker::with_timeout(&theirs, PATIENCE).unwrap());
-    common::await_queue(&client, "/locks/m", 0);
+    support::await_queue(&client, "/locks/m", 0);
 }

@@ -14,7 +14,7 @@ use curator_locks::{
     CuratorFramework, Error,
 };
 
-use crate::common::{PATIENCE, builder, connect, namespace, quick_server, server, wait_until};
+use crate::support::{PATIENCE, builder, connect, eventually, namespace, quick_server, server};
 
 fn states_of(client: &CuratorFramework) -> mpsc::Receiver<ConnectionState> {
     let (tell, told) = mpsc::channel();
@@ -102,5 +102,5 @@ fn rejected_credentials_end_every_call() {
     let result = client.block_until_connected(Some(PATIENCE));
     // There may have been a connection for a moment.
     assert!(matches!(result, Ok(true) | Err(Error::AuthFailed { .. })), "{result:?}");
-    wait_until("calls fail", || matches!(client.check_exists().for_path("/"), Err(Error::AuthFailed { .. })));
+    eventually("calls fail", || matches!(client.check_exists().for_path("/"), Err(Error::AuthFailed { .. })));
 }

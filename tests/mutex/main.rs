@@ -8,8 +8,8 @@
     reason = "tests"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod ahead;
 mod cancel;
@@ -32,7 +32,7 @@ mod watches;
 /// What a child process runs; by itself it does nothing.
 #[test]
 fn child_process() {
-    let Some((role, arguments)) = common::child::role() else { return };
+    let Some((role, arguments)) = support::child::role() else { return };
     match role.as_str() {
         "contender" => exclusion::contender(&arguments),
         "waiter" => pause::waiter(&arguments),

@@ -15,7 +15,7 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 
-use crate::common::{self, builder, builder_for, connect, mutex, namespace, server, wait_until};
+use crate::support::{self, builder, builder_at, connect, eventually, mutex, namespace, server};
 
 const CREATE2: i32 = 15;
 const GET_CHILDREN: i32 = 8;
@@ -48,7 +48,7 @@ fn a_try_of_a_lock_that_is_taken_is_one_read_and_no_write() {
     let (held, tried) = (mutex(&client), mutex(&other));
     held.acquire().unwrap();
     // After 100 ms a holder watches its znode, which would count.
-    wait_until("the holder's watch", || server.watch_count().unwrap() == 1);
+    eventually("the holder's watch", || server.watch_count().unwrap() == 1);
     let zxid = || {
         let srvr = server.four_letter_word("srvr").unwrap();
         srvr.lines().find(|line| line.starts_with("Zxid")).unwrap().to_owned()
@@ -82,7 +82,7 @@ impl AclProvider for Unreadable {
 
 /// A holder who may not read its own znode, behind a proxy.
 fn blind(proxy: &FaultProxy) -> (CuratorFramework, InterProcessMutex) {
-    let builder = builder_for(&proxy.connect_string(), &namespace()).lock_recheck_interval(None);
+    let builder = builder_at(&proxy.connect_string(), &namespace());
     let client = connect(builder.acl_provider(Unreadable));
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
@@ -108,9 +108,9 @@ fn a_holder_who_may_not_read_its_znode_asks_twice_and_learns_of_its_end_all_the_
     assert!(hold.is_valid());
     // The watch is there, over a reconnect, too.
     proxy.cut();
-    wait_until("it is held again", || proxy.connections() == 2 && hold.is_valid());
-    common::another(&client).delete().for_path(&path).unwrap();
-    wait_until("it is told", || hold.state() == HoldState::Lost(LostReason::NodeDeleted));
+    eventually("it is held again", || proxy.connections() == 2 && hold.is_valid());
+    support::another(&client).delete().for_path(&path).unwrap();
+    eventually("it is told", || hold.state() == HoldState::Lost(LostReason::NodeDeleted));
 }
 
 /// As servers from 3.8.4 on do, which do not say either whether it is there (ZOOKEEPER-2590).
@@ -128,16 +128,16 @@ fn a_holder_who_may_not_even_ask_for_its_znode_asks_no_more_often() {
 
 #[test]
 fn create_and_get_children_are_on_the_wire_before_the_first_reply() {
-    let client = common::client();
+    let client = support::client();
     let keep = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
     keep.for_path("/locks/m/keeper").unwrap();
-    let relay = Relay::start(common::server().port());
-    let through_relay = connect(builder_for(&relay.address, client.namespace()));
+    let relay = Relay::start(support::server().port());
+    let through_relay = connect(builder_at(&relay.address, client.namespace()));
     let mutex = InterProcessMutex::new(&through_relay, "/locks/m").unwrap();
     relay.hold_replies(true);
     thread::scope(|scope| {
         let acquiring = scope.spawn(|| mutex.acquire());
-        wait_until("both requests have arrived", || relay.requests().len() >= 2);
+        eventually("both requests have arrived", || relay.requests().len() >= 2);
         assert_eq!(relay.requests()[..2], [CREATE2, GET_CHILDREN]);
         relay.hold_replies(false);
         acquiring.join().unwrap().unwrap();

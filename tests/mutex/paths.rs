@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use curator_locks::{CreateMode, Error, InterProcessMutex, LockInternals};
 
-use crate::common::{self, another, builder_for, connect, mutex, queue};
+use crate::support::{self, another, builder_at, connect, mutex, queue};
 
 #[test]
 fn the_root_and_what_is_no_path_are_refused() {
-    let client = common::client();
+    let client = support::client();
     for path in ["/", "", "a", "/a/", "/a//b", "/a/../b", "/a/./b", "/a\0b"] {
         let result = InterProcessMutex::new(&client, path);
         assert!(matches!(result, Err(Error::InvalidPath { .. })), "{path:?}: {result:?}");
@@ -17,7 +17,7 @@ fn the_root_and_what_is_no_path_are_refused() {
 
 #[test]
 fn foreign_children_are_ignored_wherever_they_sort() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let (ours, theirs) = (mutex(&client), mutex(&other));
     for name in ["!first", "zzz", "lock-", "lock-123", "_c_1-lock-00000000x1", "00"] {
@@ -33,7 +33,7 @@ fn foreign_children_are_ignored_wherever_they_sort() {
 
 #[test]
 fn a_child_with_a_sequence_number_is_a_contender_whatever_its_name() {
-    let client = common::client();
+    let client = support::client();
     let mode = CreateMode::EphemeralSequential;
     let create = client.create().creating_parents_if_needed().with_mode(mode);
     let foreign = create.for_path("/locks/m/somebody-").unwrap();
@@ -47,7 +47,7 @@ fn a_child_with_a_sequence_number_is_a_contender_whatever_its_name() {
 
 #[test]
 fn a_namespace_stands_in_front_of_every_path_and_is_not_seen() {
-    let client = common::client();
+    let client = support::client();
     let everywhere = client.using_namespace("").unwrap();
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
@@ -68,11 +68,11 @@ fn a_namespace_stands_in_front_of_every_path_and_is_not_seen() {
 
 #[test]
 fn a_chroot_that_does_not_exist_is_made() {
-    let plain = common::client().using_namespace("").unwrap();
-    let chroot = format!("/{}/inner", common::namespace());
-    let connect_string = format!("{}{chroot}", common::server().connect_string());
+    let plain = support::client().using_namespace("").unwrap();
+    let chroot = format!("/{}/inner", support::namespace());
+    let connect_string = format!("{}{chroot}", support::server().connect_string());
     for namespace in ["", "names"] {
-        let client = connect(builder_for(&connect_string, namespace));
+        let client = connect(builder_at(&connect_string, namespace));
         let mutex = mutex(&client);
         mutex.acquire().unwrap();
         let path = mutex.lock_path().unwrap();

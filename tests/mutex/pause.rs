@@ -10,10 +10,12 @@ use nix::sys::signal::{Signal, kill};
 
 use curator_locks::InterProcessMutex;
 
-use crate::common::{
+use crate::support::{
     self, await_queue, builder,
     child::{self, ChildProcess},
-    connect, queue, quick_server, shared_clock, wait_until,
+    connect, eventually,
+    history::shared_clock,
+    queue, quick_server,
 };
 
 const SESSION: Duration = Duration::from_millis(1_000);
@@ -74,13 +76,13 @@ fn round(
         }
     });
     child.await_stop();
-    wait_until("the child's session is gone", || !queue(first, path).contains(&node));
+    eventually("the child's session is gone", || !queue(first, path).contains(&node));
     after.acquire().unwrap();
     let resumed_at = shared_clock();
     child.resume();
     // What it says now is what it had before the pause; else it queues again.
     let mut early = None;
-    wait_until("the child speaks or queues again", || {
+    eventually("the child speaks or queues again", || {
         early = early.take().or_else(|| child.heard());
         early.is_some() || queue(first, path).len() == 2
     });
@@ -114,7 +116,7 @@ fn parse(said: &str) -> (u64, &str, &str) {
 pub(crate) fn waiter(arguments: &[String]) {
     let [address, namespace, path] = arguments else { panic!("{arguments:?}") };
     let retry = curator_locks::RetryForever::new(Duration::from_millis(20));
-    let builder = common::builder_for(address, namespace).session_timeout(SESSION).retry_policy(retry);
+    let builder = support::builder_at(address, namespace).session_timeout(SESSION).retry_policy(retry);
     let client = connect(builder);
     let mutex = InterProcessMutex::new(&client, path).unwrap();
     child::say("ready");

@@ -4,11 +4,11 @@ use std::{thread, time::Duration};
 
 use curator_locks::{AcquireOptions, Error, InterProcessMutex, LockInternals};
 
-use crate::common::{self, another, await_queue, builder, connect, mutex, queue, wait_until};
+use crate::support::{self, another, await_queue, builder, connect, eventually, mutex, queue};
 
 #[test]
 fn a_thread_that_holds_the_lock_enters_again_and_leaves_as_often() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     for _ in 0..3 {
         mutex.acquire().unwrap();
@@ -27,13 +27,13 @@ fn a_thread_that_holds_the_lock_enters_again_and_leaves_as_often() {
 
 #[test]
 fn each_release_of_a_lost_lock_says_so_and_the_last_one_ends_it() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     let guards = [mutex.lock().unwrap(), mutex.lock().unwrap()];
     mutex.acquire().unwrap();
     mutex.acquire().unwrap();
     client.delete().for_path(guards[0].path()).unwrap();
-    wait_until("the holder knows", || guards[0].is_lost());
+    eventually("the holder knows", || guards[0].is_lost());
     for _ in 0..2 {
         let result = mutex.release();
         assert!(matches!(&result, Err(Error::LockLost { .. })), "{result:?}");
@@ -50,7 +50,7 @@ fn each_release_of_a_lost_lock_says_so_and_the_last_one_ends_it() {
 
 #[test]
 fn only_the_owner_releases() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
     mutex.acquire().unwrap();
@@ -68,7 +68,7 @@ fn only_the_owner_releases() {
 
 #[test]
 fn a_timeout_of_zero_gets_a_free_lock_and_no_other() {
-    let client = common::client();
+    let client = support::client();
     let other = another(&client);
     let (ours, theirs) = (mutex(&client), mutex(&other));
     assert!(ours.acquire_timeout(Duration::ZERO).unwrap());
@@ -85,7 +85,7 @@ fn a_timeout_of_zero_gets_a_free_lock_and_no_other() {
 
 #[test]
 fn participants_come_in_the_order_of_the_queue() {
-    let client = common::client();
+    let client = support::client();
     let mutex = mutex(&client);
     assert!(mutex.participant_nodes().unwrap().is_empty());
     mutex.acquire().unwrap();
@@ -111,14 +111,14 @@ fn participants_come_in_the_order_of_the_queue() {
 
 #[test]
 fn a_lock_carries_its_data_or_the_clients_default() {
-    let client = connect(builder(common::server(), &common::namespace()).default_data("the default"));
+    let client = connect(builder(support::server(), &support::namespace()).default_data("the default"));
     let mutexes = [mutex(&client), mutex(&client).with_lock_data("its own"), mutex(&client).with_lock_data("")];
     for (mutex, data) in mutexes.iter().zip(["the default", "its own", ""]) {
         mutex.acquire().unwrap();
         assert_eq!(client.get_data().for_path(&mutex.lock_path().unwrap()).unwrap(), data.as_bytes());
         mutex.release().unwrap();
     }
-    let plain = common::client();
+    let plain = support::client();
     let mutex = mutex(&plain);
     mutex.acquire().unwrap();
     let data = plain.get_data().for_path(&mutex.lock_path().unwrap()).unwrap();
@@ -129,8 +129,8 @@ fn a_lock_carries_its_data_or_the_clients_default() {
 
 #[test]
 fn cleaning_removes_a_directory_that_nobody_uses() {
-    let namespace = common::namespace();
-    let client = connect(builder(common::server(), &namespace).dont_use_container_parents());
+    let namespace = support::namespace();
+    let client = connect(builder(support::server(), &namespace).dont_use_container_parents());
     let mutex = InterProcessMutex::new(&client, "/locks/m").unwrap();
     mutex.internals().clean().unwrap();
     mutex.acquire().unwrap();

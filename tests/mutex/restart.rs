@@ -7,7 +7,11 @@ use std::{
 
 use curator_locks::{ConnectionState, Error, HoldState, LostReason, testing::TestingServer};
 
-use crate::common::{PATIENCE, await_queue, builder, connect, mutex, quick_server, wait_until};
+use crate::support::{
+    PATIENCE, await_queue, builder, connect, eventually,
+    machine::{Machine, since},
+    mutex, quick_server,
+};
 
 #[test]
 fn over_a_restart_the_holder_keeps_the_lock_and_the_waiter_gets_it_after_the_release() {
@@ -23,9 +27,9 @@ fn over_a_restart_the_holder_keeps_the_lock_and_the_waiter_gets_it_after_the_rel
         let before = await_queue(&holding, "/locks/m", 2);
         for _ in 0..2 {
             server.restart().unwrap();
-            wait_until("both are connected again", || holding.is_connected() && waiting.is_connected());
+            eventually("both are connected again", || holding.is_connected() && waiting.is_connected());
             assert_eq!(await_queue(&holding, "/locks/m", 2), before);
-            wait_until("the holder knows that it holds", || guard.state() == HoldState::Held);
+            eventually("the holder knows that it holds", || guard.state() == HoldState::Held);
             assert!(!waiter.is_finished());
         }
         let token = guard.fencing_token();
@@ -43,7 +47,7 @@ fn a_release_while_the_server_is_away_ends_when_it_is_back_within_the_session() 
     let held = mutex(&client);
     held.acquire().unwrap();
     server.stop().unwrap();
-    wait_until("the connection is gone", || !client.is_connected());
+    eventually("the connection is gone", || !client.is_connected());
     thread::scope(|scope| {
         scope.spawn(|| server.restart().unwrap());
         held.release().unwrap();
@@ -54,6 +58,7 @@ fn a_release_while_the_server_is_away_ends_when_it_is_back_within_the_session() 
 
 #[test]
 fn without_a_server_the_holder_is_in_doubt_and_then_lost_and_the_waiter_queues_in_the_next_session() {
+    let machine = Machine::watch();
     let server = quick_server().start().unwrap();
     let session = Duration::from_millis(1_500);
     let holding = connect(builder(&server, "restart").session_timeout(session));
@@ -72,7 +77,7 @@ fn without_a_server_the_holder_is_in_doubt_and_then_lost_and_the_waiter_queues_i
         let stopped = Instant::now();
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::InDoubt);
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::SuspendedTooLong));
-        assert!(stopped.elapsed() < session * 2, "it took {:?}", stopped.elapsed());
+        machine.assert_at_most("lost", since(stopped), session * 2);
         assert!(guard.is_lost() && !guard.is_valid() && guard.valid_until() < Instant::now());
         assert_eq!(holding.connection_state(), Some(ConnectionState::Lost));
         assert!(matches!(held.acquire(), Err(Error::LockLost { .. })), "a re-entry into a lost lock");

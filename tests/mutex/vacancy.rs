@@ -8,8 +8,8 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 
-use crate::common::{
-    self, PATIENCE, await_queue, builder, builder_for, connect, namespace, queue, sequence, wait_until,
+use crate::support::{
+    self, PATIENCE, await_queue, builder, builder_at, connect, eventually, namespace, queue, sequence,
 };
 
 const PATH: &str = "/locks/m";
@@ -18,7 +18,7 @@ const PATH: &str = "/locks/m";
 fn server() -> &'static TestingServer {
     static SERVER: OnceLock<TestingServer> = OnceLock::new();
     let never = Duration::from_secs(3600);
-    SERVER.get_or_init(|| common::quick_server().container_check_interval(never).start().unwrap())
+    SERVER.get_or_init(|| support::quick_server().container_check_interval(never).start().unwrap())
 }
 
 fn another(client: &CuratorFramework) -> CuratorFramework {
@@ -38,7 +38,7 @@ impl Counted {
 
     fn of(server: &TestingServer, namespace: &str) -> Counted {
         let proxy = FaultProxy::start(("127.0.0.1", server.port())).unwrap();
-        let client = connect(builder_for(&proxy.connect_string(), namespace));
+        let client = connect(builder_at(&proxy.connect_string(), namespace));
         Counted { proxy, client }
     }
 
@@ -59,7 +59,7 @@ fn cycle(lock: &dyn InterProcessLock) {
 
 /// A mutex that is acquired without a list from now on.
 fn settled(client: &CuratorFramework) -> InterProcessMutex {
-    let mutex = common::mutex(client);
+    let mutex = support::mutex(client);
     cycle(&mutex);
     cycle(&mutex);
     mutex
@@ -69,7 +69,7 @@ fn settled(client: &CuratorFramework) -> InterProcessMutex {
 fn the_third_hold_in_a_row_and_all_after_it_are_a_create_and_a_delete() {
     const CYCLES: u64 = 50;
     let counted = Counted::new();
-    let mutex = common::mutex(&counted.client);
+    let mutex = support::mutex(&counted.client);
     let read_write = InterProcessReadWriteLock::new(&counted.client, "/locks/rw").unwrap();
     let locks: [(&str, &dyn InterProcessLock); 3] =
         [("mutex", &mutex), ("read", read_write.read_lock()), ("write", read_write.write_lock())];
@@ -91,7 +91,7 @@ fn the_third_hold_in_a_row_and_all_after_it_are_a_create_and_a_delete() {
 fn guards_that_are_dropped_need_no_list_either() {
     const CYCLES: u64 = 50;
     let counted = Counted::new();
-    let mutex = common::mutex(&counted.client);
+    let mutex = support::mutex(&counted.client);
     for _ in 0..CYCLES {
         drop(mutex.lock().unwrap());
     }
@@ -103,7 +103,7 @@ fn guards_that_are_dropped_need_no_list_either() {
 fn whoever_comes_between_two_holds_is_seen() {
     let counted = Counted::new();
     let other = another(&counted.client);
-    let (mutex, rival) = (settled(&counted.client), common::mutex(&other));
+    let (mutex, rival) = (settled(&counted.client), support::mutex(&other));
     rival.acquire().unwrap();
     assert!(!mutex.acquire_timeout(Duration::from_millis(200)).unwrap(), "two holders");
     rival.release().unwrap();
@@ -120,7 +120,7 @@ fn whoever_comes_between_two_holds_is_seen() {
 #[test]
 fn whoever_comes_and_goes_between_two_holds_costs_a_list_in_each_of_the_next_eight() {
     let counted = Counted::new();
-    let rival = common::mutex(&another(&counted.client));
+    let rival = support::mutex(&another(&counted.client));
     let mutex = settled(&counted.client);
     cycle(&rival);
     let before = counted.requests();
@@ -134,7 +134,7 @@ fn whoever_comes_and_goes_between_two_holds_costs_a_list_in_each_of_the_next_eig
 #[test]
 fn where_others_come_and_go_the_list_is_sent_for_with_the_create() {
     let counted = Counted::new();
-    let rival = common::mutex(&another(&counted.client));
+    let rival = support::mutex(&another(&counted.client));
     let mutex = settled(&counted.client);
     cycle(&rival);
     // It does not know yet, and pays with a round trip.
@@ -146,7 +146,7 @@ fn where_others_come_and_go_the_list_is_sent_for_with_the_create() {
         thread::scope(|scope| {
             scope.spawn(|| cycle(&mutex));
             reply.wait_for_hits(1, PATIENCE).unwrap();
-            wait_until("the list is asked for", || counted.lists() > before);
+            eventually("the list is asked for", || counted.lists() > before);
             reply.release();
         });
         // Not because of another connection, after the silence of this one.
@@ -160,7 +160,7 @@ fn make_anew(other: &CuratorFramework) -> InterProcessMutex {
     other.delete().for_path(PATH).unwrap();
     let filler = other.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential);
     let filler = filler.for_path(&format!("{PATH}/filler-")).unwrap();
-    let rival = common::mutex(other);
+    let rival = support::mutex(other);
     thread::scope(|scope| {
         scope.spawn(|| {
             await_queue(other, PATH, 2);
@@ -249,7 +249,7 @@ fn nothing_is_known_over_another_connection() {
     let mutex = settled(&counted.client);
     let connections = counted.proxy.connections();
     counted.proxy.cut();
-    wait_until("it is connected again", || {
+    eventually("it is connected again", || {
         counted.proxy.connections() > connections && counted.client.check_exists().for_path(PATH).is_ok()
     });
     let before = counted.lists();
@@ -283,9 +283,9 @@ fn a_lock_that_is_dropped_leaves_no_watch() {
     assert_eq!(server.watch_count().unwrap(), 1);
     cycle(&mutex);
     drop(mutex);
-    wait_until("the watch is gone", || server.watch_count().unwrap() == 0);
+    eventually("the watch is gone", || server.watch_count().unwrap() == 0);
     // Nor is one left by a lock that is used once.
-    cycle(&common::mutex(&client));
+    cycle(&support::mutex(&client));
     assert_eq!(server.watch_count().unwrap(), 0);
 }
 
@@ -297,7 +297,7 @@ fn a_watch_that_says_nothing_any_more_is_not_set_again() {
     assert_eq!(server.watch_count().unwrap(), 1);
     let connections = counted.proxy.connections();
     counted.proxy.cut();
-    wait_until("it is connected again", || {
+    eventually("it is connected again", || {
         counted.proxy.connections() > connections && counted.client.check_exists().for_path(PATH).is_ok()
     });
     assert_eq!(server.watch_count().unwrap(), 0);
@@ -308,12 +308,12 @@ fn a_directory_that_is_gone_is_not_watched() {
     let server = TestingServer::start().unwrap();
     let client = connect(builder(&server, &namespace()));
     let other = connect(builder(&server, client.namespace()));
-    let mutex = common::mutex(&client);
+    let mutex = support::mutex(&client);
     cycle(&mutex);
     other.delete().for_path(PATH).unwrap();
     // The create of the second hold finds no directory, and so does what would watch it.
     cycle(&mutex);
-    wait_until("no watch", || server.watch_count().unwrap() == 0);
+    eventually("no watch", || server.watch_count().unwrap() == 0);
 }
 
 /// A frame limit of the client's is no matter of how large the data of a directory is that nobody wants.
@@ -323,7 +323,7 @@ fn a_directory_with_much_data_costs_no_connection() {
     let other = connect(builder(server(), &namespace));
     other.create().creating_parents_if_needed().for_path_and_data(PATH, vec![0; 100_000]).unwrap();
     let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
-    let client = connect(builder_for(&proxy.connect_string(), &namespace).max_frame_size(10_000));
+    let client = connect(builder_at(&proxy.connect_string(), &namespace).max_frame_size(10_000));
     let mutex = settled(&client);
     cycle(&mutex);
     cycle(&mutex);
@@ -350,15 +350,15 @@ fn two_locks_of_one_client_on_one_path_share_the_watch() {
     // The watch of the one that is left still tells.
     assert_eq!(server.watch_count().unwrap(), 1);
     drop(one);
-    wait_until("the watch is gone", || server.watch_count().unwrap() == 0);
+    eventually("the watch is gone", || server.watch_count().unwrap() == 0);
 }
 
 #[test]
 fn an_emptied_directory_is_removed_by_the_server_and_made_anew() {
-    let counted = Counted::of(common::server(), &namespace());
+    let counted = Counted::of(support::server(), &namespace());
     let mutex = settled(&counted.client);
     for _ in 0..5 {
-        wait_until("the directory is gone", || counted.client.check_exists().for_path(PATH).unwrap().is_none());
+        eventually("the directory is gone", || counted.client.check_exists().for_path(PATH).unwrap().is_none());
         let before = counted.lists();
         mutex.acquire().unwrap();
         // In the create that found no directory, and in the one after that at most.

@@ -2,16 +2,16 @@
 
 use std::{sync::Barrier, thread, time::Duration};
 
-use curator_locks::{proto::Request, session::WatchEvent};
+use curator_locks::unversioned::{Request, WatchEvent};
 
-use crate::common::{self, PATIENCE, await_queue, builder, connect, mutex, raw::RawSession};
+use crate::support::{self, PATIENCE, await_queue, builder, connect, mutex, session::RawSession};
 
 /// `removeWatches` takes every watch of a connection on a znode, also one whose registration is still on its way.
 #[test]
 fn giving_a_watch_up_never_takes_another_one_on_its_way() {
     const ROUNDS: usize = 10_000;
-    let server = common::server();
-    let (session, path) = (RawSession::open(server), format!("/{}", common::namespace()));
+    let server = support::server();
+    let (session, path) = (RawSession::open(server), format!("/{}", support::namespace()));
     let create = Request::Create {
         path: path.clone(),
         data: Vec::new(),
@@ -61,12 +61,12 @@ fn spin(times: usize) {
 #[test]
 fn no_waiter_hangs_when_the_one_before_it_gives_the_same_watch_up() {
     const ROUNDS: usize = 300;
-    let namespace = common::namespace();
+    let namespace = support::namespace();
     let retry = curator_locks::RetryNTimes::new(u32::MAX, Duration::from_millis(1));
-    let client = connect(builder(common::server(), &namespace).lock_recheck_interval(None).retry_policy(retry));
-    let holding = connect(builder(common::server(), &namespace));
+    let client = connect(builder(support::server(), &namespace).retry_policy(retry));
+    let holding = connect(builder(support::server(), &namespace));
     let (held, wanted) = (mutex(&holding), mutex(&client));
-    let admin = RawSession::open(common::server());
+    let admin = RawSession::open(support::server());
     for round in 0..ROUNDS {
         held.acquire().unwrap();
         thread::scope(|scope| {

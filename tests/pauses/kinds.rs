@@ -14,7 +14,7 @@ use curator_locks::{
     InterProcessWriteLock, LockListener, Result, WriteLock,
 };
 
-use crate::{common::PATIENCE, prober::Prober};
+use crate::{prober::Prober, support::PATIENCE};
 
 pub struct Kind {
     pub name: &'static str,

@@ -6,8 +6,8 @@ use curator_locks::testing::TestingServer;
 
 use crate::{
     SESSION,
-    common::{PATIENCE, child::ChildProcess, shared_clock},
     kinds::Kind,
+    support::{PATIENCE, child::ChildProcess, history::shared_clock},
     tally::{Belief, Pause, Return, Tally},
 };
 

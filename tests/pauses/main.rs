@@ -11,8 +11,8 @@
 //! ```
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod kinds;
 mod lane;
@@ -75,6 +75,6 @@ fn probe(kind: &'static Kind, server: &TestingServer, pauses: usize) -> Tally {
 /// What a child process runs; by itself it does nothing.
 #[test]
 fn child_process() {
-    let Some((_, arguments)) = common::child::role() else { return };
+    let Some((_, arguments)) = support::child::role() else { return };
     prober::run(&arguments);
 }

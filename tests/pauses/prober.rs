@@ -11,8 +11,8 @@ use curator_locks::RetryForever;
 
 use crate::{
     SESSION,
-    common::{PATIENCE, builder_for, child::say, shared_clock},
     kinds::{Kind, Look},
+    support::{PATIENCE, builder_at, child::say, history::shared_clock},
 };
 
 /// How often a holder looks.
@@ -67,10 +67,9 @@ impl Prober {
 
 pub fn run(arguments: &[String]) {
     let [kind, side, address, path] = arguments else { panic!("{arguments:?}") };
-    let client = builder_for(address, "pauses")
+    let client = builder_at(address, "pauses")
         .session_timeout(SESSION)
         .retry_policy(RetryForever::new(Duration::from_millis(20)))
-        .lock_recheck_interval(None)
         .build()
         .unwrap();
     client.start().unwrap();

@@ -1,24 +1,23 @@
 //! A writer becomes a reader without letting anybody in between.
 
-use std::{
-    sync::mpsc::{self, TryRecvError},
-    time::Duration,
-};
+use std::sync::mpsc::{self, TryRecvError};
 
 use curator_locks::{
     CreateMode, CuratorFramework, Error, FencingToken, HoldState, InterProcessMutex, InterProcessReadWriteLock,
     LostReason, StandardLockInternalsDriver, Stat,
 };
 
-use crate::locks_support::{
-    LONG, children, client, client_with_timeout, eventually, eventually_queued, expire, scope, watchers,
+use crate::support::{
+    PATIENCE, await_children, children, eventually, expire,
+    scope::{client_in, scope},
+    watchers,
 };
 
 const PATH: &str = "/lock";
 
 #[test]
 fn a_writer_becomes_a_reader() {
-    let (one, two) = (client("becomes"), client("becomes"));
+    let (one, two) = (client_in("becomes"), client_in("becomes"));
     let (mine, other) = (lock(&one), lock(&two));
     mine.write_lock().acquire().unwrap();
     mine.read_lock().acquire().unwrap();
@@ -33,7 +32,7 @@ fn a_writer_becomes_a_reader() {
 
 #[test]
 fn the_read_node_is_ephemeral_and_has_the_writers_number() {
-    let client = client("wire");
+    let client = client_in("wire");
     let lock = lock(&client);
     // So that the number is not the directory's first, nor that of the next child.
     for _ in 0..3 {
@@ -55,7 +54,7 @@ fn the_read_node_is_ephemeral_and_has_the_writers_number() {
 
 #[test]
 fn the_readers_token_is_the_writers() {
-    let (one, two) = (client("token"), client("token"));
+    let (one, two) = (client_in("token"), client_in("token"));
     let (mine, other) = (lock(&one), lock(&two));
     let writing = mine.write_lock().lock().unwrap();
     let (tokens, token) = mpsc::channel::<FencingToken>();
@@ -66,21 +65,21 @@ fn the_readers_token_is_the_writers() {
             tokens.send(held.fencing_token()).unwrap();
             held.release().unwrap();
         });
-        eventually_queued(&one, PATH, 2);
+        await_children(&one, PATH, 2);
         // Younger than the node of the writer that waits, and yet granted before it.
         let reading = mine.read_lock().lock().unwrap();
         assert_eq!(reading.fencing_token(), writing.fencing_token());
         let granted = reading.fencing_token();
         writing.release().unwrap();
         reading.release().unwrap();
-        assert!(token.recv_timeout(LONG).unwrap() > granted);
+        assert!(token.recv_timeout(PATIENCE).unwrap() > granted);
     });
 }
 
 #[test]
 fn a_queued_writer_waits_for_the_reader_1000_times() {
     const ROUNDS: usize = 1_000;
-    let (one, two) = (client("contending"), client("contending"));
+    let (one, two) = (client_in("contending"), client_in("contending"));
     let (mine, other) = (lock(&one), lock(&two));
     let (go, may_queue) = mpsc::channel::<()>();
     let (granted, is_granted) = mpsc::channel::<()>();
@@ -98,7 +97,8 @@ fn a_queued_writer_waits_for_the_reader_1000_times() {
             let writing = mine.write_lock().lock().unwrap();
             go.send(()).unwrap();
             eventually("the other writer waits", || watchers(&one, writing.path()).contains(&two.session_id()));
-            let reading = mine.read_lock().lock_timeout(LONG).unwrap().expect("granted in front of the other writer");
+            let reading =
+                mine.read_lock().lock_timeout(PATIENCE).unwrap().expect("granted in front of the other writer");
             writing.release().unwrap();
             // It has seen the writer go, looked again, and waits for the reader now.
             eventually("the other writer waits for the reader", || {
@@ -107,7 +107,7 @@ fn a_queued_writer_waits_for_the_reader_1000_times() {
             });
             assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "round {round}: a writer beside a reader");
             reading.release().unwrap();
-            is_granted.recv_timeout(LONG).unwrap();
+            is_granted.recv_timeout(PATIENCE).unwrap();
         }
     });
     assert_eq!(children(&one, PATH), Vec::<String>::new());
@@ -115,13 +115,13 @@ fn a_queued_writer_waits_for_the_reader_1000_times() {
 
 #[test]
 fn a_mutex_behind_a_writer_that_downgrades_waits_for_the_reader() {
-    let (one, two) = (client("mutex"), client("mutex"));
+    let (one, two) = (client_in("mutex"), client_in("mutex"));
     let mine = lock(&one);
     for mutex in mutexes(&two) {
         mine.write_lock().acquire().unwrap();
         let writer = mine.write_lock().lock_path().unwrap();
         let downgrade = || {
-            assert!(mine.read_lock().acquire_timeout(LONG).unwrap(), "in front of the mutex");
+            assert!(mine.read_lock().acquire_timeout(PATIENCE).unwrap(), "in front of the mutex");
             mine.write_lock().release().unwrap();
             mine.read_lock().lock_path().unwrap()
         };
@@ -133,7 +133,7 @@ fn a_mutex_behind_a_writer_that_downgrades_waits_for_the_reader() {
 /// As locks of other clients are called, which may do whatever they like with their own numbers.
 #[test]
 fn a_mutex_behind_a_foreign_znode_waits_for_another_one_with_the_same_number() {
-    let (one, two) = (client("foreign"), client("foreign"));
+    let (one, two) = (client_in("foreign"), client_in("foreign"));
     for mutex in mutexes(&two) {
         let create = |name: &str, mode| {
             let path = format!("{PATH}/{name}");
@@ -183,13 +183,13 @@ fn waits_for_the_heir(
         });
         assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "a mutex beside {heir}");
         free(&heir);
-        is_granted.recv_timeout(LONG).unwrap();
+        is_granted.recv_timeout(PATIENCE).unwrap();
     });
 }
 
 #[test]
 fn a_writer_whose_session_expired_gets_no_read_lock() {
-    let (one, two) = (client_with_timeout("expired", Duration::from_secs(4)), client("expired"));
+    let (one, two) = (client_in("expired"), client_in("expired"));
     let (mine, other) = (lock(&one), lock(&two));
     let writing = mine.write_lock().lock().unwrap();
     let old = one.session_id();
@@ -197,7 +197,7 @@ fn a_writer_whose_session_expired_gets_no_read_lock() {
     let theirs = other.write_lock().lock().unwrap();
     eventually("a session of its own again", || one.session_id() != old && one.is_connected());
     assert!(matches!(mine.read_lock().acquire(), Err(Error::LockLost { reason: LostReason::SessionExpired, .. })));
-    assert!(matches!(mine.read_lock().acquire_timeout(LONG), Err(Error::LockLost { .. })));
+    assert!(matches!(mine.read_lock().acquire_timeout(PATIENCE), Err(Error::LockLost { .. })));
     assert!(!mine.read_lock().is_acquired_in_this_process());
     assert_eq!(children(&two, PATH), [name(theirs.path())]);
     theirs.release().unwrap();
@@ -209,7 +209,7 @@ fn a_writer_whose_session_expired_gets_no_read_lock() {
 
 #[test]
 fn a_writer_whose_node_was_deleted_gets_no_read_lock() {
-    let (one, two) = (client("deleted"), client("deleted"));
+    let (one, two) = (client_in("deleted"), client_in("deleted"));
     let (mine, other) = (lock(&one), lock(&two));
     let writing = mine.write_lock().lock().unwrap();
     // Faster than the watch that would tell the holder: only the listing shows it.
@@ -227,7 +227,7 @@ fn a_writer_whose_node_was_deleted_gets_no_read_lock() {
 
 #[test]
 fn a_writer_whose_directory_was_deleted_gets_no_read_lock() {
-    let client = client("directory");
+    let client = client_in("directory");
     let lock = lock(&client);
     lock.write_lock().acquire().unwrap();
     client.delete().deleting_children_if_needed().for_path(PATH).unwrap();
@@ -237,7 +237,7 @@ fn a_writer_whose_directory_was_deleted_gets_no_read_lock() {
 
 #[test]
 fn a_reader_of_another_client_gets_in_when_the_holders_session_expires() {
-    let (one, two) = (client_with_timeout("killed", Duration::from_secs(4)), client("killed"));
+    let (one, two) = (client_in("killed"), client_in("killed"));
     let (mine, other) = (lock(&one), lock(&two));
     let writing = mine.write_lock().lock().unwrap();
     let old = writing.path().to_owned();
@@ -258,7 +258,7 @@ fn a_reader_of_another_client_gets_in_when_the_holders_session_expires() {
 
 #[test]
 fn the_reader_outlives_its_writer_guard_in_any_order() {
-    let client = client("order");
+    let client = client_in("order");
     let lock = lock(&client);
     for reader_first in [true, false] {
         let writing = lock.write_lock().lock().unwrap();
@@ -272,7 +272,7 @@ fn the_reader_outlives_its_writer_guard_in_any_order() {
             assert!(reading.is_valid());
             reading.release().unwrap();
         }
-        eventually_queued(&client, PATH, 0);
+        await_children(&client, PATH, 0);
     }
 }
 

@@ -7,17 +7,24 @@ use std::{
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use curator_locks::{Error, InterProcessLock, InterProcessReadWriteLock};
 
-use crate::locks_support::{LONG, SHORT, children, client, eventually, eventually_queued, scope, watchers};
+use crate::support::{
+    PATIENCE, await_children, children, eventually,
+    scope::{client_in, scope},
+    watchers,
+};
 
 const PATH: &str = "/lock";
+/// Long enough for a call that would not wait to be done, and short enough to be waited for.
+const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
 fn readers_hold_together_and_a_writer_alone() {
-    let (one, two) = (client("together"), client("together"));
+    let (one, two) = (client_in("together"), client_in("together"));
     let (first, second) = (lock(&one), lock(&two));
     let reading = first.read_lock().lock().unwrap();
     let beside = second.read_lock().try_lock().unwrap().expect("a reader beside a reader");
@@ -33,7 +40,7 @@ fn readers_hold_together_and_a_writer_alone() {
 
 #[test]
 fn participant_nodes_list_readers_and_writers_apart() {
-    let client = client("participants");
+    let client = client_in("participants");
     let holder = lock(&client);
     let held = holder.write_lock().lock().unwrap();
     let lock = lock(&client);
@@ -44,7 +51,7 @@ fn participant_nodes_list_readers_and_writers_apart() {
         for _ in 0..7 {
             scope.spawn(|| lock.write_lock().acquire().and_then(|()| lock.write_lock().release()).unwrap());
         }
-        eventually_queued(&client, PATH, 28);
+        await_children(&client, PATH, 28);
         let (readers, writers) =
             (lock.read_lock().participant_nodes().unwrap(), lock.write_lock().participant_nodes().unwrap());
         assert_eq!((readers.len(), writers.len()), (20, 8));
@@ -58,7 +65,7 @@ fn participant_nodes_list_readers_and_writers_apart() {
 
 #[test]
 fn upgrading_a_read_lock_is_refused_at_once_and_a_mere_try_is_false() {
-    let client = client("upgrade");
+    let client = client_in("upgrade");
     let lock = lock(&client);
     lock.read_lock().acquire().unwrap();
     let timed = lock.write_lock().acquire_timeout(LONG);
@@ -79,7 +86,7 @@ fn upgrading_a_read_lock_is_refused_at_once_and_a_mere_try_is_false() {
 
 #[test]
 fn another_threads_write_hold_gives_no_right_to_read() {
-    let client = client("other-thread");
+    let client = client_in("other-thread");
     let lock = lock(&client);
     lock.write_lock().acquire().unwrap();
     scope(|scope| {
@@ -93,7 +100,7 @@ fn another_threads_write_hold_gives_no_right_to_read() {
 
 #[test]
 fn both_locks_are_reentrant_each_with_its_own_count() {
-    let (one, two) = (client("reentrant"), client("reentrant"));
+    let (one, two) = (client_in("reentrant"), client_in("reentrant"));
     let (mine, other) = (lock(&one), lock(&two));
     for _ in 0..2 {
         mine.write_lock().acquire().unwrap();
@@ -114,7 +121,7 @@ fn both_locks_are_reentrant_each_with_its_own_count() {
 
 #[test]
 fn readers_do_not_overtake_a_queued_writer() {
-    let (one, two, three) = (client("overtake"), client("overtake"), client("overtake"));
+    let (one, two, three) = (client_in("overtake"), client_in("overtake"), client_in("overtake"));
     let (first, second, third) = (lock(&one), lock(&two), lock(&three));
     let (events, order) = mpsc::channel();
     let reading = first.read_lock().lock().unwrap();
@@ -126,7 +133,7 @@ fn readers_do_not_overtake_a_queued_writer() {
             said.send("writer").unwrap();
             held.release().unwrap();
         });
-        eventually_queued(&one, PATH, 2);
+        await_children(&one, PATH, 2);
         assert!(third.read_lock().try_lock().unwrap().is_none(), "a try does not overtake");
         let said = events.clone();
         scope.spawn(|| {
@@ -141,19 +148,19 @@ fn readers_do_not_overtake_a_queued_writer() {
         });
         assert!(order.try_recv().is_err(), "nobody was granted so far");
         reading.release().unwrap();
-        assert_eq!([order.recv_timeout(LONG), order.recv_timeout(LONG)], [Ok("writer"), Ok("reader")]);
+        assert_eq!([order.recv_timeout(PATIENCE), order.recv_timeout(PATIENCE)], [Ok("writer"), Ok("reader")]);
     });
     assert_eq!(children(&one, PATH), Vec::<String>::new());
 }
 
 #[test]
 fn a_reader_watches_the_last_writer_in_front_of_it() {
-    let (one, two, three) = (client("last-writer"), client("last-writer"), client("last-writer"));
+    let (one, two, three) = (client_in("last-writer"), client_in("last-writer"), client_in("last-writer"));
     let (first, second, third) = (lock(&one), lock(&two), lock(&three));
     let writing = first.write_lock().lock().unwrap();
     scope(|scope| {
         scope.spawn(|| second.write_lock().acquire().and_then(|()| second.write_lock().release()).unwrap());
-        eventually_queued(&one, PATH, 2);
+        await_children(&one, PATH, 2);
         let writers = first.write_lock().participant_nodes().unwrap();
         scope.spawn(|| third.read_lock().acquire().and_then(|()| third.read_lock().release()).unwrap());
         eventually("the reader waits", || watchers(&one, &writers[1]).contains(&three.session_id()));
@@ -165,7 +172,7 @@ fn a_reader_watches_the_last_writer_in_front_of_it() {
 
 #[test]
 fn lock_data_is_copied_and_stands_in_the_nodes_of_both_locks() {
-    let client = client("data");
+    let client = client_in("data");
     let mut data = b"who I am".to_vec();
     let lock = InterProcessReadWriteLock::new(&client, PATH).unwrap().with_lock_data(data.clone());
     data.clear();
@@ -183,7 +190,7 @@ fn a_writer_never_meets_anybody() {
     const CLIENTS: usize = 6;
     let (readers, writers) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (most_readers, start) = (AtomicUsize::new(0), Barrier::new(CLIENTS));
-    let clients: Vec<_> = (0..CLIENTS).map(|_| client("basic")).collect();
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client_in("basic")).collect();
     scope(|scope| {
         for client in &clients {
             scope.spawn(|| {
@@ -216,7 +223,7 @@ fn a_writer_never_meets_anybody() {
 
 #[test]
 fn both_locks_serve_as_trait_objects() {
-    let client = client("trait");
+    let client = client_in("trait");
     let lock = lock(&client);
     let both: [&dyn InterProcessLock; 2] = [lock.read_lock(), lock.write_lock()];
     for lock in both {
@@ -224,7 +231,7 @@ fn both_locks_serve_as_trait_objects() {
         assert!(lock.is_acquired_in_this_process());
         lock.release().unwrap();
         assert!(!lock.is_acquired_in_this_process());
-        assert!(lock.acquire_timeout(LONG).unwrap());
+        assert!(lock.acquire_timeout(PATIENCE).unwrap());
         lock.release().unwrap();
     }
 }

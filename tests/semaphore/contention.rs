@@ -10,7 +10,7 @@ use std::{
 
 use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, Lease};
 
-use crate::support::{LONG, children, client, eventually};
+use crate::support::{PATIENCE, children, client_in, eventually};
 
 /// How many leases are held in this process, and were at most.
 #[derive(Default)]
@@ -45,7 +45,7 @@ fn assert_nothing_left(client: &CuratorFramework) {
 #[test]
 fn two_clients_that_take_both_of_two_leases_never_wait_for_each_other() {
     const ROUNDS: usize = 1000;
-    let clients = [client("both"), client("both")];
+    let clients = [client_in("both"), client_in("both")];
     let held = Held::default();
     thread::scope(|scope| {
         for client in &clients {
@@ -53,7 +53,7 @@ fn two_clients_that_take_both_of_two_leases_never_wait_for_each_other() {
             scope.spawn(move || {
                 let semaphore = InterProcessSemaphoreV2::new(client, "/s", 2).unwrap();
                 for round in 0..ROUNDS {
-                    let leases = semaphore.acquire_many_timeout(2, LONG).unwrap();
+                    let leases = semaphore.acquire_many_timeout(2, PATIENCE).unwrap();
                     let leases = leases.unwrap_or_else(|| panic!("timed out in round {round}"));
                     assert_eq!(leases.len(), 2);
                     assert_eq!(held.add(2), 2);
@@ -68,7 +68,7 @@ fn two_clients_that_take_both_of_two_leases_never_wait_for_each_other() {
 
 #[test]
 fn two_clients_that_begin_at_the_same_time_never_both_hold_too_many() {
-    let clients = [client("begin"), client("begin"), client("begin")];
+    let clients = [client_in("begin"), client_in("begin"), client_in("begin")];
     let held = Held::default();
     let barrier = std::sync::Barrier::new(clients.len());
     thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn two_clients_that_begin_at_the_same_time_never_both_hold_too_many() {
 fn ten_clients_with_random_quantities_never_exceed_the_leases() {
     const LEASES: usize = 25;
     let held = Held::default();
-    let clients: Vec<CuratorFramework> = (0..10).map(|_| client("random")).collect();
+    let clients: Vec<CuratorFramework> = (0..10).map(|_| client_in("random")).collect();
     thread::scope(|scope| {
         for (k, client) in clients.iter().enumerate() {
             let held = &held;
@@ -103,7 +103,7 @@ fn ten_clients_with_random_quantities_never_exceed_the_leases() {
                 let semaphore = InterProcessSemaphoreV2::new(client, "/s", LEASES).unwrap();
                 for _ in 0..30 {
                     let count = random.usize(1..=LEASES);
-                    let leases = semaphore.acquire_many_timeout(count, LONG).unwrap().expect("no timeout");
+                    let leases = semaphore.acquire_many_timeout(count, PATIENCE).unwrap().expect("no timeout");
                     assert!(held.add(leases.len()) <= LEASES);
                     held.sub(leases.len());
                     semaphore.return_all(leases).unwrap();
@@ -118,13 +118,13 @@ fn ten_clients_with_random_quantities_never_exceed_the_leases() {
 fn ten_clients_of_five_leases_reach_five_and_never_more() {
     const LEASES: usize = 5;
     let held = Held::default();
-    let clients: Vec<CuratorFramework> = (0..2 * LEASES).map(|_| client("peak")).collect();
+    let clients: Vec<CuratorFramework> = (0..2 * LEASES).map(|_| client_in("peak")).collect();
     thread::scope(|scope| {
         for client in &clients {
             let held = &held;
             scope.spawn(move || {
                 let semaphore = InterProcessSemaphoreV2::new(client, "/s", LEASES).unwrap();
-                let lease = semaphore.acquire_timeout(LONG).unwrap().unwrap();
+                let lease = semaphore.acquire_timeout(PATIENCE).unwrap().unwrap();
                 assert!(held.add(1) <= LEASES);
                 // The first five hold until all five do, so the peak does not depend on timing.
                 eventually("five hold a lease", || held.most() == LEASES);
@@ -141,14 +141,14 @@ fn ten_clients_of_five_leases_reach_five_and_never_more() {
 fn leases_given_back_in_random_chunks_by_another_thread_serve_a_hundred_threads() {
     const LEASES: usize = 11;
     const THREADS: usize = 100;
-    let client = client("chunks");
+    let client = client_in("chunks");
     let held = Held::default();
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", LEASES).unwrap();
     let pool: Mutex<Vec<Lease>> = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                let lease = semaphore.acquire_timeout(LONG).unwrap().unwrap();
+                let lease = semaphore.acquire_timeout(PATIENCE).unwrap().unwrap();
                 assert!(held.add(1) <= LEASES);
                 pool.lock().unwrap().push(lease);
             });
@@ -169,7 +169,7 @@ fn leases_given_back_in_random_chunks_by_another_thread_serve_a_hundred_threads(
 
 #[test]
 fn ten_threads_of_one_object_take_turns() {
-    let client = client("turns");
+    let client = client_in("turns");
     let held = Held::default();
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
     thread::scope(|scope| {

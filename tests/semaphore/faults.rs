@@ -15,7 +15,7 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 
-use crate::support::{LONG, children, client_of, eventually, server};
+use crate::support::{PATIENCE, builder, builder_at, children, connect, eventually, server};
 
 const SESSION: Duration = Duration::from_secs(2);
 
@@ -23,7 +23,7 @@ const SESSION: Duration = Duration::from_secs(2);
 fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_session() {
     let server = TestingServer::start().unwrap();
     let clients: Vec<CuratorFramework> =
-        (0..10).map(|_| client_of(&server.connect_string(), "lost", SESSION)).collect();
+        (0..10).map(|_| connect(builder(&server, "lost").session_timeout(SESSION))).collect();
     let held = AtomicUsize::new(0);
     let cycles: Vec<AtomicUsize> = (0..10).map(|_| AtomicUsize::new(0)).collect();
     let ends = AtomicBool::new(false);
@@ -34,7 +34,7 @@ fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_sessi
                 let semaphore = InterProcessSemaphoreV2::new(client, "/s", 2).unwrap();
                 while !ends.load(Ordering::SeqCst) {
                     // While the server is away, calls fail when the retry policy is exhausted.
-                    let Ok(Some(lease)) = semaphore.acquire_timeout(LONG) else { continue };
+                    let Ok(Some(lease)) = semaphore.acquire_timeout(PATIENCE) else { continue };
                     if lease.is_valid() {
                         let now = held.fetch_add(1, Ordering::SeqCst);
                         let valid = lease.is_valid();
@@ -67,13 +67,13 @@ fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_sessi
 #[test]
 fn a_waiter_that_lost_its_session_gets_a_lease_of_its_new_session() {
     let server = TestingServer::start().unwrap();
-    let holder = client_of(&server.connect_string(), "dead", Duration::from_secs(60));
-    let waiter = client_of(&server.connect_string(), "dead", SESSION);
+    let holder = connect(builder(&server, "dead"));
+    let waiter = connect(builder(&server, "dead").session_timeout(SESSION));
     let lease = InterProcessSemaphoreV2::new(&holder, "/s", 1).unwrap().acquire().unwrap();
     let old_session = waiter.session_id();
     let semaphore = InterProcessSemaphoreV2::new(&waiter, "/s", 1).unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
+        let waiting = scope.spawn(|| semaphore.acquire_timeout(PATIENCE).unwrap().unwrap());
         // Not just a first try.
         eventually("it waits", || {
             children(&holder, "/s/locks").len() == 1 && children(&holder, "/s/leases").len() == 2
@@ -103,7 +103,7 @@ fn a_waiter_whose_sessions_expire_goes_on_whatever_the_retry_policy_says() {
         }
     }
     let server = TestingServer::start().unwrap();
-    let holder = client_of(&server.connect_string(), "ends", Duration::from_secs(60));
+    let holder = connect(builder(&server, "ends"));
     let waiter = CuratorFramework::builder()
         .connect_string(server.connect_string())
         .session_timeout(Duration::from_secs(60))
@@ -116,7 +116,7 @@ fn a_waiter_whose_sessions_expire_goes_on_whatever_the_retry_policy_says() {
     let lease = InterProcessSemaphoreV2::new(&holder, "/s", 1).unwrap().acquire().unwrap();
     let semaphore = InterProcessSemaphoreV2::new(&waiter, "/s", 1).unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| semaphore.acquire_timeout(LONG));
+        let waiting = scope.spawn(|| semaphore.acquire_timeout(PATIENCE));
         let waits = || children(&holder, "/s/locks").len() == 1 && children(&holder, "/s/leases").len() == 2;
         eventually("it waits", waits);
         for _ in 0..2 {
@@ -134,11 +134,11 @@ fn a_waiter_whose_sessions_expire_goes_on_whatever_the_retry_policy_says() {
 #[test]
 fn a_waiter_keeps_its_place_while_the_server_is_restarted() {
     let server = TestingServer::start().unwrap();
-    let client = client_of(&server.connect_string(), "restart", Duration::from_secs(60));
+    let client = connect(builder(&server, "restart"));
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
     let lease = semaphore.acquire().unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| semaphore.acquire_timeout(LONG).unwrap().unwrap());
+        let waiting = scope.spawn(|| semaphore.acquire_timeout(PATIENCE).unwrap().unwrap());
         // Not just a first try.
         eventually("it waits", || {
             children(&client, "/s/locks").len() == 1 && children(&client, "/s/leases").len() == 2
@@ -176,7 +176,7 @@ fn a_release_without_the_server_is_finished_when_it_is_back() {
     assert!(!mutex.is_acquired_in_this_process());
     assert!(children(&client, "/m/leases").is_empty());
     assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
-    assert!(mutex.acquire_timeout(LONG).unwrap());
+    assert!(mutex.acquire_timeout(PATIENCE).unwrap());
     mutex.release().unwrap();
 }
 
@@ -245,7 +245,7 @@ fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_server
 fn all_leases_go_back_in_one_round_trip() {
     const COUNT: usize = 10;
     let proxy = FaultProxy::start(server().connect_string()).unwrap();
-    let client = client_of(&proxy.connect_string(), "all-at-once", LONG);
+    let client = connect(builder_at(&proxy.connect_string(), "all-at-once"));
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", COUNT).unwrap();
     let leases = semaphore.acquire_many(COUNT).unwrap();
     let held_up = proxy.inject(RequestMatch::op(op::DELETE), Fault::HoldReply);
@@ -265,7 +265,7 @@ fn all_leases_go_back_in_one_round_trip() {
 #[test]
 fn all_leases_go_back_though_a_reply_is_lost() {
     let proxy = FaultProxy::start(server().connect_string()).unwrap();
-    let client = client_of(&proxy.connect_string(), "all-but-one", LONG);
+    let client = connect(builder_at(&proxy.connect_string(), "all-but-one"));
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 5).unwrap();
     let leases = semaphore.acquire_many(5).unwrap();
     let cut = proxy.inject(RequestMatch::op(op::DELETE).skip(2), Fault::CutInsteadOfReply);
@@ -276,7 +276,7 @@ fn all_leases_go_back_though_a_reply_is_lost() {
 
 #[test]
 fn a_lease_that_was_lost_is_reported_and_the_others_go_back() {
-    let client = client_of(&server().connect_string(), "one-was-lost", LONG);
+    let client = connect(builder(server(), "one-was-lost"));
     let (one, two) = (
         InterProcessSemaphoreV2::new(&client, "/s", 3).unwrap(),
         InterProcessSemaphoreV2::new(&client, "/t", 3).unwrap(),

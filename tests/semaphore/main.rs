@@ -6,4 +6,6 @@ mod faults;
 mod leases;
 mod mutex;
 mod shared_count;
+
+#[path = "../support/mod.rs"]
 mod support;

@@ -15,13 +15,13 @@ use curator_locks::{
     Result, testing::expire_session,
 };
 
-use crate::support::{LONG, children, client, eventually, server};
+use crate::support::{PATIENCE, children, client_in, eventually, server};
 
 const SHORT: Duration = Duration::from_millis(200);
 
 #[test]
 fn it_is_not_reentrant_and_a_timed_failure_keeps_what_is_held() {
-    let client = client("m_reentrant");
+    let client = client_in("m_reentrant");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
     mutex.acquire().unwrap();
     assert!(!mutex.acquire_timeout(SHORT).unwrap());
@@ -35,7 +35,7 @@ fn it_is_not_reentrant_and_a_timed_failure_keeps_what_is_held() {
 
 #[test]
 fn any_thread_may_release_and_a_second_release_is_refused() {
-    let client = client("m_threads");
+    let client = client_in("m_threads");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
     assert!(matches!(mutex.release(), Err(Error::NotOwner { path, .. }) if path == "/m"));
     mutex.acquire().unwrap();
@@ -55,7 +55,7 @@ fn any_thread_may_release_and_a_second_release_is_refused() {
 
 #[test]
 fn exactly_one_of_two_clients_holds_it_and_hands_it_over() {
-    let clients = [client("m_two"), client("m_two")];
+    let clients = [client_in("m_two"), client_in("m_two")];
     let holders = AtomicUsize::new(0);
     thread::scope(|scope| {
         for client in &clients {
@@ -78,13 +78,13 @@ fn exactly_one_of_two_clients_holds_it_and_hands_it_over() {
 
 #[test]
 fn releasing_threads_never_lose_the_lease_that_another_thread_has_just_got() {
-    let client = client("m_376");
+    let client = client_in("m_376");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    assert!(mutex.acquire_timeout(LONG).unwrap());
+                    assert!(mutex.acquire_timeout(PATIENCE).unwrap());
                     // Another thread acquires while this one waits for the reply (CURATOR-376).
                     mutex.release().unwrap();
                 }
@@ -97,7 +97,7 @@ fn releasing_threads_never_lose_the_lease_that_another_thread_has_just_got() {
 
 #[test]
 fn a_guard_may_go_to_another_thread_and_is_released_once() {
-    let client = client("m_guard");
+    let client = client_in("m_guard");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap().with_lock_data(b"who".to_vec());
     let guard = mutex.lock().unwrap();
     assert_eq!(client.get_data().for_path(guard.path()).unwrap(), b"who");
@@ -116,7 +116,7 @@ fn a_guard_may_go_to_another_thread_and_is_released_once() {
 
 #[test]
 fn a_locker_releases_it_on_drop_after_a_panic_too() {
-    let client = client("m_locker");
+    let client = client_in("m_locker");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
     let panicked = thread::scope(|scope| {
         scope
@@ -129,14 +129,14 @@ fn a_locker_releases_it_on_drop_after_a_panic_too() {
     assert!(panicked.is_err());
     let lock: &dyn InterProcessLock = &mutex;
     assert!(!lock.is_acquired_in_this_process());
-    assert!(lock.acquire_timeout(LONG).unwrap());
+    assert!(lock.acquire_timeout(PATIENCE).unwrap());
     lock.release().unwrap();
 }
 
 /// This thread acquires, its session expires, and another thread acquires through the same object. What this thread ends
 /// then is its own hold.
 fn overtaken(namespace: &str, stale: impl FnOnce(&Arc<InterProcessSemaphoreMutex>, &mut dyn FnMut())) {
-    let (client, other) = (client(namespace), client(namespace));
+    let (client, other) = (client_in(namespace), client_in(namespace));
     let mutex = Arc::new(InterProcessSemaphoreMutex::new(&client, "/m").unwrap());
     let theirs = InterProcessSemaphoreMutex::new(&other, "/m").unwrap();
     thread::scope(|scope| {
@@ -154,7 +154,7 @@ fn overtaken(namespace: &str, stale: impl FnOnce(&Arc<InterProcessSemaphoreMutex
                 assert!(mutex.hold().unwrap().is_valid());
                 mutex.release()
             }));
-            granted.recv_timeout(LONG).unwrap();
+            granted.recv_timeout(PATIENCE).unwrap();
         });
         assert_eq!(children(&client, "/m/leases").len(), 1, "the other thread's lease");
         assert!(!theirs.acquire_timeout(SHORT).unwrap(), "two holders");
@@ -192,7 +192,7 @@ fn a_locker_that_is_closed_or_dropped_late_ends_its_own_hold_and_no_other() {
         assert_lost(locker.close());
     });
     overtaken("m_late_locker_drop", |mutex, overtake| {
-        let locker = Locker::with_timeout(&**mutex, LONG).unwrap();
+        let locker = Locker::with_timeout(&**mutex, PATIENCE).unwrap();
         overtake();
         drop(locker);
     });
@@ -230,14 +230,14 @@ fn a_multi_lock_that_is_released_late_ends_its_own_hold_and_no_other() {
 
 #[test]
 fn it_shares_the_path_with_a_semaphore_of_one_lease() {
-    let client = client("m_semaphore");
+    let client = client_in("m_semaphore");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
     let semaphore = InterProcessSemaphoreV2::new(&client, "/m", 1).unwrap();
     let lease = semaphore.acquire().unwrap();
     assert!(!mutex.acquire_timeout(SHORT).unwrap());
     assert_eq!(mutex.participant_nodes().unwrap(), [lease.node_name()]);
     lease.close().unwrap();
-    assert!(mutex.acquire_timeout(LONG).unwrap());
+    assert!(mutex.acquire_timeout(PATIENCE).unwrap());
     assert!(semaphore.acquire_timeout(SHORT).unwrap().is_none());
     mutex.release().unwrap();
 }

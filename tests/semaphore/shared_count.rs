@@ -11,11 +11,11 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, expire_session, op},
 };
 
-use crate::support::{LONG, client, client_of, eventually, server};
+use crate::support::{PATIENCE, builder, builder_at, client_in, connect, eventually, server};
 
 #[test]
 fn it_is_four_bytes_the_most_significant_first_in_a_persistent_znode() {
-    let client = client("c_wire");
+    let client = client_in("c_wire");
     let count = SharedCount::new(&client, "/a/count", 0x0102_0304).unwrap();
     assert_eq!((count.count(), count.versioned_value().version()), (0x0102_0304, -1), "before the start");
     count.start().unwrap();
@@ -29,7 +29,7 @@ fn it_is_four_bytes_the_most_significant_first_in_a_persistent_znode() {
 
 #[test]
 fn the_seed_counts_only_where_there_is_no_znode_at_the_start() {
-    let client = client("c_seed");
+    let client = client_in("c_seed");
     let first = SharedCount::new(&client, "/count", 3).unwrap();
     first.start().unwrap();
     let second = SharedCount::new(&client, "/count", 4).unwrap();
@@ -45,7 +45,7 @@ fn the_seed_counts_only_where_there_is_no_znode_at_the_start() {
 
 #[test]
 fn a_versioned_write_succeeds_only_over_the_version_it_has_seen() {
-    let (client1, client2) = (client("c_version"), client("c_version"));
+    let (client1, client2) = (client_in("c_version"), client_in("c_version"));
     let (one, two) = (SharedCount::new(&client1, "/c", 1).unwrap(), SharedCount::new(&client2, "/c", 1).unwrap());
     one.start().unwrap();
     two.start().unwrap();
@@ -61,8 +61,7 @@ fn a_versioned_write_succeeds_only_over_the_version_it_has_seen() {
 /// The first attempt is lost on the way, and another client writes before the second one arrives.
 fn try_set_count_beside(namespace: &str, fault: Fault, others_value: Option<i32>) -> Result<bool, Error> {
     let proxy = FaultProxy::start(server().connect_string()).unwrap();
-    let (doubtful, direct) =
-        (client_of(&proxy.connect_string(), namespace, Duration::from_secs(20)), client(namespace));
+    let (doubtful, direct) = (connect(builder_at(&proxy.connect_string(), namespace)), client_in(namespace));
     let (one, two) = (SharedCount::new(&doubtful, "/c", 1).unwrap(), SharedCount::new(&direct, "/c", 1).unwrap());
     one.start().unwrap();
     two.start().unwrap();
@@ -72,11 +71,11 @@ fn try_set_count_beside(namespace: &str, fault: Fault, others_value: Option<i32>
     let again = proxy.inject(RequestMatch::op(op::SET_DATA), Fault::HoldRequest);
     std::thread::scope(|scope| {
         let result = scope.spawn(|| one.try_set_count(seen, 2));
-        lost.wait_for_hits(1, LONG).unwrap();
+        lost.wait_for_hits(1, PATIENCE).unwrap();
         if let Some(value) = others_value {
             two.set_count(value).unwrap();
         }
-        again.wait_for_hits(1, LONG).unwrap();
+        again.wait_for_hits(1, PATIENCE).unwrap();
         again.release();
         result.join().unwrap()
     })
@@ -95,7 +94,7 @@ fn a_versioned_write_whose_reply_is_lost_is_unknown_and_never_taken_for_that_of_
 
 #[test]
 fn listeners_hear_of_changes_in_order_until_they_are_removed() {
-    let (client1, client2) = (client("c_listen"), client("c_listen"));
+    let (client1, client2) = (client_in("c_listen"), client_in("c_listen"));
     let (one, two) = (SharedCount::new(&client1, "/c", 0).unwrap(), SharedCount::new(&client2, "/c", 0).unwrap());
     one.start().unwrap();
     two.start().unwrap();
@@ -121,8 +120,8 @@ fn listeners_hear_of_changes_in_order_until_they_are_removed() {
 fn what_an_overloaded_server_puts_off_is_asked_again() {
     const THROTTLED: i32 = -127;
     let proxy = FaultProxy::start(server().connect_string()).unwrap();
-    let client = client_of(&proxy.connect_string(), "c_busy", Duration::from_secs(20));
-    let other = self::client("c_busy");
+    let client = connect(builder_at(&proxy.connect_string(), "c_busy"));
+    let other = client_in("c_busy");
     let (count, writer) = (SharedCount::new(&client, "/c", 0).unwrap(), SharedCount::new(&other, "/c", 0).unwrap());
     count.start().unwrap();
     writer.start().unwrap();
@@ -144,7 +143,7 @@ fn told(count: &SharedCount) -> Arc<Mutex<Vec<i32>>> {
 
 #[test]
 fn what_the_start_reads_is_told_to_nobody() {
-    let (client, other) = (client("c_start"), client("c_start"));
+    let (client, other) = (client_in("c_start"), client_in("c_start"));
     let writer = SharedCount::new(&other, "/c", 5).unwrap();
     writer.start().unwrap();
     let count = SharedCount::new(&client, "/c", 1).unwrap();
@@ -160,8 +159,8 @@ fn what_the_start_reads_is_told_to_nobody() {
 #[test]
 fn after_each_reconnect_the_value_is_told_again_also_if_it_is_the_same() {
     let proxy = FaultProxy::start(server().connect_string()).unwrap();
-    let client = client_of(&proxy.connect_string(), "c_reconnect", Duration::from_secs(20));
-    let other = self::client("c_reconnect");
+    let client = connect(builder_at(&proxy.connect_string(), "c_reconnect"));
+    let other = client_in("c_reconnect");
     let (count, writer) = (SharedCount::new(&client, "/c", 1).unwrap(), SharedCount::new(&other, "/c", 1).unwrap());
     count.start().unwrap();
     writer.start().unwrap();
@@ -186,8 +185,8 @@ fn after_each_reconnect_the_value_is_told_again_also_if_it_is_the_same() {
 #[test]
 fn it_follows_changes_over_a_restart_of_the_server_and_a_lost_session() {
     let server = TestingServer::start().unwrap();
-    let client = client_of(&server.connect_string(), "c_restart", Duration::from_secs(2));
-    let other = client_of(&server.connect_string(), "c_restart", Duration::from_secs(60));
+    let client = connect(builder(&server, "c_restart").session_timeout(Duration::from_secs(2)));
+    let other = connect(builder(&server, "c_restart"));
     let (one, two) = (SharedCount::new(&client, "/c", 1).unwrap(), SharedCount::new(&other, "/c", 1).unwrap());
     one.start().unwrap();
     two.start().unwrap();
@@ -209,7 +208,7 @@ fn it_follows_changes_over_a_restart_of_the_server_and_a_lost_session() {
 
 #[test]
 fn what_is_no_count_is_refused_at_the_start() {
-    let client = client("c_bytes");
+    let client = client_in("c_bytes");
     client.create().creating_parents_if_needed().for_path_and_data("/c", b"12345".to_vec()).unwrap();
     let count = SharedCount::new(&client, "/c", 1).unwrap();
     assert!(matches!(count.start(), Err(Error::InvalidPath { path, .. }) if path == "/c"));
@@ -229,7 +228,7 @@ impl Drop for OnDrop {
 
 #[test]
 fn removing_a_listener_drops_what_it_owns_under_no_lock() {
-    let client = client("count-owned");
+    let client = client_in("count-owned");
     let count = SharedCount::new(&client, "/n", 1).unwrap();
     count.start().unwrap();
     let (told, removed) = crossbeam_channel::bounded(1);
@@ -248,12 +247,12 @@ fn removing_a_listener_drops_what_it_owns_under_no_lock() {
         count.close();
         told.send(()).unwrap();
     });
-    removed.recv_timeout(LONG).expect("a lock is held while a listener is dropped");
+    removed.recv_timeout(PATIENCE).expect("a lock is held while a listener is dropped");
 }
 
 #[test]
 fn a_listener_that_panics_silences_no_other() {
-    let client = client("count-panic");
+    let client = client_in("count-panic");
     let count = SharedCount::new(&client, "/n", 1).unwrap();
     count.start().unwrap();
     count.add_listener(|_| panic!("on purpose"));
@@ -262,5 +261,5 @@ fn a_listener_that_panics_silences_no_other() {
         let _ = tell.send(value);
     });
     count.set_count(2).unwrap();
-    assert_eq!(told.recv_timeout(LONG).unwrap(), 2);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), 2);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curator_locks::testing::{TestingCluster, TestingError, expire_session};
 
-use crate::{
+use crate::support::{
     eventually,
     raw::{OK, RawClient},
 };

@@ -8,7 +8,7 @@ use std::{
 
 use curator_locks::testing::{FaultProxy, TestingError, TestingServer, expire_session, op};
 
-use crate::raw::{NO_NODE, OK, RawClient};
+use crate::support::raw::{NO_NODE, OK, RawClient};
 
 const SESSION: Duration = Duration::from_secs(60);
 

@@ -10,7 +10,7 @@ use std::{
 
 use curator_locks::testing::{Direction, Fault, FaultProxy, RequestMatch, TestingServer, op};
 
-use crate::{
+use crate::support::{
     eventually,
     raw::{CREATE, NO_NODE, OK, PING, RawClient, create_body},
 };

@@ -12,7 +12,7 @@ use std::{
 
 use curator_locks::testing::{TestingError, TestingServer};
 
-use crate::{
+use crate::support::{
     eventually,
     raw::{NO_NODE, OK, RawClient},
 };

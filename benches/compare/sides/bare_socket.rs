@@ -8,7 +8,10 @@ use std::{
 
 use curator_locks::{
     Acl, CreateMode,
-    proto::{ConnectRequest, FrameBuffer, Notification, Request, Response, XID_NOTIFICATION, decode_header},
+    unversioned::{
+        Request, Response,
+        wire::{ConnectRequest, FrameBuffer, Notification, XID_NOTIFICATION, decode_header},
+    },
 };
 
 use super::{Outcome, Side, now, unknown};

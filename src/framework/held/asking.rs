@@ -6,28 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{HeldNode, WATCH_AFTER};
+use super::node::{Deletion, HeldNode, WATCH_AFTER, WatchState};
 use crate::{
-    LostReason,
-    error::Meaning,
-    framework::background::Event,
-    proto::{ErrorCode, EventType, Request, Response, Stat},
-    session::{Reply, SessionError, Submission, Ticket, Watch, WatchEvent, Watcher},
+    error::{LostReason, Meaning},
+    framework::events::event::Event,
+    proto::{
+        request::Request,
+        response::Response,
+        types::{ErrorCode, EventType, Stat},
+    },
+    session::{
+        api::{Reply, SessionError, Submission, Ticket, WatchEvent, Watcher},
+        wait::pending::Watch,
+    },
 };
-
-pub(super) enum WatchState {
-    Absent,
-    Requested,
-    Present(#[allow(dead_code, reason = "dropping it gives the watch up")] Watch),
-}
-
-/// The end of a znode, as long as it is not known whether the session has ended, too.
-pub(super) struct Deletion {
-    /// The connection that reported it.
-    connection: u64,
-    /// The session was asked for a sign of life after that.
-    is_asked: bool,
-}
 
 impl HeldNode {
     /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it;
@@ -143,8 +135,8 @@ impl HeldNode {
             inner.failed = Some((connection, Instant::now() + pause));
         }
         self.unwatched();
-        // So that there is a later look. The inbox lives as long as the client.
-        let _ = self.events.send(Event::Look);
+        // So that there is a later look.
+        self.events.send(Event::Look);
     }
 
     pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
@@ -160,8 +152,7 @@ impl HeldNode {
             WatchEvent::Node { .. } => {
                 self.inner.lock().may_not_read = false;
                 self.unwatched();
-                // The inbox lives as long as the client.
-                let _ = self.events.send(Event::Look);
+                self.events.send(Event::Look);
             }
             WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
         }
@@ -181,9 +172,8 @@ impl HeldNode {
             }
             inner.deletion.get_or_insert(Deletion { connection, is_asked: false });
         }
-        // Not asked from here: this thread reads for the session, and a full socket could block it. The inbox lives as long
-        // as the client.
-        let _ = self.events.send(Event::Look);
+        // Not asked from here: this thread reads for the session, and a full socket could block it.
+        self.events.send(Event::Look);
     }
 
     /// A session that answers, or has another connection, after the end of the znode has not taken the znode along.

@@ -1,14 +1,36 @@
-//! What a holder is told, as a channel.
+//! What a holder knows of its lock, and its changes as a channel.
 
-use std::{
-    fmt,
-    ops::Deref,
-    sync::{Arc, Weak},
-};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use crossbeam_channel::Receiver;
 
-use super::{HeldNode, HoldState};
+use crate::error::LostReason;
+
+/// What a holder knows about its lock.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HoldState {
+    /// The servers cannot have given the lock to anybody else.
+    Held,
+    /// They may have, or may be about to: nothing was heard from them for too long, or the lock's znode is gone and
+    /// the servers have yet to say why. It can become `Held` again.
+    InDoubt,
+    /// It is gone, for this reason. Final, also when it is released after that.
+    Lost(LostReason),
+    /// Its holder has begun to give it back. Final.
+    Released,
+}
+
+impl fmt::Display for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HoldState::Held => f.write_str("held"),
+            HoldState::InDoubt => f.write_str("in doubt"),
+            HoldState::Lost(reason) => write!(f, "lost: {reason}"),
+            HoldState::Released => f.write_str("released"),
+        }
+    }
+}
 
 /// The changes of a hold's state: a [`Receiver`], also in `select!`.
 ///
@@ -17,22 +39,21 @@ use super::{HeldNode, HoldState};
 #[derive(Clone)]
 pub struct StateChanges {
     receiver: Receiver<HoldState>,
-    _subscription: Arc<Subscription>,
+    _subscription: Arc<Unsubscribe>,
 }
 
-struct Subscription {
-    node: Weak<HeldNode>,
-    id: u64,
-}
+/// Ends with the last clone.
+struct Unsubscribe(Option<Box<dyn Fn() + Send + Sync>>);
 
 impl StateChanges {
-    pub(super) fn of(receiver: Receiver<HoldState>, node: &Arc<HeldNode>, id: u64) -> StateChanges {
-        StateChanges { receiver, _subscription: Arc::new(Subscription { node: Arc::downgrade(node), id }) }
+    /// `unsubscribe` is called once, when the last clone is dropped.
+    pub(super) fn new(receiver: Receiver<HoldState>, unsubscribe: impl Fn() + Send + Sync + 'static) -> StateChanges {
+        StateChanges { receiver, _subscription: Arc::new(Unsubscribe(Some(Box::new(unsubscribe)))) }
     }
 
     /// Nothing comes besides what is in the channel already.
     pub(super) fn ended(receiver: Receiver<HoldState>) -> StateChanges {
-        StateChanges { receiver, _subscription: Arc::new(Subscription { node: Weak::new(), id: 0 }) }
+        StateChanges { receiver, _subscription: Arc::new(Unsubscribe(None)) }
     }
 }
 
@@ -44,10 +65,10 @@ impl Deref for StateChanges {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for Unsubscribe {
     fn drop(&mut self) {
-        if let Some(node) = self.node.upgrade() {
-            node.inner.lock().audience.channels.remove(&self.id);
+        if let Some(unsubscribe) = &self.0 {
+            unsubscribe();
         }
     }
 }

@@ -10,8 +10,11 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::{Event, HeldNode, HoldState, Inner, WATCH_AFTER};
-use crate::framework::dispatch::Dispatcher;
+use super::{
+    changes::HoldState,
+    node::{HeldNode, Inner, WATCH_AFTER},
+};
+use crate::framework::events::{dispatch::Dispatcher, event::Event};
 
 /// What a [`Deadline`](crate::Deadline) tells.
 #[non_exhaustive]
@@ -161,8 +164,8 @@ impl HeldNode {
         }
         if inner.lost.is_none() {
             inner.audience.deadlines.wanted.insert(id, Wanted { margin, is_near, subscriber: subscriber.clone() });
-            // The next look may be planned for later than this needs it. The inbox lives as long as the client.
-            let _ = self.events.send(Event::Look);
+            // The next look may be planned for later than this needs it.
+            self.events.send(Event::Look);
         }
         id
     }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Event, HeldNode, Inner};
-use crate::LostReason;
+use super::node::{HeldNode, Inner};
+use crate::{error::LostReason, framework::events::event::Event};
 
 /// The limits of one hold.
 #[derive(Default)]
@@ -41,8 +41,7 @@ impl HeldNode {
         let is_limited = most.is_some();
         self.inner.lock().limits = Limits { least, most };
         if is_limited {
-            // The inbox lives as long as the client.
-            let _ = self.events.send(Event::Look);
+            self.events.send(Event::Look);
         }
     }
 

@@ -9,14 +9,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Audience, HeldNode, HoldState, Inner, Limits, WATCH_AFTER, WatchState, Znode};
+use super::{
+    changes::HoldState,
+    limits::Limits,
+    node::{Audience, HeldNode, Inner, WATCH_AFTER, WatchState, Znode},
+    revocation::RevocableNode,
+};
 use crate::{
-    LostReason,
-    framework::{background::Event, dispatch::Dispatcher, revocation::RevocableNode},
-    session::{Session, Watch},
+    error::LostReason,
+    framework::events::{
+        dispatch::Dispatcher,
+        event::{Event, EventSender},
+    },
+    session::{api::Session, wait::pending::Watch},
 };
 
 /// All znodes held by one client.
@@ -25,7 +32,7 @@ pub(crate) struct HeldNodes {
     next_id: AtomicU64,
     /// A hold that lasts longer is worth a warning.
     max_hold_time: Option<Duration>,
-    events: Sender<Event>,
+    events: EventSender,
     dispatcher: Arc<Dispatcher>,
 }
 
@@ -41,7 +48,7 @@ struct Registry {
 }
 
 impl HeldNodes {
-    pub(crate) fn new(max_hold_time: Option<Duration>, events: Sender<Event>, dispatcher: Arc<Dispatcher>) -> Self {
+    pub(crate) fn new(max_hold_time: Option<Duration>, events: EventSender, dispatcher: Arc<Dispatcher>) -> Self {
         let registry = Registry { nodes: HashMap::new(), next_look: None, is_looking: false, was_idle: false };
         HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events, dispatcher }
     }
@@ -107,8 +114,7 @@ impl HeldNodes {
         let asks = comes_late && !registry.is_looking;
         drop(registry);
         if asks || node.revocable.is_some() {
-            // The inbox lives as long as the client.
-            let _ = self.events.send(Event::Look);
+            self.events.send(Event::Look);
         }
         node
     }
@@ -189,8 +195,7 @@ impl Drop for Looking<'_> {
     fn drop(&mut self) {
         let was_added = self.0.end_of_look().next_look.take().is_some();
         if was_added {
-            // The inbox lives as long as the client.
-            let _ = self.0.events.send(Event::Look);
+            self.0.events.send(Event::Look);
         }
     }
 }

@@ -245,7 +245,7 @@ mod tests {
         for value in [1, 2, 3] {
             checker.check(token(value)).unwrap();
             let before = fs::read(&path).unwrap();
-            let (_, slot) = newest(&mut Locked(&mut *checker.file.lock())).unwrap();
+            let (_, slot) = newest(&mut Locked(&mut checker.file.lock())).unwrap();
             let slot = usize::try_from(slot).unwrap();
             for written in 0..RECORD {
                 let mut torn = before.clone();

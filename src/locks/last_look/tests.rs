@@ -4,12 +4,10 @@
 
 use std::{sync::atomic::Ordering, thread};
 
-use crossbeam_channel::unbounded;
-
 use super::*;
 use crate::{
     CancelToken, LostReason,
-    framework::{Dispatcher, HeldNodes},
+    framework::{Dispatcher, HeldNodes, event_channel},
     paths::ServerPath,
     proto::Stat,
     session::stub::StubSession,
@@ -22,7 +20,7 @@ const NOW: Duration = Duration::ZERO;
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();
     *session.valid_until.lock() = Some(Instant::now() + LONG);
-    let nodes = HeldNodes::new(None, unbounded().0, Arc::new(Dispatcher::new()));
+    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()));
     let held = ["/a", "/b"].map(|path| nodes.add(ServerPath::from_server(path), session.clone(), 3, 1, None));
     (session, held.into())
 }

@@ -7,8 +7,13 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::peer::{decode_request, encode_response};
 use crate::proto::{
-    Acl, ConnectResponse, CreateMode, ErrorCode, FrameBuffer, MultiOp, MultiResult, Notification, ProtoError,
-    ReplyKind, Request, Response, Stat, WatchTable, decode_header,
+    connect::ConnectResponse,
+    error::ProtoError,
+    frame::FrameBuffer,
+    header::decode_header,
+    request::{MultiOp, Request},
+    response::{MultiResult, ReplyKind, Response},
+    types::{Acl, CreateMode, ErrorCode, Notification, Stat, WatchTable},
 };
 
 const KINDS: [ReplyKind; 12] = [

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+pub(crate) mod corpus;
+pub(crate) mod frames;
 mod hostile;
 mod peer;
 mod replies;

@@ -1,9 +1,11 @@
 //! The other side of the protocol: a server that reads requests and writes replies.
 
 use crate::proto::{
-    Acl, CreateMode, ErrorCode, MultiOp, MultiResult, ReplyKind, Request, Response, Stat, WatchTable,
     codec::{Reader, Writer},
     op,
+    request::{MultiOp, Request},
+    response::{MultiResult, ReplyKind, Response},
+    types::{Acl, CreateMode, ErrorCode, Stat, WatchTable},
 };
 
 /// Reads a whole frame, and fails on anything left over.

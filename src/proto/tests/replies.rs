@@ -1,7 +1,10 @@
 use super::hex;
 use crate::proto::{
-    Acl, ConnectResponse, ErrorCode, EventType, MultiResult, Notification, ProtoError, ReplyHeader, ReplyKind,
-    Response, Stat, decode_header,
+    connect::ConnectResponse,
+    error::ProtoError,
+    header::{ReplyHeader, decode_header},
+    response::{MultiResult, ReplyKind, Response},
+    types::{Acl, ErrorCode, EventType, Notification, Stat},
 };
 
 /// A stat in which no two fields are alike.
@@ -178,7 +181,7 @@ fn who_am_i() {
 fn notifications() {
     let frame = hex("ffffffff ffffffffffffffff 00000000 00000003 00000003 00000003 2f7061");
     let (header, body) = decode_header(&frame).unwrap();
-    assert_eq!(header, ReplyHeader { xid: crate::proto::XID_NOTIFICATION, zxid: -1, err: 0 });
+    assert_eq!(header, ReplyHeader { xid: crate::proto::header::XID_NOTIFICATION, zxid: -1, err: 0 });
     let changed = Notification { event: EventType::NodeDataChanged, state: 3, path: "/pa".into() };
     assert_eq!(Notification::decode(body), Ok(changed));
     for end in 0..body.len() {

@@ -1,5 +1,11 @@
 use super::{hex, peer};
-use crate::proto::{Acl, ConnectRequest, CreateMode, MultiOp, ReplyKind, Request, WatchTable, set_xid};
+use crate::proto::{
+    connect::ConnectRequest,
+    header::set_xid,
+    request::{MultiOp, Request},
+    response::ReplyKind,
+    types::{Acl, CreateMode, WatchTable},
+};
 
 fn encodes_to(request: &Request, digits: &str) {
     let frame = request.encode(5);

@@ -9,20 +9,24 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 
 use super::{
-    super::{
-        ConnectString,
-        names::Names,
-        rotation::{Rotation, Step},
+    search::Search,
+    shared::{CurrentWriter, SessionShared, does_not_take, invalid_data},
+};
+use crate::{
+    proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
+    session::{
+        servers::{
+            connect_string::ConnectString,
+            resolver::Names,
+            rotation::{NextTry, Rotation},
+        },
         transport::{Closer, Connection, ReadHalf, WriteHalf},
     },
-    Shared, Writer, does_not_take, invalid_data,
-    search::Search,
 };
-use crate::proto::{ConnectResponse, FrameBuffer, ProtoError};
 
 /// No wait for bytes lasts longer: nothing wakes this thread from a peer that says nothing, and a session that leaves may
 /// have no time left.
-pub(super) const READ_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_READ: Duration = Duration::from_secs(1);
 
 /// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
 /// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
@@ -30,14 +34,14 @@ pub(super) const READ_PATIENCE: Duration = Duration::from_secs(1);
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 
 /// The thread that connects, reads, and keeps the timers.
-pub(super) struct Reader {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct ReaderThread {
+    pub(super) shared: Arc<SessionShared>,
     pub(super) pauses: Receiver<()>,
     /// Dropped with the thread, whichever way it ends.
     pub(super) _alive: Sender<()>,
 }
 
-impl Reader {
+impl ReaderThread {
     pub(super) fn run(&self) {
         let config = &self.shared.config;
         let transport = self.shared.transport.clone();
@@ -50,8 +54,8 @@ impl Reader {
                 rotation.set_hosts(hosts.hosts());
             }
             match rotation.step() {
-                Step::Pause(pause) => self.pause(pause),
-                Step::Try { host, address, limit } => match self.connect(&host, address, limit) {
+                NextTry::Pause(pause) => self.pause(pause),
+                NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((connection, buffer)) => {
                         let since = Instant::now();
                         self.serve(connection, buffer, rotation.hosts(), &mut search);
@@ -124,8 +128,8 @@ impl Reader {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the handshake"));
             }
             // In steps, so that a close does not wait for a server that says nothing.
-            let patience = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
-            match reader.read(buffer.space(), patience)? {
+            let timeout = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
+            match reader.read(buffer.space(), timeout)? {
                 Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Some(count) => buffer.filled(count),
                 None => {}
@@ -135,9 +139,9 @@ impl Reader {
 
     fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) -> io::Result<()> {
         // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
-        let half = std::mem::replace(&mut connection.writer, Box::new(Taken));
+        let half = std::mem::replace(&mut connection.writer, Box::new(TakenHalf));
         let number = self.shared.state.lock().machine.next_connection();
-        *self.shared.writer.lock() = Writer { connection: number, half: Some(half) };
+        *self.shared.writer.lock() = CurrentWriter { connection: number, half: Some(half) };
         let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
         if taken.is_err() {
             self.shared.writer.lock().half = None;
@@ -157,7 +161,7 @@ impl Reader {
         }
         let cause = loop {
             let search = is_read_only.then(|| self.search(search, hosts, &closer));
-            match self.read_on(&mut *reader, &mut buffer, search.unwrap_or(READ_PATIENCE)) {
+            match self.read_on(&mut *reader, &mut buffer, search.unwrap_or(LONGEST_READ)) {
                 Ok(true) => {}
                 Ok(false) => break None,
                 Err(error) => break Some(error),
@@ -177,15 +181,15 @@ impl Reader {
         let now = Instant::now();
         let new_hosts = self.shared.new_hosts.lock().clone();
         search.look(now, new_hosts.as_ref().map_or(hosts, ConnectString::hosts), closer);
-        search.patience(now)
+        search.until_next(now)
     }
 
     /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next, at most this long
     /// and until the next timer. `false`: the session is over.
     fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer, most: Duration) -> io::Result<bool> {
         self.take_frames(buffer)?;
-        let Some(patience) = self.keep_timers()? else { return Ok(false) };
-        match reader.read(buffer.space(), patience.min(most))? {
+        let Some(timeout) = self.keep_timers()? else { return Ok(false) };
+        match reader.read(buffer.space(), timeout.min(most))? {
             Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Some(count) => buffer.filled(count),
             None => {}
@@ -230,7 +234,7 @@ impl Reader {
                 io::Error::new(io::ErrorKind::TimedOut, "nothing received for two thirds of the session timeout")
             })?;
         }
-        Ok(Some(next_timer.saturating_duration_since(now).min(READ_PATIENCE)))
+        Ok(Some(next_timer.saturating_duration_since(now).min(LONGEST_READ)))
     }
 
     fn disconnected(&self, cause: Option<io::Error>) {
@@ -243,7 +247,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for ReaderThread {
     /// Also if a panic ends the thread: nobody must wait for what nobody will read.
     fn drop(&mut self) {
         self.shared.input(|machine, actions| machine.expired(actions));
@@ -253,9 +257,9 @@ impl Drop for Reader {
 }
 
 /// Stands where the writing half was.
-struct Taken;
+struct TakenHalf;
 
-impl WriteHalf for Taken {
+impl WriteHalf for TakenHalf {
     fn write(&mut self, _bytes: &[u8], _until: Instant) -> io::Result<usize> {
         Err(io::ErrorKind::NotConnected.into())
     }

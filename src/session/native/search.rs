@@ -13,10 +13,8 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    super::transport::{Closer, Connection, Transport},
-    does_not_take,
-};
+use super::shared::does_not_take;
+use crate::session::transport::{Closer, Connection, Transport};
 
 /// When the first server is asked. Each pause is twice as long as the one before, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +59,7 @@ impl Search {
     }
 
     /// How long until the next question.
-    pub(super) fn patience(&self, now: Instant) -> Duration {
+    pub(super) fn until_next(&self, now: Instant) -> Duration {
         self.next.saturating_duration_since(now)
     }
 
@@ -130,11 +128,11 @@ fn ask_isro(connection: Connection, deadline: Instant) -> io::Result<bool> {
     }
     let (mut answer, mut length) = ([0; 2], 0);
     while let Some(rest) = answer.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        let patience = deadline.saturating_duration_since(Instant::now());
-        match reader.read(rest, patience)? {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match reader.read(rest, left)? {
             Some(0) => break,
             Some(count) => length += count,
-            None if patience.is_zero() => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to isro")),
+            None if left.is_zero() => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to isro")),
             None => {}
         }
     }

@@ -5,8 +5,14 @@ use ::zookeeper::{
     ZooKeeper,
 };
 
-use super::super::SessionError;
-use crate::proto::{Acl, CreateMode, ErrorCode, EventType, Request, Response, Stat, perms};
+use crate::{
+    proto::{
+        request::Request,
+        response::Response,
+        types::{Acl, CreateMode, ErrorCode, EventType, Stat, perms},
+    },
+    session::api::SessionError,
+};
 
 /// What is called when a watch fires.
 pub(super) type OnEvent = Box<dyn Fn(WatchedEvent) + Send>;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ::zookeeper::{ZkError, ZkResult, ZooKeeper};
 
-use crate::proto::{Request, Response};
+use crate::proto::{request::Request, response::Response};
 
 /// What a session has created, or may have.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl Leftovers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::CreateMode;
+    use crate::proto::types::CreateMode;
 
     fn create(path: &str) -> Request {
         let mode = CreateMode::EphemeralSequential;

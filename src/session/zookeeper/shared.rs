@@ -13,14 +13,16 @@ use ::zookeeper::ZkState;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Condvar, Mutex};
 
-use super::{
-    super::{
-        OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Submission, Ticket, Watcher,
-        machine::Actions,
+use super::state::{HandleState, Proof, Queued, WatchToSet};
+use crate::{
+    proto::{request::Request, types::EventType},
+    session::{
+        api::{
+            OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Submission, Ticket, Watcher,
+        },
+        machine::actions::{Actions, carry_out},
     },
-    state::{Proof, Queued, Rearm, State},
 };
-use crate::proto::{EventType, Request};
 
 /// How long after a failed attempt to take the session up the next one follows, unless the handle reports something.
 const RETRY: Duration = Duration::from_millis(100);
@@ -36,7 +38,7 @@ pub(super) enum Signal {
 }
 
 /// What the worker does next.
-pub(super) enum Task {
+pub(super) enum WorkerTask {
     /// Take the session up, over whatever connection the handle has now.
     Connect,
     /// Prove that the session lives, over this connection of the handle.
@@ -48,7 +50,7 @@ pub(super) enum Task {
 }
 
 /// The state is held for moments, and never while something is called.
-pub(super) struct Shared {
+pub(super) struct HandleShared {
     pub(super) config: SessionConfig,
     pub(super) done: Receiver<()>,
     observer: SessionObserver,
@@ -59,19 +61,19 @@ pub(super) struct Shared {
     handle_closed: AtomicBool,
     /// When the handle began to connect last.
     handshake: Mutex<Option<Instant>>,
-    state: Mutex<State>,
+    state: Mutex<HandleState>,
     /// Wakes the worker: whatever it waits for is changed under the lock, and then this is notified.
     work: Condvar,
 }
 
-impl Shared {
+impl HandleShared {
     pub(super) fn new(
         config: &SessionConfig,
         observer: SessionObserver,
         signals: Sender<Signal>,
         done: Receiver<()>,
-    ) -> Shared {
-        Shared {
+    ) -> HandleShared {
+        HandleShared {
             config: config.clone(),
             done,
             observer,
@@ -79,7 +81,7 @@ impl Shared {
             epoch: AtomicU64::new(0),
             handle_closed: AtomicBool::new(false),
             handshake: Mutex::new(None),
-            state: Mutex::new(State::new(config.session_timeout)),
+            state: Mutex::new(HandleState::new(config.session_timeout)),
             work: Condvar::new(),
         }
     }
@@ -163,7 +165,7 @@ impl Shared {
     }
 
     fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
-        crate::session::carry_out(actions, &self.observer);
+        carry_out(actions, &self.observer);
     }
 
     /// What the handle reports, on its own thread and under its own lock: it is noted here, and no more.
@@ -199,12 +201,12 @@ impl Shared {
     }
 
     /// The watchdog: timers, the handle's reports, and everything that is raised.
-    pub(super) fn watch(&self, inbox: &Receiver<Signal>) {
+    pub(super) fn watch(&self, signals: &Receiver<Signal>) {
         loop {
             let timer = self.state.lock().next_timer();
             let signal = match timer {
-                Some(at) => inbox.recv_deadline(at).ok(),
-                None => inbox.recv().ok(),
+                Some(at) => signals.recv_deadline(at).ok(),
+                None => signals.recv().ok(),
             };
             match signal {
                 Some(Signal::Handle(epoch, state)) => self.reported(epoch, state),
@@ -275,26 +277,26 @@ impl Shared {
 
     /// Waits for something to do. A change is not missed: it is made under the lock that is held from the look to the
     /// wait.
-    pub(super) fn next_task(&self) -> Task {
+    pub(super) fn next_task(&self) -> WorkerTask {
         let mut state = self.state.lock();
         loop {
             if !state.alive {
-                return Task::Leave;
+                return WorkerTask::Leave;
             }
             if !state.up {
                 if Instant::now() >= state.next_attempt {
-                    return Task::Connect;
+                    return WorkerTask::Connect;
                 }
                 let at = state.next_attempt;
                 let _ = self.work.wait_until(&mut state, at);
                 continue;
             }
             if std::mem::take(&mut state.heartbeat_due) {
-                return Task::Heartbeat(state.up_epoch);
+                return WorkerTask::Heartbeat(state.up_epoch);
             }
             if let Some(Queued { ticket, request, on_reply }) = state.queue.pop_front() {
                 state.current = Some((ticket, on_reply));
-                return Task::Request(ticket, request, state.up_epoch);
+                return WorkerTask::Request(ticket, request, state.up_epoch);
             }
             self.work.wait(&mut state);
         }
@@ -314,7 +316,7 @@ impl Shared {
         state.next_attempt = Instant::now() + RETRY;
     }
 
-    pub(super) fn to_rearm(&self) -> Vec<Rearm> {
+    pub(super) fn to_rearm(&self) -> Vec<WatchToSet> {
         self.state.lock().to_rearm()
     }
 

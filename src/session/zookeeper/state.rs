@@ -7,12 +7,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::super::{
-    OnReply, Reply, SessionError, SessionEvent, Submission, Ticket, WatchEvent, Watcher,
-    liveness::Liveness,
-    machine::{Action, Actions},
+use crate::{
+    proto::{
+        request::Request,
+        response::Response,
+        types::{ErrorCode, EventType},
+    },
+    session::{
+        api::{OnReply, Reply, SessionError, SessionEvent, Submission, Ticket, WatchEvent, Watcher},
+        machine::{
+            actions::{Action, Actions},
+            liveness::Liveness,
+        },
+    },
 };
-use crate::proto::{ErrorCode, EventType, Request, Response};
 
 /// What a watch was set on, to tell after a reconnect what has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +34,7 @@ pub(super) enum Seen {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum WatchStage {
     /// The request is queued or with the handle; an event that was faster than the reply waits here.
     Requested { early: Option<EventType> },
     /// In place.
@@ -44,12 +52,12 @@ enum Kind {
 pub(super) struct Watched {
     path: String,
     kind: Kind,
-    stage: Stage,
+    stage: WatchStage,
     watcher: Watcher,
 }
 
 /// A watch to be set again.
-pub(super) struct Rearm {
+pub(super) struct WatchToSet {
     pub(super) ticket: u64,
     pub(super) path: String,
     pub(super) seen: Seen,
@@ -75,7 +83,7 @@ pub(super) struct Proof {
     pub(super) changes: Vec<(u64, EventType)>,
 }
 
-pub(super) struct State {
+pub(super) struct HandleState {
     pub(super) alive: bool,
     /// What requests are told once it is not alive.
     pub(super) end: SessionError,
@@ -86,7 +94,7 @@ pub(super) struct State {
     pub(super) connections: u64,
     pub(super) next_ticket: u64,
     pub(super) queue: VecDeque<Queued>,
-    /// What the handle works on. Taken away when the watchdog loses patience.
+    /// What the handle works on. Taken away when the watchdog gives it up.
     pub(super) current: Option<(u64, OnReply)>,
     pub(super) next_attempt: Instant,
     pub(super) heartbeat_due: bool,
@@ -97,10 +105,10 @@ pub(super) struct State {
     pub(super) last_error: Option<Arc<io::Error>>,
 }
 
-impl State {
-    pub(super) fn new(timeout: Duration) -> State {
+impl HandleState {
+    pub(super) fn new(timeout: Duration) -> HandleState {
         let now = Instant::now();
-        State {
+        HandleState {
             alive: true,
             end: SessionError::Expired,
             id: 0,
@@ -142,17 +150,17 @@ impl State {
                 Request::Exists { .. } => Kind::Exists,
                 _ => Kind::Data,
             };
-            let stage = Stage::Requested { early: None };
+            let stage = WatchStage::Requested { early: None };
             self.watches.insert(ticket, Watched { path: request.path().to_owned(), kind, stage, watcher });
         }
         self.queue.push_back(Queued { ticket, request, on_reply });
         Ticket(ticket)
     }
 
-    pub(super) fn to_rearm(&self) -> Vec<Rearm> {
+    pub(super) fn to_rearm(&self) -> Vec<WatchToSet> {
         let armed = self.watches.iter().filter_map(|(ticket, watched)| match watched.stage {
-            Stage::Armed(seen) => Some(Rearm { ticket: *ticket, path: watched.path.clone(), seen }),
-            Stage::Requested { .. } => None,
+            WatchStage::Armed(seen) => Some(WatchToSet { ticket: *ticket, path: watched.path.clone(), seen }),
+            WatchStage::Requested { .. } => None,
         });
         armed.collect()
     }
@@ -208,9 +216,9 @@ impl State {
     ) {
         actions.push(Action::Complete(on_reply, reply.clone()));
         let Some(watched) = self.watches.get_mut(&ticket) else { return };
-        let Stage::Requested { early } = watched.stage else { return };
+        let WatchStage::Requested { early } = watched.stage else { return };
         match seen(reply, watched.kind) {
-            Some(seen) => watched.stage = Stage::Armed(seen),
+            Some(seen) => watched.stage = WatchStage::Armed(seen),
             None => {
                 actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
                 return;
@@ -223,7 +231,7 @@ impl State {
 
     pub(super) fn fired(&mut self, ticket: u64, event: EventType, actions: &mut Actions<OnReply, Watcher>) {
         let Some(watched) = self.watches.get_mut(&ticket) else { return };
-        if let Stage::Requested { early } = &mut watched.stage {
+        if let WatchStage::Requested { early } = &mut watched.stage {
             early.get_or_insert(event);
             return;
         }
@@ -289,7 +297,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::proto::Stat;
+    use crate::proto::types::Stat;
 
     const T: Duration = Duration::from_secs(6);
 
@@ -302,8 +310,8 @@ mod tests {
     }
 
     /// A state that is up, with one watch requested.
-    fn watching(request: Request) -> (State, u64) {
-        let mut state = State::new(T);
+    fn watching(request: Request) -> (HandleState, u64) {
+        let mut state = HandleState::new(T);
         let now = Instant::now();
         state.connected(Proof { epoch: 0, owner: 7, sent: now, handshake: Some(now), changes: Vec::new() }, T);
         let watcher: Watcher = Arc::new(|_| {});

@@ -10,14 +10,24 @@ use ::zookeeper::{Acl as ZkAcl, CreateMode as ZkMode, Subscription, WatchedEvent
 use crossbeam_channel::Sender;
 
 use super::{
-    super::{SessionError, SessionEvent},
-    Source,
     execute::{OnEvent, event_of, execute, session_error},
     leftovers::Leftovers,
-    shared::{Shared, Task},
-    state::{Proof, Rearm, Seen, change},
+    shared::{HandleShared, WorkerTask},
+    state::{Proof, Seen, WatchToSet, change},
 };
-use crate::proto::{EventType, Request, Response};
+use crate::{
+    proto::{request::Request, response::Response, types::EventType},
+    session::api::{SessionError, SessionEvent},
+};
+
+/// Where handles come from.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// The program's own, which stays open.
+    Given(Arc<ZooKeeper>),
+    /// Made for one session, and closed with it.
+    Made(Arc<dyn Fn() -> ZkResult<ZooKeeper> + Send + Sync>),
+}
 
 /// A handle of the package and what this session has put into it.
 struct Handle {
@@ -26,7 +36,7 @@ struct Handle {
 }
 
 pub(super) struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<HandleShared>,
     source: Source,
     handle: Option<Handle>,
     /// An ephemeral znode that tells which session the handle has.
@@ -40,7 +50,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, source: Source, probe_directory: &str, alive: Sender<()>) -> Worker {
+    pub(super) fn new(shared: Arc<HandleShared>, source: Source, probe_directory: &str, alive: Sender<()>) -> Worker {
         Worker {
             shared,
             source,
@@ -56,14 +66,14 @@ impl Worker {
     pub(super) fn run(mut self) {
         loop {
             match self.shared.next_task() {
-                Task::Connect => {
+                WorkerTask::Connect => {
                     if let Err(error) = self.connect() {
                         self.shared.not_connected(error);
                     }
                 }
-                Task::Heartbeat(epoch) => self.heartbeat(epoch),
-                Task::Request(ticket, request, epoch) => self.request(ticket, &request, epoch),
-                Task::Leave => break,
+                WorkerTask::Heartbeat(epoch) => self.heartbeat(epoch),
+                WorkerTask::Request(ticket, request, epoch) => self.request(ticket, &request, epoch),
+                WorkerTask::Leave => break,
             }
         }
         self.leave();
@@ -150,7 +160,7 @@ impl Worker {
     /// Sets every watch again, and finds out what has changed since it was set.
     fn rearm(&self, zookeeper: &ZooKeeper) -> ZkResult<Vec<(u64, EventType)>> {
         let mut changes = Vec::new();
-        for Rearm { ticket, path, seen } in self.shared.to_rearm() {
+        for WatchToSet { ticket, path, seen } in self.shared.to_rearm() {
             let request = match seen {
                 Seen::Node { .. } => Request::GetData { path, watch: true },
                 Seen::Absent => Request::Exists { path, watch: true },

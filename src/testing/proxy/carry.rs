@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,11 +17,10 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::{
-    Direction, Fault,
-    connection::{Connection, Ending},
+    connection::{Direction, Ending, Proxied},
     frame::{self, Piece, PieceReader},
     relay::Relay,
-    rule::Rule,
+    rule::{Fault, Rule},
 };
 
 /// The number that replies to no request carry: notifications of watches.
@@ -41,11 +40,28 @@ enum Content {
     End(Ending),
 }
 
-/// Carries the bytes of a connection, until both sides have closed or it is ended.
-pub(super) fn carry(relay: &Relay, connection: &Connection) -> io::Result<()> {
+/// Carries a new client's bytes, until both sides have closed or the connection is ended.
+pub(super) fn begin(relay: &Arc<Relay>, client: TcpStream) {
+    let Ok(connection) = relay.add_connection(client) else { return };
+    let number = connection.number;
+    let this = Arc::clone(relay);
+    let thread = thread::Builder::new().name(format!("fault-proxy-{number}")).spawn(move || {
+        if let Err(error) = carry(&this, &connection) {
+            log::debug!("fault proxy: connection {number}: {error}");
+        }
+        drop(connection);
+        this.forget(number);
+    });
+    if let Err(error) = thread {
+        log::warn!("fault proxy: no thread for connection {number}: {error}");
+        relay.forget(number);
+    }
+}
+
+fn carry(relay: &Relay, connection: &Proxied) -> io::Result<()> {
     let client_gone = AtomicBool::new(false);
     thread::scope(|scope| {
-        let carried = begin(scope, relay, connection, &client_gone);
+        let carried = spawn_all(scope, relay, connection, &client_gone);
         if carried.is_err() {
             // Also wakes those threads that there are.
             relay.end(connection, Ending::Reset);
@@ -54,10 +70,10 @@ pub(super) fn carry(relay: &Relay, connection: &Connection) -> io::Result<()> {
     })
 }
 
-fn begin<'scope>(
+fn spawn_all<'scope>(
     scope: &'scope Scope<'scope, '_>,
     relay: &'scope Relay,
-    connection: &'scope Connection,
+    connection: &'scope Proxied,
     client_gone: &'scope AtomicBool,
 ) -> io::Result<()> {
     let (outgoing, requests) = unbounded();
@@ -82,7 +98,7 @@ fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 
 }
 
 /// Reads until the end of the stream, or until nobody delivers any more. Gives the way it ended.
-fn collect(relay: &Relay, connection: &Connection, direction: Direction, delivery: &Sender<Parcel>) -> Ending {
+fn collect(relay: &Relay, connection: &Proxied, direction: Direction, delivery: &Sender<Parcel>) -> Ending {
     let Ok(mut source) = connection.source(direction) else { return Ending::Reset };
     let mut reader = PieceReader::new(relay.is_framed());
     let mut handshake = true;
@@ -109,7 +125,7 @@ fn send(relay: &Relay, delivery: &Sender<Parcel>, content: Content) -> bool {
 }
 
 /// Logs the request or reply; gives the rule for what is to be done to this very frame.
-fn examine(relay: &Relay, connection: &Connection, direction: Direction, frame: &[u8]) -> Option<Arc<Rule>> {
+fn examine(relay: &Relay, connection: &Proxied, direction: Direction, frame: &[u8]) -> Option<Arc<Rule>> {
     if direction == Direction::ToClient {
         let (xid, error) = frame::reply(frame).filter(|(xid, _)| *xid != NOTIFICATION)?;
         let (place, rule) = connection.take_reply(xid)?;
@@ -125,7 +141,7 @@ fn examine(relay: &Relay, connection: &Connection, direction: Direction, frame: 
 
 /// Delivers, each at its time, until the end of the stream or of the connection. A failing write is not the end: what
 /// has become of that side is found out by the thread that reads from it, and goes its own way through the network.
-fn deliver(relay: &Relay, connection: &Connection, direction: Direction, parcels: Receiver<Parcel>) {
+fn deliver(relay: &Relay, connection: &Proxied, direction: Direction, parcels: Receiver<Parcel>) {
     for Parcel { due, content } in parcels {
         if !relay.await_delivery(connection, direction, due) {
             return;
@@ -147,7 +163,7 @@ fn deliver(relay: &Relay, connection: &Connection, direction: Direction, parcels
 
 fn deliver_faulty(
     relay: &Relay,
-    connection: &Connection,
+    connection: &Proxied,
     direction: Direction,
     piece: &Piece,
     rule: &Rule,

@@ -13,10 +13,27 @@ use std::{
 use parking_lot::Mutex;
 use socket2::SockRef;
 
-use super::{Direction, rule::Rule};
+use super::rule::Rule;
 
 /// How soon a thread that writes to a full socket notices that the connection was ended.
 const WRITE_POLL: Duration = Duration::from_millis(50);
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
+    /// Both ways.
+    Both,
+}
+
+impl Direction {
+    pub(super) fn includes(self, other: Direction) -> bool {
+        self == Direction::Both || self == other
+    }
+}
 
 /// How a connection is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +44,7 @@ pub(super) enum Ending {
 
 /// A request on its way, in the order of the connection.
 #[derive(Debug)]
-struct Pending {
+struct OpenRequest {
     xid: i32,
     /// Its place in the log.
     place: usize,
@@ -36,20 +53,20 @@ struct Pending {
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Proxied {
     pub(super) number: u64,
     client: TcpStream,
     server: OnceLock<TcpStream>,
     /// Set under the relay's lock, because threads wait for it there.
     ended: AtomicBool,
-    pending: Mutex<Vec<Pending>>,
+    pending: Mutex<Vec<OpenRequest>>,
 }
 
-impl Connection {
-    pub(super) fn new(number: u64, client: TcpStream) -> io::Result<Connection> {
+impl Proxied {
+    pub(super) fn new(number: u64, client: TcpStream) -> io::Result<Proxied> {
         prepare(&client)?;
         let (server, ended) = (OnceLock::new(), AtomicBool::new(false));
-        Ok(Connection { number, client, server, ended, pending: Mutex::default() })
+        Ok(Proxied { number, client, server, ended, pending: Mutex::default() })
     }
 
     /// The relay's lock is held, so that no [`end`](Self::end) comes in between and misses the socket.
@@ -115,14 +132,14 @@ impl Connection {
     }
 
     pub(super) fn await_reply(&self, xid: i32, place: usize, rule: Option<Arc<Rule>>) {
-        self.pending.lock().push(Pending { xid, place, rule });
+        self.pending.lock().push(OpenRequest { xid, place, rule });
     }
 
     /// Forgets the oldest request with this number; gives its place in the log, and what is to be done to the reply.
     pub(super) fn take_reply(&self, xid: i32) -> Option<(usize, Option<Arc<Rule>>)> {
         let mut pending = self.pending.lock();
         let index = pending.iter().position(|pending| pending.xid == xid)?;
-        let Pending { place, rule, .. } = pending.remove(index);
+        let OpenRequest { place, rule, .. } = pending.remove(index);
         Some((place, rule))
     }
 }

@@ -1,8 +1,10 @@
 //! A TCP proxy that knows ZooKeeper's frames, and breaks the network between a client and its server.
 
 mod carry;
-mod connection;
+pub(super) mod connection;
 mod frame;
+mod injected;
+pub mod op;
 mod relay;
 mod requests;
 mod rule;
@@ -20,30 +22,14 @@ use std::{
 
 use parking_lot::Mutex;
 
-use self::{connection::Ending, relay::Relay};
-use super::{TestingError, port::ReservedPort};
+use super::{error::TestingError, port::ReservedPort};
+use connection::Ending;
+use relay::Relay;
 
-pub use self::{
-    requests::{RequestRecord, op},
-    rule::{Fault, InjectedFault, RequestMatch},
-};
-
-/// Which way bytes go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// From the client to the server.
-    ToServer,
-    /// From the server to the client.
-    ToClient,
-    /// Both ways.
-    Both,
-}
-
-impl Direction {
-    fn includes(self, other: Direction) -> bool {
-        self == Direction::Both || self == other
-    }
-}
+pub use connection::Direction;
+pub use injected::InjectedFault;
+pub use requests::RequestRecord;
+pub use rule::{Fault, RequestMatch};
 
 /// A proxy in front of one server, on a free port of 127.0.0.1, that passes everything on until told otherwise.
 ///
@@ -156,7 +142,7 @@ impl FaultProxy {
 
     /// Does `fault` to the requests that match. Of several matching faults, the one injected first is done.
     pub fn inject(&self, requests: RequestMatch, fault: Fault) -> InjectedFault {
-        Relay::inject(&self.relay, requests, fault)
+        InjectedFault::new(&self.relay, requests, fault)
     }
 
     /// How many connections were accepted so far.
@@ -223,7 +209,7 @@ impl Acceptor {
                 if stopped.load(Ordering::SeqCst) {
                     break;
                 }
-                Relay::begin(&relay, client);
+                carry::begin(&relay, client);
             }
         })?;
         Ok(Acceptor { address, stop, thread: Some(thread) })

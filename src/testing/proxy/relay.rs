@@ -15,10 +15,9 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    Direction, Fault, InjectedFault, RequestMatch, RequestRecord, carry,
-    connection::{Connection, Ending},
+    connection::{Direction, Ending, Proxied},
     frame::RequestHeader,
-    requests::RequestLog,
+    requests::{RequestLog, RequestRecord},
     rule::Rule,
 };
 
@@ -36,23 +35,23 @@ const REFUSED_POLL: Duration = Duration::from_millis(20);
 pub(super) struct Relay {
     server: SocketAddr,
     framed: bool,
-    state: Mutex<State>,
+    state: Mutex<Network>,
     /// Notified at every change of the state, and of what rules and connections say under its lock.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Network {
     black_hole: Option<Direction>,
     delay: Duration,
     accepted: u64,
     /// Each until its threads have ended.
-    connections: BTreeMap<u64, Arc<Connection>>,
+    connections: BTreeMap<u64, Arc<Proxied>>,
     rules: Vec<Arc<Rule>>,
     log: RequestLog,
 }
 
-impl State {
+impl Network {
     fn swallows(&self, direction: Direction) -> bool {
         self.black_hole.is_some_and(|hole| hole.includes(direction))
     }
@@ -95,10 +94,8 @@ impl Relay {
         self.state.lock().log.clear();
     }
 
-    pub(super) fn inject(relay: &Arc<Relay>, requests: RequestMatch, fault: Fault) -> InjectedFault {
-        let rule = Arc::new(Rule::new(requests, fault));
-        relay.change(|state| state.rules.push(Arc::clone(&rule)));
-        InjectedFault::new(Arc::clone(relay), rule)
+    pub(super) fn add_rule(&self, rule: Arc<Rule>) {
+        self.change(|state| state.rules.push(rule));
     }
 
     pub(super) fn release(&self, rule: &Rule) {
@@ -114,29 +111,14 @@ impl Relay {
         !self.changed.wait_while_for(&mut state, |_| rule.hits() < hits, timeout).timed_out()
     }
 
-    /// Carries a new client's bytes, until both sides have closed or the connection is ended.
-    pub(super) fn begin(relay: &Arc<Relay>, client: TcpStream) {
-        // Numbered and listed in one step, or a cut in between would miss it.
-        let added = relay.change(|state| {
+    /// Numbers and lists a new connection, in one step, or a cut in between would miss it.
+    pub(super) fn add_connection(&self, client: TcpStream) -> io::Result<Arc<Proxied>> {
+        self.change(|state| {
             state.accepted += 1;
-            let connection = Connection::new(state.accepted, client).map(Arc::new)?;
+            let connection = Proxied::new(state.accepted, client).map(Arc::new)?;
             state.connections.insert(connection.number, Arc::clone(&connection));
-            Ok::<_, io::Error>(connection)
-        });
-        let Ok(connection) = added else { return };
-        let number = connection.number;
-        let this = Arc::clone(relay);
-        let thread = thread::Builder::new().name(format!("fault-proxy-{number}")).spawn(move || {
-            if let Err(error) = carry::carry(&this, &connection) {
-                log::debug!("fault proxy: connection {number}: {error}");
-            }
-            drop(connection);
-            this.forget(number);
-        });
-        if let Err(error) = thread {
-            log::warn!("fault proxy: no thread for connection {number}: {error}");
-            relay.forget(number);
-        }
+            Ok(connection)
+        })
     }
 
     /// Ends all connections and waits until their sockets are closed. Gives their number.
@@ -150,7 +132,7 @@ impl Relay {
     }
 
     /// Reaches the server, as soon as bytes may go there.
-    pub(super) fn connect(&self, connection: &Connection, client_gone: &AtomicBool) -> io::Result<()> {
+    pub(super) fn connect(&self, connection: &Proxied, client_gone: &AtomicBool) -> io::Result<()> {
         // Nobody's requests must not arrive after a black hole: they could take a session away from its new connection.
         if self.is_black_hole(Direction::ToServer) {
             let is_gone = || connection.is_ended() || client_gone.load(Ordering::SeqCst);
@@ -179,7 +161,7 @@ impl Relay {
     }
 
     /// Waits until something that is due then may be delivered. `false`: the connection was ended meanwhile.
-    pub(super) fn await_delivery(&self, connection: &Connection, direction: Direction, due: Instant) -> bool {
+    pub(super) fn await_delivery(&self, connection: &Proxied, direction: Direction, due: Instant) -> bool {
         if due > Instant::now() {
             self.changed.wait_while_until(&mut self.state.lock(), |_| !connection.is_ended(), due);
         }
@@ -187,7 +169,7 @@ impl Relay {
     }
 
     /// Waits until the rule is released or the connection ended.
-    pub(super) fn await_release(&self, connection: &Connection, rule: &Rule) {
+    pub(super) fn await_release(&self, connection: &Proxied, rule: &Rule) {
         self.changed.wait_while(&mut self.state.lock(), |_| !rule.is_released() && !connection.is_ended());
     }
 
@@ -196,19 +178,19 @@ impl Relay {
     }
 
     /// Whoever sees the end of the connection sees the hit too.
-    pub(super) fn cut(&self, connection: &Connection, rule: &Rule) {
+    pub(super) fn cut(&self, connection: &Proxied, rule: &Rule) {
         self.change(|_| {
             rule.hit();
             connection.end(Ending::Fin);
         });
     }
 
-    pub(super) fn end(&self, connection: &Connection, ending: Ending) {
+    pub(super) fn end(&self, connection: &Proxied, ending: Ending) {
         self.change(|_| connection.end(ending));
     }
 
     /// Logs a request; gives its place in the log, and the rule that claims it.
-    pub(super) fn record(&self, connection: &Connection, request: &RequestHeader) -> (usize, Option<Arc<Rule>>) {
+    pub(super) fn record(&self, connection: &Proxied, request: &RequestHeader) -> (usize, Option<Arc<Rule>>) {
         let (place, rules) = {
             let mut state = self.state.lock();
             (state.log.add(connection.number, request), state.rules.clone())
@@ -234,14 +216,14 @@ impl Relay {
     }
 
     /// `false`: the connection was ended meanwhile.
-    fn await_passage(&self, connection: &Connection, direction: Direction) -> bool {
+    fn await_passage(&self, connection: &Proxied, direction: Direction) -> bool {
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| state.swallows(direction) && !connection.is_ended());
         !connection.is_ended()
     }
 
     /// Drops the last reference to the connection, which closes its sockets.
-    fn forget(&self, number: u64) {
+    pub(super) fn forget(&self, number: u64) {
         self.change(|state| drop(state.connections.remove(&number)));
     }
 
@@ -250,7 +232,7 @@ impl Relay {
         self.change(|_| ());
     }
 
-    fn change<T>(&self, how: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, how: impl FnOnce(&mut Network) -> T) -> T {
         let result = how(&mut self.state.lock());
         self.changed.notify_all();
         result

@@ -2,14 +2,12 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use super::{super::TestingError, frame::RequestHeader, op, relay::Relay};
+#[cfg(doc)]
+use super::injected::InjectedFault;
+use super::{frame::RequestHeader, op};
 
 /// What is done to a request.
 ///
@@ -181,43 +179,6 @@ impl Rule {
 
     pub(super) fn is_released(&self) -> bool {
         self.released.load(Ordering::SeqCst)
-    }
-}
-
-/// A fault that was injected into a [`FaultProxy`](super::FaultProxy). Dropping this changes nothing.
-#[derive(Debug, Clone)]
-pub struct InjectedFault {
-    relay: Arc<Relay>,
-    rule: Arc<Rule>,
-}
-
-impl InjectedFault {
-    pub(super) fn new(relay: Arc<Relay>, rule: Arc<Rule>) -> InjectedFault {
-        InjectedFault { relay, rule }
-    }
-
-    /// How often the fault was done. A fault of a reply counts when the reply has come: the server has done the
-    /// request.
-    #[must_use]
-    pub fn hits(&self) -> u64 {
-        self.rule.hits()
-    }
-
-    /// Waits until the fault was done `hits` times in all.
-    ///
-    /// # Errors
-    /// [`TestingError::Timeout`] if it was not within `timeout`.
-    pub fn wait_for_hits(&self, hits: u64, timeout: Duration) -> Result<(), TestingError> {
-        if self.relay.wait_for_hits(&self.rule, hits, timeout) {
-            return Ok(());
-        }
-        let what = format!("{:?} for the {hits}. time (so far {})", self.rule.fault(), self.hits());
-        Err(TestingError::Timeout { what, after: timeout })
-    }
-
-    /// Lets what is held go on, and ends the fault: no further request is claimed.
-    pub fn release(&self) {
-        self.relay.release(&self.rule);
     }
 }
 

@@ -13,9 +13,9 @@ use curator_locks::{
 
 use super::Waiter;
 use crate::{
-    common::{
+    support::{
         child::{self, ChildProcess},
-        wait_until,
+        eventually,
     },
     subject::{LOCK, Lock, Subject},
     world::{World, client_of},
@@ -83,7 +83,7 @@ impl Stage {
         let held = self.proxy.inject(of_lock, Fault::HoldReply);
         if moment == Moment::Free { self.child.tell("acquire") } else { self.rival.release().unwrap() }
         let (begin, mut granted) = (Instant::now(), None);
-        wait_until("it is granted, or waits for the answer", || {
+        eventually("it is granted, or waits for the answer", || {
             if begin.elapsed() > SHORT_SESSION {
                 // A client need not take a lock before it is sure of its session again.
                 self.proxy.delay(Duration::ZERO);
@@ -125,14 +125,14 @@ impl Stage {
         self.child.pause();
         self.child.await_stop();
         deliver(self);
-        wait_until("the child's session is gone", || {
+        eventually("the child's session is gone", || {
             !self.world.server.four_letter_word("dump").unwrap().contains(&self.session)
         });
         self.rival.acquire().unwrap();
         let of_rival = self.world.znodes().len();
         self.child.resume();
         let mut granted = None;
-        wait_until("it waits behind the rival, or is granted", || {
+        eventually("it waits behind the rival, or is granted", || {
             granted = granted.take().or_else(|| self.child.heard());
             granted.is_some() || self.world.are_waiters(1) || self.world.znodes().len() > of_rival
         });
@@ -195,12 +195,12 @@ fn lose_member(subject: &'static Subject, lose: fn(&World, &CuratorFramework)) {
     world.scope(|scope| {
         second.acquire().unwrap();
         let waiter = Waiter::start(scope, &both);
-        wait_until("it has the first and waits for the second", || world.children(OTHER).len() == 2);
+        eventually("it has the first and waits for the second", || world.children(OTHER).len() == 2);
         lose(&world, &client);
         first.acquire().unwrap();
         second.release().unwrap();
         let mut is_granted = false;
-        wait_until("it waits for the first, or is granted", || {
+        eventually("it waits for the first, or is granted", || {
             is_granted |= waiter.is_granted();
             is_granted || world.are_waiters(1)
         });
@@ -211,5 +211,5 @@ fn lose_member(subject: &'static Subject, lose: fn(&World, &CuratorFramework)) {
         waiter.release();
     });
     world.await_nothing();
-    wait_until("the second is free", || world.children(OTHER).is_empty());
+    eventually("the second is free", || world.children(OTHER).is_empty());
 }

@@ -13,7 +13,7 @@ use curator_locks::{
 
 use super::Waiter;
 use crate::{
-    common::{PATIENCE, wait_until},
+    support::{PATIENCE, eventually},
     subject::{Lock, Subject},
     world::World,
 };
@@ -87,7 +87,7 @@ pub(crate) fn stale_release(subject: &'static Subject) {
             let result = way.hold(&lock, || {
                 let before = client.session_id();
                 world.expire(&client);
-                wait_until("a new session", || client.is_connected() && client.session_id() != before);
+                eventually("a new session", || client.is_connected() && client.session_id() != before);
                 let waiter = Waiter::start(scope, &*lock);
                 let holds = waiter.await_grant();
                 second = Some((waiter, holds));
@@ -184,7 +184,7 @@ pub(crate) fn refused_release(subject: &'static Subject) {
         assert!(rival.acquire_timeout(PATIENCE).unwrap(), "{way:?} {code}: the znode stays");
         rival.release().unwrap();
         world.await_nothing();
-        wait_until("it is free for this process", || !lock.is_acquired_in_this_process());
+        eventually("it is free for this process", || !lock.is_acquired_in_this_process());
     }
     if subject.remembers_releases {
         release_again_after_close(&world);

@@ -8,7 +8,7 @@ use std::{
 
 use super::Waiter;
 use crate::{
-    common::{PATIENCE, namespace as new_namespace, wait_until},
+    support::{PATIENCE, namespace as new_namespace, eventually},
     history::{Interval, check, contend, contend_in_processes},
     subject::{LOCK, Lock, Subject},
     world::World,
@@ -138,9 +138,9 @@ pub(crate) fn container_cleanup(subject: &'static Subject) {
     });
     let is_gone = |path: &str| world.observer.check_exists().for_path(path).unwrap().is_none();
     for path in [LOCK, "/deep/down", "/deep", "/"] {
-        wait_until(&format!("{path} is gone"), || is_gone(path));
+        eventually(&format!("{path} is gone"), || is_gone(path));
     }
     // And it is made again.
     thread::scope(|scope| scope.spawn(|| wanted.acquire().and_then(|()| wanted.release())).join().unwrap()).unwrap();
-    wait_until("the namespace is gone again", || is_gone("/"));
+    eventually("the namespace is gone again", || is_gone("/"));
 }

@@ -6,7 +6,7 @@ use curator_locks::{CuratorFramework, Error, HoldState, LostReason};
 
 use super::Waiter;
 use crate::{
-    common::{PATIENCE, wait_until},
+    support::{machine::{Machine, since}, PATIENCE, eventually},
     subject::Subject,
     world::{World, latent_client, restartable},
 };
@@ -26,11 +26,11 @@ pub(crate) fn session_loss_of_holder(subject: &'static Subject) {
         world.expire(&holding);
         waiter.await_grant();
         for hold in guard.holds() {
-            wait_until("the holder is told", || hold.is_lost());
+            eventually("the holder is told", || hold.is_lost());
             assert_eq!(hold.state(), HoldState::Lost(LostReason::SessionExpired));
             assert!(hold.valid_until() <= Instant::now());
         }
-        wait_until("its client has a new session", || holding.is_connected());
+        eventually("its client has a new session", || holding.is_connected());
         if subject.is_reentrant {
             let result = held.acquire();
             assert!(matches!(&result, Err(Error::LockLost { .. })), "a re-entry into a lost lock: {result:?}");
@@ -62,7 +62,7 @@ pub(crate) fn session_loss_of_waiter(subject: &'static Subject) {
         world.await_waiters(1);
         let before = waiting.session_id();
         world.expire(&waiting);
-        wait_until("its client has a new session", || waiting.is_connected() && waiting.session_id() != before);
+        eventually("its client has a new session", || waiting.is_connected() && waiting.session_id() != before);
         world.await_waiters(1);
         assert!(!waiter.is_granted(), "two holders");
         assert!(held.is_acquired_in_this_process());
@@ -89,9 +89,9 @@ pub(crate) fn server_restart(subject: &'static Subject) {
         let mut before = world.znodes();
         server.stop().unwrap();
         let clients = [&holding, &waiting, &world.observer];
-        wait_until("the connections are gone", || clients.iter().all(|client| !client.is_connected()));
+        eventually("the connections are gone", || clients.iter().all(|client| !client.is_connected()));
         server.restart().unwrap();
-        wait_until("all are connected again", || clients.iter().all(|client| client.is_connected()));
+        eventually("all are connected again", || clients.iter().all(|client| client.is_connected()));
         assert_eq!([holding.session_id(), waiting.session_id()], sessions);
         world.await_waiters(1);
         let mut after = world.znodes();
@@ -99,7 +99,7 @@ pub(crate) fn server_restart(subject: &'static Subject) {
         after.sort();
         assert_eq!(before, after);
         for hold in guard.holds() {
-            wait_until("the holder knows that it holds", || hold.is_valid());
+            eventually("the holder knows that it holds", || hold.is_valid());
         }
         assert!(!waiter.is_granted(), "two holders");
         guard.release().unwrap();
@@ -111,6 +111,7 @@ pub(crate) fn server_restart(subject: &'static Subject) {
 
 /// A waiter whose client is closed ends at once with an error, and leaves nothing.
 pub(crate) fn close_of_waiter(subject: &'static Subject) {
+    let machine = Machine::watch();
     let world = World::new(subject);
     let (holding, waiting) = (world.client(), world.client());
     let (held, wanted) = (world.rival(&holding), world.lock(&waiting));
@@ -122,7 +123,7 @@ pub(crate) fn close_of_waiter(subject: &'static Subject) {
         waiting.close();
         let result = waiter.outcome();
         assert!(matches!(&result, Err(Error::ClientClosed)), "{result:?}");
-        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        machine.assert_at_most("told", since(begin), AT_ONCE);
         assert!(!wanted.is_acquired_in_this_process());
         world.await_waiters(0);
         assert!(held.is_acquired_in_this_process());
@@ -133,6 +134,7 @@ pub(crate) fn close_of_waiter(subject: &'static Subject) {
 
 /// The lock of a client that is closed goes to the next at once, and its holder is told.
 pub(crate) fn close_of_holder(subject: &'static Subject) {
+    let machine = Machine::watch();
     let world = World::new(subject);
     let (holding, waiting) = (world.client(), world.client());
     let (held, wanted) = (world.lock(&holding), world.rival(&waiting));
@@ -143,7 +145,7 @@ pub(crate) fn close_of_holder(subject: &'static Subject) {
         let begin = Instant::now();
         holding.close();
         waiter.await_grant();
-        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+        machine.assert_at_most("told", since(begin), AT_ONCE);
         for hold in guard.holds() {
             assert_eq!(hold.state(), HoldState::Lost(LostReason::ClientClosed));
         }
@@ -160,6 +162,7 @@ pub(crate) fn close_of_holder(subject: &'static Subject) {
 
 /// A client that was not started yet, or is closed, says so.
 pub(crate) fn client_that_is_not_open(subject: &'static Subject) {
+    let machine = Machine::watch();
     let world = World::new(subject);
     let (latent, closed) = (latent_client(&world), world.client());
     closed.close();
@@ -179,6 +182,6 @@ pub(crate) fn client_that_is_not_open(subject: &'static Subject) {
     let begin = Instant::now();
     is_refused(&latent, |error| matches!(error, Error::NotStarted));
     is_refused(&closed, |error| matches!(error, Error::ClientClosed));
-    assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    machine.assert_at_most("told", since(begin), AT_ONCE);
     world.await_nothing();
 }

@@ -32,7 +32,7 @@ use std::{
 
 use curator_locks::{Hold, Result};
 
-use crate::{common::PATIENCE, subject::Lock};
+use crate::{subject::Lock, support::PATIENCE};
 
 pub(crate) use doubts::paused_child;
 

@@ -8,7 +8,7 @@ use std::{
 use curator_locks::{Error, FencingToken, Hold, HoldState, Locker, LostReason, StateChanges};
 
 use crate::{
-    common::{PATIENCE, wait_until},
+    support::{PATIENCE, eventually},
     subject::{LEASE, LOCK, Subject},
     world::World,
 };
@@ -85,7 +85,7 @@ pub(crate) fn stale_locker(subject: &'static Subject) {
         for path in world.znodes() {
             world.observer.delete().for_path(&path).unwrap();
         }
-        wait_until("the holder is told", || locker.holds().iter().all(Hold::is_lost));
+        eventually("the holder is told", || locker.holds().iter().all(Hold::is_lost));
         let result = lock.release();
         assert!(matches!(&result, Err(Error::LockLost { .. })), "{result:?}");
         lock.acquire().unwrap();
@@ -114,7 +114,7 @@ pub(crate) fn guard_release(subject: &'static Subject) {
         world.observer.delete().for_path(&path).unwrap();
     }
     for hold in guard.holds() {
-        wait_until("the holder is told", || hold.is_lost());
+        eventually("the holder is told", || hold.is_lost());
         assert_eq!(hold.state(), HoldState::Lost(LostReason::NodeDeleted));
     }
     let result = guard.release();

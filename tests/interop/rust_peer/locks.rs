@@ -17,7 +17,7 @@ use curator_locks::{
 };
 
 use super::Counts;
-use crate::common::{PATIENCE, child, shared_clock};
+use crate::support::{PATIENCE, child, history::shared_clock};
 
 /// What is known of one znode that is held.
 pub(super) struct Known {

@@ -20,11 +20,11 @@ use curator_locks::{
 };
 
 use self::owner::Owner;
-use crate::common::{self, child, shared_clock};
+use crate::support::{self, child, history::shared_clock};
 
 /// `CONNECT NAMESPACE SESSION-MILLISECONDS [auth=USER:PASSWORD] [data=TEXT] [persistent-parents]`
 pub(crate) fn run(arguments: &[String]) {
-    let client = common::connect(builder(arguments));
+    let client = support::connect(builder(arguments));
     child::say(&format!("ready {}", client.session_id()));
     let is_stopped = Arc::new(AtomicBool::new(false));
     let to_owner = start_owner(&client, &is_stopped);
@@ -67,7 +67,7 @@ fn report(result: Result<()>) {
 fn builder(arguments: &[String]) -> Builder {
     let session = Duration::from_millis(arguments[2].parse().unwrap());
     let retry = RetryNTimes::new(100, Duration::from_millis(100));
-    let builder = common::builder_for(&arguments[0], &arguments[1]).session_timeout(session).retry_policy(retry);
+    let builder = support::builder_at(&arguments[0], &arguments[1]).session_timeout(session).retry_policy(retry);
     arguments[3..].iter().fold(builder, |builder, option| match option.split_once('=') {
         Some(("auth", credentials)) => {
             builder.authorization("digest", credentials.as_bytes()).acl_provider(CreatorAllAclProvider)

@@ -12,7 +12,7 @@ use crossbeam_channel::Receiver;
 use curator_locks::{CuratorFramework, Error, HoldState, InterProcessMutex, Result, Revoker, Stat};
 
 use super::locks::{Held, Known, Locks};
-use crate::common::{PATIENCE, child, shared_clock};
+use crate::support::{PATIENCE, child, history::shared_clock};
 
 pub(super) struct Owner {
     client: CuratorFramework,

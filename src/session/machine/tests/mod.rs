@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod auth;
+mod frames;
 mod liveness;
 mod model;
 mod model_server;
@@ -11,7 +12,7 @@ mod the_end;
 mod watching;
 
 use super::*;
-use crate::session::server_side::{self as server, Frame};
+use crate::session::fake::server_side::{self as server, Frame};
 
 /// The session's id; the first bit of the server's number makes it negative.
 const ID: i64 = -0x1122_3344_5566_7788;

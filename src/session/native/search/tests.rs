@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::*;
-use crate::session::transport::Tcp;
+use crate::session::transport::tcp::Tcp;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -49,7 +49,7 @@ fn servers_are_asked_in_turn_after_pauses_that_double_up_to_a_minute() {
     search.begin(now);
     let mut pauses = Vec::new();
     for k in 0..12 {
-        let pause = search.patience(now);
+        let pause = search.until_next(now);
         search.look(now + pause - Duration::from_nanos(1), &hosts(), &closer);
         assert!(who.is_empty());
         now += pause;
@@ -62,7 +62,7 @@ fn servers_are_asked_in_turn_after_pauses_that_double_up_to_a_minute() {
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200, 60000, 60000]);
     search.is_over();
     search.begin(now);
-    assert_eq!(search.patience(now), FIRST_PAUSE);
+    assert_eq!(search.until_next(now), FIRST_PAUSE);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn one_server_is_asked_at_a_time() {
     let mut now = Instant::now();
     search.begin(now);
     for _ in 0..5 {
-        now += search.patience(now);
+        now += search.until_next(now);
         search.look(now, &hosts(), &closer);
     }
     drop(end);

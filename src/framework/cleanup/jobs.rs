@@ -1,0 +1,357 @@
+//! Znodes that have to go, whatever happens to the calls that made them.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt, mem,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+
+use super::removal::{Mark, MarkedStep, Progress, Removal, SearchIn};
+use crate::{
+    error::Meaning,
+    framework::events::event::{Event, EventSender},
+    paths::ServerPath,
+    proto::{response::Response, types::ErrorCode},
+    session::api::{Reply, Session, SessionError, Submission},
+};
+
+/// How long a job rests that a server could not do for now: doubled each time, and begun anew with each connection.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// One thing to clean up.
+pub(crate) struct Job {
+    removal: Removal,
+    /// The session that owns the znode: when it ends, so does the job. `None`: whatever session there is.
+    session: Option<Arc<dyn Session>>,
+    /// Dropped when the job is done.
+    done: Option<Sender<()>>,
+    pause: Duration,
+    has_warned: bool,
+}
+
+impl Job {
+    pub(crate) fn new(removal: Removal, session: Option<&Arc<dyn Session>>) -> Job {
+        Job { removal, session: session.cloned(), done: None, pause: FIRST_PAUSE, has_warned: false }
+    }
+
+    pub(crate) fn delete(path: ServerPath, session: Option<&Arc<dyn Session>>) -> Job {
+        Job::new(Removal::node(path), session)
+    }
+
+    pub(crate) fn protected(parent: ServerPath, prefix: String, session: Option<&Arc<dyn Session>>) -> Job {
+        Job::new(Removal::protected(parent, prefix, session.is_some()), session)
+    }
+
+    /// Deletes a znode on a name that others use too, if it is this session's and bears the mark.
+    pub(crate) fn marked(path: ServerPath, mark: Mark, session: &Arc<dyn Session>) -> Job {
+        Job::new(Removal::marked(path, mark), Some(session))
+    }
+
+    pub(crate) fn never_used(path: ServerPath) -> Job {
+        Job::new(Removal::NeverUsed(path), None)
+    }
+
+    /// A channel that is disconnected when the job is done. Of a [marked](Job::marked) znode it says before that there was
+    /// one to delete.
+    pub(crate) fn done(&mut self) -> Receiver<()> {
+        let (sender, receiver) = bounded(1);
+        self.done = Some(sender);
+        receiver
+    }
+
+    /// Whether the session that owned the znode has ended, and taken it along.
+    fn is_over(&self) -> bool {
+        self.session.as_ref().is_some_and(|owner| owner.is_ended())
+    }
+
+    /// Whether the job can be done in this session.
+    fn is_for(&self, session: &Arc<dyn Session>) -> bool {
+        self.session.as_ref().is_none_or(|owner| Arc::ptr_eq(owner, session))
+    }
+
+    /// The directory whose children a search lists next.
+    fn lists(&self) -> Option<&ServerPath> {
+        match &self.removal {
+            Removal::Protected { parent, search: SearchIn::Children, .. } => Some(parent),
+            _ => None,
+        }
+    }
+
+    /// Where the list of the children is known to be too large to ask for.
+    fn avoids_list(&mut self, crowded: &HashMap<ServerPath, usize>) {
+        if let Removal::Protected { parent, is_ephemeral: true, search, .. } = &mut self.removal
+            && let Some(&limit) = crowded.get(parent)
+        {
+            *search = SearchIn::Ephemerals { limit };
+        }
+    }
+
+    fn take(&mut self, replies: &[Reply]) -> Progress {
+        if let (Removal::Marked { step: MarkedStep::Delete(_), .. }, Some(done)) = (&self.removal, &self.done) {
+            // Full or gone: it was said before, or nobody waits.
+            let _ = done.try_send(());
+        }
+        let progress = self.removal.take(replies, self.session.as_ref().map_or(0, |session| session.id()));
+        match &progress {
+            Progress::GaveUp(reason) => log::error!("{reason}"),
+            Progress::Again if !self.has_warned => self.warn(replies),
+            _ => {}
+        }
+        progress
+    }
+
+    fn warn(&mut self, replies: &[Reply]) {
+        let refusal = replies.iter().find_map(|reply| match reply {
+            Err(SessionError::Server(code)) if *code != ErrorCode::NoNode => Some(*code),
+            _ => None,
+        });
+        if let Some(code) = refusal.filter(|code| matches!(code.meaning(), Meaning::NotNow | Meaning::Final)) {
+            self.has_warned = true;
+            log::warn!("cannot clean up {:?} yet, and tries until it is gone: {code}", self.removal);
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("removal", &self.removal).finish_non_exhaustive()
+    }
+}
+
+/// The list of what has to be cleaned up. The background thread works it off whenever there is a connection.
+pub(crate) struct Cleanup {
+    jobs: Mutex<Jobs>,
+    next_id: AtomicU64,
+    /// The background thread has been told that there is something to do, and has yet to look: once for all that comes
+    /// until then. It clears this before it looks, so nothing that comes later is overlooked.
+    is_told: AtomicBool,
+    events: EventSender,
+}
+
+/// Taken apart, so that a look costs what there is to do and not what is under way.
+#[derive(Default)]
+struct Jobs {
+    waiting: BTreeMap<u64, Job>,
+    /// Each until its pause is over.
+    resting: BTreeMap<(Instant, u64), Job>,
+    under_way: HashMap<u64, Job>,
+    /// The directories that are being listed.
+    listed: HashSet<ServerPath>,
+    /// The directories whose list is above the frame limit, as long as there is another way to search.
+    crowded: HashMap<ServerPath, usize>,
+}
+
+impl Cleanup {
+    pub(crate) fn new(events: EventSender) -> Self {
+        Cleanup { jobs: Mutex::default(), next_id: AtomicU64::new(1), is_told: AtomicBool::new(false), events }
+    }
+
+    pub(crate) fn add(&self, job: Job) {
+        log::debug!("to be cleaned up: {:?}", job.removal);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.jobs.lock().waiting.insert(id, job);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if !self.is_told.swap(true, Ordering::AcqRel) {
+            self.events.send(Event::CleanUp);
+        }
+    }
+
+    /// Whether creates in this directory are in doubt, because a server is slow to answer.
+    pub(crate) fn is_searching(&self, directory: &ServerPath) -> bool {
+        self.jobs.lock().listed.contains(directory)
+    }
+
+    /// Forgets every job: the client is closed, and with its sessions goes what they own.
+    pub(crate) fn clear(&self) {
+        let jobs = mem::take(&mut *self.jobs.lock());
+        drop(jobs);
+    }
+
+    /// When the next pause is over.
+    pub(crate) fn next_try(&self) -> Option<Instant> {
+        self.jobs.lock().resting.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Has those tried again whose pause is over. `false`: there are none.
+    pub(crate) fn wake(&self, now: Instant) -> bool {
+        let jobs = &mut *self.jobs.lock();
+        let later = jobs.resting.split_off(&(now, u64::MAX));
+        let rested = mem::replace(&mut jobs.resting, later);
+        let is_any = !rested.is_empty();
+        jobs.waiting.extend(rested.into_iter().map(|((_, id), job)| (id, job)));
+        is_any
+    }
+
+    /// There is a new connection: all are tried at once.
+    pub(crate) fn wake_all(&self) {
+        let jobs = &mut *self.jobs.lock();
+        for ((_, id), mut job) in mem::take(&mut jobs.resting) {
+            job.pause = FIRST_PAUSE;
+            jobs.waiting.insert(id, job);
+        }
+    }
+
+    /// Submits every job that waits.
+    pub(crate) fn work(&self, session: &Arc<dyn Session>) {
+        self.is_told.store(false, Ordering::Release);
+        let (mut batch, mut over) = (Vec::new(), Vec::new());
+        {
+            let mut jobs = self.jobs.lock();
+            for ids in jobs.begin(session, &mut over) {
+                let first = ids.first().and_then(|id| jobs.under_way.get(id));
+                let requests = first.map(|job| job.removal.requests()).unwrap_or_default();
+                let replies = Arc::new(Mutex::new(Replies { ids, replies: vec![None; requests.len()] }));
+                for (index, request) in requests.into_iter().enumerate() {
+                    let (events, replies) = (self.events.clone(), replies.clone());
+                    let on_reply = Box::new(move |reply| {
+                        if let Some((ids, replies)) = replies.lock().add(index, reply) {
+                            events.send(Event::CleanedUp(ids, replies));
+                        }
+                    });
+                    batch.push(Submission { request, watcher: None, on_reply });
+                }
+            }
+        }
+        drop(over);
+        if !batch.is_empty() {
+            session.submit(batch);
+        }
+    }
+
+    /// Takes the replies to the requests of some jobs.
+    pub(crate) fn answered(&self, ids: &[u64], replies: &[Reply], now: Instant) {
+        let shared = (ids.len() > 1).then(|| SharedList::new(replies)).flatten();
+        let (mut ended, mut is_more) = (Vec::new(), false);
+        {
+            let jobs = &mut *self.jobs.lock();
+            for id in ids {
+                let Some(mut job) = jobs.under_way.remove(id) else { continue };
+                if let Some(directory) = job.lists() {
+                    // Others may have come in the meantime, and wait for this.
+                    is_more |= jobs.listed.remove(directory);
+                }
+                let own = shared.as_ref().map(|shared| shared.part_of(&job.removal));
+                let progress = job.take(own.as_deref().unwrap_or(replies));
+                jobs.note_crowded(&job.removal, &progress);
+                match progress {
+                    Progress::More => {
+                        jobs.waiting.insert(*id, job);
+                        is_more = true;
+                    }
+                    Progress::Again if !job.is_over() => jobs.rest(*id, job, now),
+                    Progress::Done | Progress::Again | Progress::GaveUp(_) => ended.push(job),
+                }
+            }
+            is_more &= !jobs.waiting.is_empty();
+        }
+        drop(ended);
+        if is_more {
+            self.tell();
+        }
+    }
+}
+
+/// The replies to one job's requests, or to those that several jobs share, until all have come.
+struct Replies {
+    ids: Vec<u64>,
+    replies: Vec<Option<Reply>>,
+}
+
+impl Replies {
+    fn add(&mut self, index: usize, reply: Reply) -> Option<(Vec<u64>, Vec<Reply>)> {
+        if let Some(place) = self.replies.get_mut(index) {
+            *place = Some(reply);
+        }
+        let all: Option<Vec<Reply>> =
+            self.replies.iter().all(Option::is_some).then(|| self.replies.drain(..).flatten().collect());
+        all.map(|replies| (mem::take(&mut self.ids), replies))
+    }
+}
+
+/// A list that several searches share; thousands of them may share a list of thousands.
+struct SharedList<'a> {
+    synced: &'a Reply,
+    sorted: Vec<&'a str>,
+}
+
+impl<'a> SharedList<'a> {
+    fn new(replies: &'a [Reply]) -> Option<SharedList<'a>> {
+        let [synced, Ok(Response::Children { names, .. })] = replies else { return None };
+        let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
+        sorted.sort_unstable();
+        Some(SharedList { synced, sorted })
+    }
+
+    /// The replies with those names only that a search looks for.
+    fn part_of(&self, removal: &Removal) -> Vec<Reply> {
+        let prefix = if let Removal::Protected { prefix, .. } = removal { prefix.as_str() } else { "" };
+        let from = self.sorted.partition_point(|name| *name < prefix);
+        let own = self.sorted.iter().skip(from).take_while(|name| name.starts_with(prefix));
+        let names = own.map(|name| (*name).to_owned()).collect();
+        vec![self.synced.clone(), Ok(Response::Children { names, stat: None })]
+    }
+}
+
+impl Jobs {
+    /// The jobs to be submitted now, those together that one reply settles; from here on they are under way. Gives those
+    /// whose session has taken its znodes with it to `over`.
+    ///
+    /// All searches in one directory share one listing, and there is one at a time. With one each, a server that is slow
+    /// to answer creates would be asked for ever longer lists ever more often.
+    fn begin(&mut self, session: &Arc<dyn Session>, over: &mut Vec<Job>) -> Vec<Vec<u64>> {
+        let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
+        let mut due = Vec::new();
+        for (id, mut job) in mem::take(&mut self.waiting) {
+            job.avoids_list(&self.crowded);
+            let directory = job.lists().cloned();
+            if job.is_over() {
+                over.push(job);
+                continue;
+            }
+            if !job.is_for(session) || directory.as_ref().is_some_and(|path| self.listed.contains(path)) {
+                self.waiting.insert(id, job);
+                continue;
+            }
+            match directory {
+                Some(directory) => searches.entry(directory).or_default().push(id),
+                None => due.push(vec![id]),
+            }
+            self.under_way.insert(id, job);
+        }
+        for (directory, ids) in searches {
+            self.listed.insert(directory);
+            due.push(ids);
+        }
+        due
+    }
+
+    fn note_crowded(&mut self, removal: &Removal, progress: &Progress) {
+        match (removal, progress) {
+            (Removal::Protected { parent, search: SearchIn::Ephemerals { limit }, .. }, Progress::More) => {
+                self.crowded.insert(parent.clone(), *limit);
+            }
+            (Removal::Protected { parent, .. }, Progress::GaveUp(_)) => drop(self.crowded.remove(parent)),
+            _ => {}
+        }
+    }
+
+    fn rest(&mut self, id: u64, mut job: Job, now: Instant) {
+        let pause = job.pause;
+        job.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        self.resting.insert((now + pause, id), job);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! What to ask a server until a znode is known to be gone: (state, replies, session) -> next requests, with no session, thread or
+//! clock in it.
+
+use crate::{
+    error::Meaning,
+    paths::ServerPath,
+    proto::{
+        request::{MultiOp, Request},
+        response::{MultiResult, Response},
+        types::{Acl, CreateMode, ErrorCode, Stat},
+    },
+    session::api::{Reply, SessionError},
+};
+
+/// One removal and how far it has come.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Removal {
+    /// These znodes, on names that nobody else uses.
+    Nodes(Vec<ServerPath>),
+    /// The child with this prefix: a protected create whose outcome nobody knows.
+    Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, search: SearchIn },
+    /// This session's znode on a name that others use too: read first, and delete only what bears the mark.
+    Marked { path: ServerPath, mark: Mark, step: MarkedStep },
+    /// A container that was made for a child which never came. The server removes containers that had a child once.
+    NeverUsed(ServerPath),
+}
+
+/// Where a search looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum SearchIn {
+    /// Among the directory's children.
+    Children,
+    /// Among the session's own znodes, as the list of the children is above this frame limit: it would end the connection
+    /// of all locks of the client each time.
+    Ephemerals { limit: usize },
+}
+
+/// How far the deletion of a marked znode has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum MarkedStep {
+    /// Find out whose the znode is.
+    Read,
+    /// It was this session's, in this version.
+    ///
+    /// Another one's znode of version 0 could take its place before the delete arrives, but only if this one was gone by
+    /// then. It does not go by an earlier delete of this process: whatever was sent before the read has been carried out
+    /// before the read or never will be, as the server refuses what a former connection of the session left behind. Nor
+    /// by the session's end, which refuses the delete too. What remains is an administrator's delete within one round
+    /// trip, and ZooKeeper has no delete that checks for that.
+    Delete(i32),
+}
+
+/// What tells one's own znode from another one of the same name, besides its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Mark {
+    /// The transaction that created it.
+    Czxid(i64),
+    /// What its data begins with: a create whose reply was lost.
+    Data(Vec<u8>),
+}
+
+/// What the replies mean.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Progress {
+    /// The znode is known to be gone.
+    Done,
+    /// The next requests may go out at once.
+    More,
+    /// The outcome is unknown, or the server refuses for now: the next requests go out after a pause.
+    Again,
+    /// Nothing more can be tried, for this reason.
+    GaveUp(String),
+}
+
+impl Removal {
+    pub(crate) fn node(path: ServerPath) -> Removal {
+        Removal::Nodes(vec![path])
+    }
+
+    /// An ephemeral znode must be of the session that is asked.
+    pub(crate) fn protected(parent: ServerPath, prefix: String, is_ephemeral: bool) -> Removal {
+        Removal::Protected { parent, prefix, is_ephemeral, search: SearchIn::Children }
+    }
+
+    pub(crate) fn marked(path: ServerPath, mark: Mark) -> Removal {
+        Removal::Marked { path, mark, step: MarkedStep::Read }
+    }
+
+    /// What to send next, in one write.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        let sync = |path: &ServerPath| Request::Sync { path: path.as_str().to_owned() };
+        match self {
+            Removal::Nodes(paths) => paths.iter().map(|path| delete(path, -1)).collect(),
+            // Without the sync a server could answer that has not yet seen the create.
+            Removal::Protected { parent, search: SearchIn::Children, .. } => {
+                let path = parent.as_str().to_owned();
+                vec![sync(parent), Request::GetChildren { path, watch: false, with_stat: false }]
+            }
+            Removal::Protected { parent, prefix, search: SearchIn::Ephemerals { .. }, .. } => {
+                vec![sync(parent), Request::GetEphemerals { prefix: parent.join(prefix).into_string() }]
+            }
+            // Without the sync a server could answer that has not yet seen our own delete.
+            Removal::Marked { path, mark, step: MarkedStep::Read } => vec![sync(path), mark.read(path)],
+            Removal::Marked { path, step: MarkedStep::Delete(version), .. } => vec![delete(path, *version)],
+            Removal::NeverUsed(path) => vec![use_once(path)],
+        }
+    }
+
+    /// Takes the replies to [`requests`](Self::requests), in their order, from the session with this id.
+    pub(crate) fn take(&mut self, replies: &[Reply], session_id: i64) -> Progress {
+        match self {
+            Removal::Nodes(paths) => {
+                let mut replies = replies.iter();
+                paths.retain(|_| !replies.next().is_some_and(is_gone));
+                if paths.is_empty() { Progress::Done } else { Progress::Again }
+            }
+            Removal::Protected { .. } => self.searched(replies),
+            Removal::Marked { mark, step, .. } => {
+                let (next, progress) = step.take(mark, replies, session_id);
+                *step = next;
+                progress
+            }
+            // It blocks nobody: what is refused for good is left there.
+            Removal::NeverUsed(_) if replies.iter().all(is_answered) => Progress::Done,
+            Removal::NeverUsed(_) => Progress::Again,
+        }
+    }
+
+    fn searched(&mut self, replies: &[Reply]) -> Progress {
+        let Removal::Protected { parent, prefix, is_ephemeral, search } = self else { return Progress::Done };
+        let [synced, reply] = replies else { return Progress::Again };
+        if !is_synced(synced) {
+            return Progress::Again;
+        }
+        let found = match (reply, *search) {
+            (Ok(response), _) => found_in(response, parent, prefix),
+            (Err(SessionError::FrameTooLarge { limit, .. }), SearchIn::Children) if *is_ephemeral => {
+                *search = SearchIn::Ephemerals { limit: *limit };
+                return Progress::More;
+            }
+            (Err(SessionError::FrameTooLarge { limit, .. }), SearchIn::Children) => {
+                return Progress::GaveUp(too_large(parent, prefix, *limit));
+            }
+            (
+                Err(SessionError::FrameTooLarge { .. } | SessionError::Server(ErrorCode::Unimplemented)),
+                SearchIn::Ephemerals { limit },
+            ) => return Progress::GaveUp(too_large(parent, prefix, limit)),
+            // No directory, no children.
+            (reply, _) if is_gone(reply) => return Progress::Done,
+            _ => return Progress::Again,
+        };
+        if found.is_empty() {
+            return Progress::Done;
+        }
+        *self = Removal::Nodes(found);
+        Progress::More
+    }
+}
+
+impl MarkedStep {
+    fn take(self, mark: &Mark, replies: &[Reply], session_id: i64) -> (MarkedStep, Progress) {
+        match (self, replies) {
+            (MarkedStep::Read, [synced, Ok(read)]) if is_synced(synced) => match mark.is_on(read, session_id) {
+                Some(version) => (MarkedStep::Delete(version), Progress::More),
+                None => (MarkedStep::Read, Progress::Done),
+            },
+            (MarkedStep::Read, [synced, read]) if is_synced(synced) && is_gone(read) => {
+                (MarkedStep::Read, Progress::Done)
+            }
+            (MarkedStep::Delete(_), [deleted]) if is_gone(deleted) => (MarkedStep::Read, Progress::Done),
+            // Its data was changed in between.
+            (MarkedStep::Delete(_), [Err(SessionError::Server(ErrorCode::BadVersion))]) => {
+                (MarkedStep::Read, Progress::More)
+            }
+            // A delete whose outcome is unknown is not repeated before another read.
+            (MarkedStep::Read | MarkedStep::Delete(_), _) => (MarkedStep::Read, Progress::Again),
+        }
+    }
+}
+
+impl Mark {
+    fn read(&self, path: &ServerPath) -> Request {
+        let path = path.as_str().to_owned();
+        match self {
+            Mark::Czxid(_) => Request::Exists { path, watch: false },
+            Mark::Data(_) => Request::GetData { path, watch: false },
+        }
+    }
+
+    /// The znode's version, if it bears the mark and is this session's.
+    fn is_on(&self, reply: &Response, session_id: i64) -> Option<i32> {
+        let (stat, data): (&Stat, &[u8]) = match reply {
+            Response::Stat(stat) => (stat, &[]),
+            Response::Data { stat, data } => (stat, data),
+            _ => return None,
+        };
+        let is_marked = match self {
+            Mark::Czxid(czxid) => stat.czxid == *czxid,
+            Mark::Data(start) => data.starts_with(start),
+        };
+        (is_marked && stat.ephemeral_owner == session_id).then_some(stat.version)
+    }
+}
+
+/// What begins with the prefix, wherever it was looked for.
+fn found_in(response: &Response, parent: &ServerPath, prefix: &str) -> Vec<ServerPath> {
+    match response {
+        Response::Children { names, .. } => {
+            names.iter().filter(|name| name.starts_with(prefix)).map(|name| parent.join(name)).collect()
+        }
+        Response::Ephemerals(paths) => {
+            let start = parent.join(prefix);
+            paths.iter().filter(|path| path.starts_with(start.as_str())).map(ServerPath::from_server).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn delete(path: &ServerPath, version: i32) -> Request {
+    Request::Delete { path: path.as_str().to_owned(), version }
+}
+
+/// A child that comes and goes.
+fn use_once(path: &ServerPath) -> Request {
+    let child = path.join("_unused").into_string();
+    let create =
+        MultiOp::Create { path: child.clone(), data: Vec::new(), acl: Acl::open_unsafe(), mode: CreateMode::Ephemeral };
+    Request::Multi(vec![create, MultiOp::Delete { path: child, version: -1 }])
+}
+
+fn is_gone(reply: &Reply) -> bool {
+    matches!(reply, Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)))
+}
+
+/// A session that cannot sync asks the server that has carried out its own requests.
+fn is_synced(reply: &Reply) -> bool {
+    matches!(reply, Ok(_) | Err(SessionError::Server(ErrorCode::Unimplemented)))
+}
+
+/// Whether asking once more would bring the same.
+fn is_answered(reply: &Reply) -> bool {
+    let is_final = |code: ErrorCode| code.meaning() == Meaning::Final;
+    match reply {
+        Ok(Response::Multi(results)) => {
+            results.iter().all(|result| !matches!(result, MultiResult::Failed(Some(code)) if !is_final(*code)))
+        }
+        Ok(_) => true,
+        Err(SessionError::Server(code)) => is_final(*code),
+        Err(SessionError::FrameTooLarge { .. }) => true,
+        Err(_) => false,
+    }
+}
+
+fn too_large(directory: &ServerPath, prefix: &str, limit: usize) -> String {
+    format!(
+        "cannot look for {prefix} in {directory}: the list of its children is above the limit of {limit} bytes; raise \
+         max_frame_size(), or delete that znode by hand"
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! The client's own thread: connection states, the replacement of a lost session, clean-up, held znodes.
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use super::core::{Core, CuratorFramework, LastHandle};
+use crate::{
+    error::{Error, LostReason, Result},
+    framework::events::{
+        connection_state::{ConnectionState, ConnectionStateMachine},
+        event::{Event, Task},
+    },
+    panics::caught,
+    paths::Prefix,
+    session::{
+        api::{SessionConfig, SessionEvent, SessionObserver},
+        servers::connect_string::ConnectString,
+    },
+};
+
+/// How often a changed connect string is looked for while there is no connection, and a session is tried again that
+/// could not be opened.
+const LOOK_FOR_SERVERS: Duration = Duration::from_secs(1);
+
+/// When the held znodes are looked at again if a look came to nothing.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+pub(crate) struct Background {
+    core: Arc<Core>,
+    /// Listeners get a handle of the client, but this thread must not keep it open.
+    last: Weak<LastHandle>,
+    prefix: Arc<Prefix>,
+    states: ConnectionStateMachine,
+    hosts: ConnectString,
+    /// Counts sessions, so that what an old one still says is not taken for the new one's word.
+    generation: u64,
+    has_session: bool,
+    next_servers: Option<Instant>,
+    next_look: Option<Instant>,
+    /// When the followers look again although nothing happened.
+    next_recheck: Option<Instant>,
+    later: Vec<(Instant, Task)>,
+}
+
+impl Background {
+    pub(crate) fn start(core: Arc<Core>, last: Weak<LastHandle>, prefix: Arc<Prefix>) -> Result<()> {
+        let states = ConnectionStateMachine::new(core.config.session_timeout, core.config.expiration_percent);
+        let mut background = Background {
+            hosts: core.config.hosts.clone(),
+            core,
+            last,
+            prefix,
+            states,
+            generation: 0,
+            has_session: false,
+            next_servers: None,
+            next_look: None,
+            next_recheck: None,
+            later: Vec::new(),
+        };
+        background.open_session()?;
+        std::thread::Builder::new()
+            .name("curator-client".into())
+            .spawn(move || background.run())
+            .map(drop)
+            .map_err(|error| Error::Io { what: "cannot start the client's thread".into(), source: error.into() })
+    }
+
+    fn run(mut self) {
+        loop {
+            let event = match self.next_deadline() {
+                Some(at) => self.core.received.recv_deadline(at).ok(),
+                None => self.core.received.recv().ok(),
+            };
+            // Sessions, providers and what drops with a task may be the caller's. Without this thread no holder would be
+            // told of anything.
+            match event {
+                Some(Event::Stop) => {
+                    let look = || self.core.held.look(Instant::now());
+                    let _ = caught("a last look at what is held", look);
+                    return self.core.dispatcher.stop();
+                }
+                Some(event) => drop(caught("a step of the client's thread", || self.take(event))),
+                None => {}
+            }
+            let _ = caught("a timer of the client's thread", || self.timers(Instant::now()));
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Session(generation, event) if generation == self.generation => self.session_event(event),
+            Event::Session(..) | Event::Stop => {}
+            Event::Look => self.next_look = Some(Instant::now()),
+            Event::CleanUp => self.clean_up(),
+            Event::Run(task) => task(),
+            Event::RunAt(at, task) => self.later.push((at, task)),
+            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, &replies, Instant::now()),
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let next_clean_up = self.core.cleanup.next_try();
+        let timers = [self.states.next_deadline(), self.next_servers, self.next_look, next_clean_up, self.next_recheck];
+        timers.into_iter().flatten().chain(self.later.iter().map(|(at, _)| *at)).min()
+    }
+
+    fn session_event(&mut self, event: SessionEvent) {
+        let now = Instant::now();
+        match event {
+            SessionEvent::Connected { read_only, .. } => {
+                if let Some(session) = self.core.current_session() {
+                    self.states.set_timeout(session.timeout());
+                }
+                self.next_servers = None;
+                self.next_look = Some(now);
+                let states = self.states.connected(read_only, now);
+                self.raise(states);
+                self.core.wake_waiting();
+                self.core.cleanup.wake_all();
+                self.clean_up();
+                self.core.followers.wake();
+            }
+            SessionEvent::Disconnected => {
+                self.next_servers = Some(now + LOOK_FOR_SERVERS);
+                let states = self.states.disconnected(now);
+                self.raise(states);
+            }
+            SessionEvent::Expired => {
+                let states = self.states.expired(now);
+                self.lose_session(LostReason::SessionExpired, states);
+            }
+            SessionEvent::AuthFailed(scheme) => {
+                // The credentials do not get better by trying: calls fail with AuthFailed from now on.
+                log::error!("the server rejected the authorization of scheme {scheme:?}");
+                if let Some(session) = self.core.current_session() {
+                    self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
+                }
+                self.next_look = Some(now);
+                self.core.auth_failed(scheme);
+                let states = self.states.expired(now);
+                self.raise(states);
+            }
+        }
+    }
+
+    /// Each timer is set anew before what it is for, which may panic.
+    fn timers(&mut self, now: Instant) {
+        let lost = self.states.tick(now);
+        if !lost.is_empty() {
+            self.lose_session(LostReason::SuspendedTooLong, lost);
+        }
+        if self.next_servers.is_some_and(|at| now >= at) {
+            self.next_servers = Some(now + LOOK_FOR_SERVERS);
+            self.look_for_servers();
+        }
+        if self.core.cleanup.wake(now) {
+            self.clean_up();
+        }
+        self.recheck(now);
+        let due: Vec<_> = self.later.extract_if(.., |(at, _)| now >= *at).collect();
+        for (_, task) in due {
+            let _ = caught("a task of the client's thread", task);
+        }
+        if self.next_look.is_some_and(|at| now >= at) {
+            self.next_look = Some(now + LOOK_AGAIN);
+            self.next_look = self.core.held.look(now);
+        }
+    }
+
+    fn recheck(&mut self, now: Instant) {
+        let Some(interval) = self.core.config.recheck_interval else { return };
+        let is_due = self.next_recheck.take_if(|at| now >= *at).is_some();
+        if self.next_recheck.is_none() && !self.core.followers.is_empty() {
+            self.next_recheck = now.checked_add(interval);
+        }
+        if is_due {
+            self.core.followers.wake();
+        }
+    }
+
+    /// Gives the session up and opens another. Holders are told first, so that they know before anybody else can hold.
+    fn lose_session(&mut self, reason: LostReason, states: Vec<ConnectionState>) {
+        if let Some(session) = self.core.current_session() {
+            self.core.held.lose_all(Some(&session), reason);
+        }
+        let retired = self.core.retire_session();
+        self.has_session = false;
+        self.next_look = self.core.held.look(Instant::now());
+        self.raise(states);
+        if let Some(session) = retired {
+            session.abandon();
+        }
+        self.states.set_timeout(self.core.config.session_timeout);
+        if let Err(error) = self.open_session() {
+            log::error!("cannot open a new session: {error}");
+            self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
+        }
+    }
+
+    fn open_session(&mut self) -> Result<()> {
+        self.generation += 1;
+        let (events, generation) = (self.core.events.clone(), self.generation);
+        let observer: SessionObserver = Arc::new(move |event| events.send(Event::Session(generation, event)));
+        let config = &self.core.config;
+        let session_config = SessionConfig {
+            hosts: self.hosts.clone(),
+            session_timeout: config.session_timeout,
+            connection_timeout: config.connection_timeout,
+            authorizations: config.authorizations.clone(),
+            can_be_read_only: config.can_be_read_only,
+            max_frame_size: config.max_frame_size,
+        };
+        self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
+        let session = config.session_factory.open(&session_config, observer)?;
+        self.core.set_session(session);
+        self.has_session = true;
+        Ok(())
+    }
+
+    /// The connect string may have changed, which matters only while there is no connection.
+    fn look_for_servers(&mut self) {
+        let ensemble = &self.core.config.ensemble;
+        let asked = caught("the ensemble provider", || ConnectString::parse(&ensemble.connection_string()));
+        match asked.unwrap_or_else(|| Ok(self.hosts.clone())) {
+            Ok(hosts) if hosts == self.hosts => {}
+            Ok(hosts) if hosts.chroot() != self.hosts.chroot() => {
+                log::error!("the connect string changed to {hosts}, ignored: the chroot cannot change");
+            }
+            Ok(hosts) => {
+                log::info!("the connect string changed to {hosts}");
+                self.hosts = hosts;
+                if let Some(session) = self.core.current_session() {
+                    session.update_hosts(&self.hosts);
+                }
+            }
+            Err(error) => log::error!("the ensemble provider gave a bad connect string: {error}"),
+        }
+        if !self.has_session
+            && let Err(error) = self.open_session()
+        {
+            log::error!("cannot open a new session: {error}");
+        }
+    }
+
+    fn clean_up(&self) {
+        if let Some(session) = self.core.current_session().filter(|session| session.connection() != 0) {
+            self.core.cleanup.work(&session);
+        }
+    }
+
+    fn raise(&self, states: Vec<ConnectionState>) {
+        for state in states {
+            let client = self.last.upgrade().map(|last| CuratorFramework::from_parts(&self.core, last, &self.prefix));
+            self.core.raise(client, state);
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! How a client is configured.
+
+use std::{fmt, net::UdpSocket, sync::Arc, time::Duration};
+
+use super::core::CuratorFramework;
+#[cfg(feature = "tls")]
+use crate::session::{native::factory::TlsSessionFactory, transport::tls_config::TlsConfig};
+use crate::{
+    error::{Error, Result},
+    framework::config::{
+        Config,
+        acl::{AclProvider, DefaultAclProvider},
+        ensemble::{EnsembleProvider, FixedEnsembleProvider},
+        retry::RetryPolicy,
+    },
+    paths::Prefix,
+    session::{api::SessionFactory, native::factory::NativeSessionFactory, servers::connect_string::ConnectString},
+};
+
+/// Configures a client. Java: `CuratorFrameworkFactory.Builder`.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFramework, ExponentialBackoffRetry};
+///
+/// let client = CuratorFramework::builder()
+///     .connect_string("zk1:2181,zk2:2181,zk3:2181/app")
+///     .session_timeout(Duration::from_secs(60))
+///     .connection_timeout(Duration::from_secs(15))
+///     .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3))
+///     .namespace("shop")
+///     .build()?;
+/// assert_eq!(client.namespace(), "shop");
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
+#[must_use = "a builder does nothing until build()"]
+pub struct Builder {
+    ensemble: Option<Arc<dyn EnsembleProvider>>,
+    session_timeout: Duration,
+    connection_timeout: Duration,
+    retry_policy: Option<Arc<dyn RetryPolicy>>,
+    namespace: String,
+    authorizations: Vec<(String, Vec<u8>)>,
+    acl_provider: Arc<dyn AclProvider>,
+    default_data: Option<Vec<u8>>,
+    container_parents: bool,
+    can_be_read_only: bool,
+    max_frame_size: usize,
+    max_close_wait: Duration,
+    expiration_percent: u8,
+    max_hold_time: Option<Duration>,
+    recheck_interval: Option<Duration>,
+    session_factory: Option<Arc<dyn SessionFactory>>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsConfig>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            ensemble: None,
+            session_timeout: Duration::from_secs(60),
+            connection_timeout: Duration::from_secs(15),
+            retry_policy: None,
+            namespace: String::new(),
+            authorizations: Vec::new(),
+            acl_provider: Arc::new(DefaultAclProvider),
+            default_data: None,
+            container_parents: true,
+            can_be_read_only: false,
+            max_frame_size: 4 * 1024 * 1024,
+            max_close_wait: Duration::from_millis(900),
+            expiration_percent: 100,
+            recheck_interval: Some(Duration::from_secs(30)),
+            max_hold_time: None,
+            session_factory: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+}
+
+impl Builder {
+    /// The servers, `host:port,host:port/chroot`. The port defaults to 2181; IPv6 addresses stand in brackets.
+    pub fn connect_string(self, connect_string: impl Into<String>) -> Self {
+        self.ensemble_provider(FixedEnsembleProvider::new(connect_string))
+    }
+
+    /// The servers, from something that may change its mind; asked while there is no connection.
+    pub fn ensemble_provider(mut self, provider: impl EnsembleProvider) -> Self {
+        self.ensemble = Some(Arc::new(provider));
+        self
+    }
+
+    /// The session timeout to ask the server for, which has limits of its own. Defaults to 60 s.
+    ///
+    /// So long after the last sign of life the servers drop the session and its locks. 1 ms to 2^31-1 ms. Less than two of
+    /// the servers' ticks makes [`Hold::valid_until`](crate::Hold::valid_until) promise too much.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// The longest that one attempt to connect takes, and that a call waits for a connection before the retry policy
+    /// is asked. Defaults to 15 s.
+    pub fn connection_timeout(mut self, timeout: Duration) -> Self {
+        self.connection_timeout = timeout;
+        self
+    }
+
+    /// How often and when a call is tried again after a lost connection or session. Required.
+    pub fn retry_policy(mut self, policy: impl RetryPolicy) -> Self {
+        self.retry_policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// Puts `/namespace` in front of every path. Defaults to none.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Adds credentials, for instance `("digest", "user:password")`. They are sent on each connection and never logged.
+    pub fn authorization(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
+        self.authorizations.push((scheme.into(), auth.into()));
+        self
+    }
+
+    /// Says which ACL a new znode gets. Defaults to [`DefaultAclProvider`]: everybody may do everything.
+    pub fn acl_provider(mut self, provider: impl AclProvider) -> Self {
+        self.acl_provider = Arc::new(provider);
+        self
+    }
+
+    /// What a new znode carries if nothing is given. Defaults to this machine's address as text, as in Curator.
+    pub fn default_data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.default_data = Some(data.into());
+        self
+    }
+
+    /// Makes missing parents as persistent znodes, which stay, and not as containers, which the server removes when
+    /// they are empty.
+    pub fn dont_use_container_parents(mut self) -> Self {
+        self.container_parents = false;
+        self
+    }
+
+    /// Whether a server without a quorum will do, for reading. Locks need more. Defaults to no.
+    ///
+    /// While the connection is with such a server, the client looks for one that can write, and goes there: one server at a
+    /// time is asked `isro`, after 100 ms and then after pauses that double up to a minute. The servers need
+    /// `readonlymode.enabled`, and since 3.6 `localSessionsEnabled`.
+    pub fn can_be_read_only(mut self, allowed: bool) -> Self {
+        self.can_be_read_only = allowed;
+        self
+    }
+
+    /// The largest request or reply in bytes. Defaults to 4 MiB; the servers have a limit of their own
+    /// (`jute.maxbuffer`, 1 MiB).
+    pub fn max_frame_size(mut self, bytes: usize) -> Self {
+        self.max_frame_size = bytes;
+        self
+    }
+
+    /// How long [`CuratorFramework::close`] waits for the server's confirmation. Defaults to 900 ms.
+    pub fn max_close_wait(mut self, wait: Duration) -> Self {
+        self.max_close_wait = wait;
+        self
+    }
+
+    /// After which part of the session timeout without a connection the session counts as lost, 1 to 100 per cent.
+    /// Defaults to 100.
+    pub fn simulated_session_expiration_percent(mut self, percent: u8) -> Self {
+        self.expiration_percent = percent;
+        self
+    }
+
+    /// How often a waiter looks at the queue although nothing was reported to it: it turns a lost event into a delay.
+    /// Defaults to 30 s; `None` switches it off.
+    pub fn lock_recheck_interval(mut self, interval: Option<Duration>) -> Self {
+        self.recheck_interval = interval;
+        self
+    }
+
+    /// Warns in the log when a lock or lease of this client is held for longer, and again each time that has doubled. It
+    /// is not taken away: a lock lives as long as its session. Looked at ten times a second. Defaults to no limit.
+    pub fn max_hold_time(mut self, limit: Duration) -> Self {
+        self.max_hold_time = Some(limit);
+        self
+    }
+
+    /// What opens sessions. Defaults to this crate's own.
+    pub fn session_factory(mut self, factory: impl SessionFactory) -> Self {
+        self.session_factory = Some(Arc::new(factory));
+        self
+    }
+
+    /// Encrypts the connections to the servers (feature `tls`). Defaults to plain TCP.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, config: TlsConfig) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    #[cfg(feature = "tls")]
+    fn take_session_factory(&mut self) -> Result<Arc<dyn SessionFactory>> {
+        match (self.session_factory.take(), self.tls.take()) {
+            // Dropping the one or the other in silence would send in the clear what was to be secret.
+            (Some(_), Some(_)) => {
+                let rule = "a session_factory() of your own brings its own transport: give one of the two";
+                Err(invalid("tls", String::new(), rule))
+            }
+            (Some(factory), None) => Ok(factory),
+            (None, Some(tls)) => Ok(Arc::new(TlsSessionFactory::new(&tls)?)),
+            (None, None) => Ok(Arc::new(NativeSessionFactory)),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn take_session_factory(&mut self) -> Result<Arc<dyn SessionFactory>> {
+        Ok(self.session_factory.take().unwrap_or_else(|| Arc::new(NativeSessionFactory)))
+    }
+
+    /// Checks the configuration and makes a client, without any I/O: [`CuratorFramework::start`] does that.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for whatever is missing or out of range.
+    pub fn build(mut self) -> Result<CuratorFramework> {
+        let session_factory = self.take_session_factory()?;
+        let ensemble = self.ensemble.ok_or_else(|| missing("connect_string", "a client needs servers"))?;
+        let retry_policy =
+            self.retry_policy.ok_or_else(|| missing("retry_policy", "there is no default: choose one"))?;
+        let hosts = ConnectString::parse(&ensemble.connection_string())?;
+        check_duration("session_timeout", self.session_timeout)?;
+        check_duration("connection_timeout", self.connection_timeout)?;
+        if self.max_hold_time == Some(Duration::ZERO) {
+            return Err(invalid("max_hold_time", "0".into(), "must be longer than nothing"));
+        }
+        if !(1..=100).contains(&self.expiration_percent) {
+            let value = self.expiration_percent.to_string();
+            return Err(invalid("simulated_session_expiration_percent", value, "must be 1 to 100"));
+        }
+        if self.max_frame_size < 1024 || i32::try_from(self.max_frame_size).is_err() {
+            let value = self.max_frame_size.to_string();
+            return Err(invalid("max_frame_size", value, "must be 1024 to 2147483647 bytes"));
+        }
+        let prefix = Prefix::new(hosts.chroot(), &self.namespace)?;
+        let config = Config {
+            ensemble,
+            hosts,
+            session_timeout: self.session_timeout,
+            connection_timeout: self.connection_timeout,
+            retry_policy,
+            authorizations: self.authorizations,
+            acl_provider: self.acl_provider,
+            default_data: self.default_data.unwrap_or_else(local_address),
+            container_parents: self.container_parents,
+            can_be_read_only: self.can_be_read_only,
+            max_frame_size: self.max_frame_size,
+            max_close_wait: self.max_close_wait,
+            expiration_percent: self.expiration_percent,
+            recheck_interval: self.recheck_interval,
+            max_hold_time: self.max_hold_time,
+            session_factory,
+        };
+        Ok(CuratorFramework::new(config, prefix))
+    }
+}
+
+impl CuratorFramework {
+    /// Begins to configure a client.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("session_timeout", &self.session_timeout)
+            .field("connection_timeout", &self.connection_timeout)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes clients under Curator's names. Java: `CuratorFrameworkFactory`.
+#[derive(Debug, Clone, Copy)]
+pub struct CuratorFrameworkFactory;
+
+impl CuratorFrameworkFactory {
+    /// A client with the default timeouts: 60 s for the session, 15 s for a connection. Does no I/O.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<CuratorFramework> {
+        Builder::default().connect_string(connect_string).retry_policy(retry_policy).build()
+    }
+
+    /// Begins to configure a client.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+fn missing(name: &'static str, rule: &str) -> Error {
+    invalid(name, String::new(), rule)
+}
+
+fn invalid(name: &'static str, value: String, rule: &str) -> Error {
+    Error::InvalidArgument { name, value, rule: rule.into() }
+}
+
+fn check_duration(name: &'static str, value: Duration) -> Result<()> {
+    match i32::try_from(value.as_millis()) {
+        Ok(1..) => Ok(()),
+        _ => Err(invalid(name, format!("{value:?}"), "must be 1 ms to 2147483647 ms")),
+    }
+}
+
+/// The address that this machine would use to talk to others, as text; empty if there is none. Connecting a datagram
+/// socket sends nothing, and names no host that would have to exist.
+fn local_address() -> Vec<u8> {
+    let address = UdpSocket::bind(("0.0.0.0", 0)).and_then(|socket| {
+        socket.connect(("192.0.2.1", 9))?;
+        socket.local_addr()
+    });
+    match address {
+        Ok(address) => address.ip().to_string().into_bytes(),
+        Err(_) => b"127.0.0.1".to_vec(),
+    }
+}

@@ -1,0 +1,207 @@
+//! One call from outside: its deadline, its cancellation, its retries.
+
+use std::{
+    cell::OnceCell,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::select;
+
+use super::core::{Core, CuratorFramework};
+use crate::{
+    error::{Error, Result},
+    framework::config::retry::RetrySleeper,
+    proto::{request::Request, response::Response},
+    session::{
+        api::{Session, SessionError},
+        wait::{
+            deadline::{Stop, WaitEnd},
+            pending::{Answer, Pending, Watch, submit_one},
+        },
+    },
+};
+
+/// One operation on one path, bounded by one deadline.
+pub(crate) struct Call<'a> {
+    core: &'a Core,
+    operation: &'static str,
+    /// As the caller sees it.
+    path: &'a str,
+    stop: Stop<'a>,
+    started: Instant,
+    /// The session it began with.
+    session: OnceCell<Arc<dyn Session>>,
+}
+
+/// Why a request has no reply.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// The server may have carried it out.
+    pub(crate) maybe_done: bool,
+}
+
+impl fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("operation", &self.operation).field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Self {
+        Call { core, operation, path, stop, started: Instant::now(), session: OnceCell::new() }
+    }
+
+    /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
+    /// put an end to it.
+    pub(crate) fn retry<T>(&self, mut attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>) -> Result<T> {
+        let mut retries = 0;
+        loop {
+            let error = match self.session().and_then(|session| attempt(&session)) {
+                Err(error) if error.is_retryable() => error,
+                result => return result,
+            };
+            self.allow_retry(&mut retries, error)?;
+        }
+    }
+
+    /// `Ok` if the policy allows another attempt, after it has slept; else the error to end with.
+    pub(crate) fn allow_retry(&self, retries: &mut u32, error: Error) -> Result<()> {
+        if self.core.config.retry_policy.allows_error(&error) {
+            return self.allow_again(retries, error);
+        }
+        self.core.check_open()?;
+        Err(error)
+    }
+
+    /// As `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
+    pub(crate) fn allow_again(&self, retries: &mut u32, error: Error) -> Result<()> {
+        let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.elapsed(), self);
+        *retries += 1;
+        self.core.check_open()?;
+        match self.stop.is_over() {
+            Some(WaitEnd::Cancelled) => Err(self.cancelled()),
+            Some(WaitEnd::Deadline) => Err(error),
+            None if allowed => Ok(()),
+            None => Err(error),
+        }
+    }
+
+    /// The current session, once it is connected. Waits for that at most the connection timeout.
+    pub(crate) fn session(&self) -> Result<Arc<dyn Session>> {
+        let connected_by = Instant::now() + self.core.config.connection_timeout;
+        let found = self.core.connected_session(self.stop.by(connected_by))?;
+        self.check_session(found.as_ref().ok())?;
+        match found {
+            Ok(session) => Ok(session),
+            Err(WaitEnd::Cancelled) => Err(self.cancelled()),
+            Err(WaitEnd::Deadline) => Err(self.connection_loss()),
+        }
+    }
+
+    /// A policy may want a call to end with the session in which it began, also when the session is lost between two
+    /// attempts, where no reply says so.
+    fn check_session(&self, found: Option<&Arc<dyn Session>>) -> Result<()> {
+        if self.session.get().is_none()
+            && let Some(first) = found.cloned().or_else(|| self.core.current_session())
+        {
+            let _ = self.session.set(first);
+        }
+        if self.session.get().is_some_and(|first| first.is_ended()) {
+            let error = self.error(SessionError::Expired);
+            if !self.core.config.retry_policy.allows_error(&error) {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends one request and waits for its reply.
+    pub(crate) fn ask(&self, session: &Arc<dyn Session>, request: Request) -> Result<Response> {
+        self.reply(submit_one(session, request))
+    }
+
+    /// Waits for the last of several replies to one write. They come in the order of the requests, so that the others are
+    /// there by then: the thread is woken once, not by each of them.
+    pub(crate) fn await_last(&self, sent: &mut [(Pending, Option<Watch>)]) {
+        if let [_, .., (last, _)] = sent {
+            last.await_arrival(self.stop, self.core.config.connection_timeout);
+        }
+    }
+
+    /// Waits for a reply.
+    pub(crate) fn reply(&self, pending: Pending) -> Result<Response> {
+        self.reply_or_failure(pending).map_err(|failure| failure.error)
+    }
+
+    /// Waits for a reply; an error says whether the request may have taken effect all the same.
+    pub(crate) fn reply_or_failure(&self, pending: Pending) -> Result<Response, Failure> {
+        match pending.wait_sent(self.stop, self.core.config.connection_timeout) {
+            Answer::Reply(Ok(response)) => Ok(response),
+            Answer::Reply(Err(error)) => {
+                let error = self.error(error);
+                Err(Failure { maybe_done: error.is_in_doubt(), error })
+            }
+            Answer::Stopped { end: WaitEnd::Cancelled, sent } => {
+                Err(Failure { error: self.cancelled(), maybe_done: sent })
+            }
+            Answer::Stopped { end: WaitEnd::Deadline, sent } => {
+                Err(Failure { error: self.connection_loss(), maybe_done: sent })
+            }
+        }
+    }
+
+    /// The error as the caller sees it.
+    pub(crate) fn error(&self, error: SessionError) -> Error {
+        let (operation, path) = (self.operation, self.path.to_owned());
+        match error {
+            SessionError::Server(code) => Error::Server { code, operation, path },
+            SessionError::ConnectionLoss(source) => Error::ConnectionLoss { operation, path, source },
+            SessionError::Expired => Error::SessionExpired { operation, path },
+            SessionError::Closed => Error::ClientClosed,
+            SessionError::AuthFailed(scheme) => Error::AuthFailed { scheme },
+            SessionError::FrameTooLarge { size, limit } => Error::FrameTooLarge { operation, path, size, limit },
+        }
+    }
+
+    pub(crate) fn connection_loss(&self) -> Error {
+        let source = self.core.current_session().and_then(|session| session.last_error());
+        Error::ConnectionLoss { operation: self.operation, path: self.path.to_owned(), source }
+    }
+
+    pub(crate) fn cancelled(&self) -> Error {
+        Error::Cancelled { path: self.path.to_owned() }
+    }
+
+    /// A reply of the wrong kind: our own session decodes by the request, so it can only come from another one.
+    pub(crate) fn unexpected(&self, response: &Response) -> Error {
+        Error::Protocol(format!("{} {} was answered with {}", self.operation, self.path, response.kind_name()))
+    }
+}
+
+impl CuratorFramework {
+    pub(crate) fn call<'a>(&'a self, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Call<'a> {
+        Call::new(&self.core, operation, path, stop)
+    }
+}
+
+impl RetrySleeper for Call<'_> {
+    fn sleep_for(&self, duration: Duration) -> bool {
+        let now = Instant::now();
+        let wake = now.checked_add(duration);
+        let until = match (self.stop.deadline, wake) {
+            (Some(deadline), Some(wake)) => Some(deadline.min(wake)),
+            (one, other) => one.or(other),
+        };
+        let elapsed = until.map_or_else(crossbeam_channel::never, crossbeam_channel::at);
+        let never = crossbeam_channel::never();
+        let cancelled = self.stop.cancel.map_or(&never, |cancel| cancel.signal());
+        select! {
+            recv(elapsed) -> _ => self.stop.is_over().is_none(),
+            recv(cancelled) -> _ => false,
+            recv(self.core.closed.signal()) -> _ => false,
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! What all handles of one client share: its life, its session, who waits for a connection.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+
+use crate::{
+    error::{Error, LostReason, Result},
+    framework::{
+        cleanup::jobs::{Cleanup, Job},
+        config::Config,
+        events::{
+            connection_state::ConnectionState,
+            dispatch::Dispatcher,
+            event::{Event, EventSender, event_channel},
+            followers::Followers,
+        },
+        held::{grants::RecentGrants, holds::Holds, registry::HeldNodes},
+    },
+    panics::caught,
+    paths::Prefix,
+    session::{
+        api::Session,
+        wait::{
+            cancel::CancelToken,
+            deadline::{Stop, WaitEnd},
+        },
+    },
+};
+
+/// Where a client is in its life. Java: `CuratorFrameworkState`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CuratorFrameworkState {
+    /// `start` was not called yet.
+    Latent,
+    /// In use.
+    Started,
+    /// Closed, for good.
+    Stopped,
+}
+
+/// Names a registered listener, to remove it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListenerId(pub(crate) u64);
+
+/// `close` waits no longer, whatever was configured, so that the clock's range is enough.
+const LONGEST_CLOSE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
+
+/// What all handles of one client share.
+pub(crate) struct Core {
+    pub(crate) config: Config,
+    /// Cancelled when the client is closed.
+    pub(crate) closed: CancelToken,
+    pub(crate) held: HeldNodes,
+    pub(crate) holds: Holds,
+    pub(crate) cleanup: Cleanup,
+    pub(crate) grants: RecentGrants,
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) followers: Followers,
+    pub(super) events: EventSender,
+    /// What the client's own thread is told.
+    pub(super) received: Receiver<Event>,
+    pub(super) link: Mutex<Lifecycle>,
+    pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
+    pub(super) next_listener: AtomicU64,
+}
+
+pub(super) struct Lifecycle {
+    pub(super) life: CuratorFrameworkState,
+    pub(super) state: Option<ConnectionState>,
+    pub(super) session: Option<Arc<dyn Session>>,
+    /// The server rejected the credentials of this scheme: no session will come.
+    pub(super) auth_failed: Option<String>,
+    /// Sessions given up, on their way to be closed at the server.
+    pub(super) retired: Vec<Arc<dyn Session>>,
+    /// One for each thread that waits for a connection; woken on every change.
+    pub(super) waiting: Vec<Sender<()>>,
+}
+
+/// A client of one ZooKeeper ensemble. Java: `CuratorFramework`.
+///
+/// A cheap clone: all clones share one session, and the last one to go closes it. Each client has three threads of its
+/// own (one reads the socket, one looks after states and clean-up, one runs listeners), however many callers there are.
+///
+/// Calls block until the server has answered. While the connection is gone they wait for it, at most the connection
+/// timeout, and then do as the retry policy says. When the session is lost, a new one takes its place by itself.
+#[derive(Clone)]
+pub struct CuratorFramework {
+    pub(crate) core: Arc<Core>,
+    pub(crate) prefix: Arc<Prefix>,
+    pub(super) last: Arc<LastHandle>,
+}
+
+/// Closes the client when the last handle is dropped.
+pub(crate) struct LastHandle {
+    core: Arc<Core>,
+}
+
+impl Drop for LastHandle {
+    fn drop(&mut self) {
+        // Not the time to wait: the session's thread goes on by itself for a moment.
+        self.core.close(Duration::ZERO);
+    }
+}
+
+impl CuratorFramework {
+    pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
+        let (events, received) = event_channel();
+        let dispatcher = Arc::new(Dispatcher::new());
+        let core = Arc::new(Core {
+            held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone()),
+            config,
+            closed: CancelToken::new(),
+            holds: Holds::default(),
+            cleanup: Cleanup::new(events.clone()),
+            grants: RecentGrants::default(),
+            dispatcher,
+            followers: Followers::default(),
+            events,
+            received,
+            link: Mutex::new(Lifecycle {
+                life: CuratorFrameworkState::Latent,
+                state: None,
+                session: None,
+                auth_failed: None,
+                retired: Vec::new(),
+                waiting: Vec::new(),
+            }),
+            listeners: Mutex::new(Vec::new()),
+            next_listener: AtomicU64::new(1),
+        });
+        CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
+    }
+
+    pub(crate) fn from_parts(core: &Arc<Core>, last: Arc<LastHandle>, prefix: &Arc<Prefix>) -> CuratorFramework {
+        CuratorFramework { core: core.clone(), prefix: prefix.clone(), last }
+    }
+}
+
+impl Core {
+    /// Runs a task on the client's own thread, unless the client is closed. It must not block.
+    pub(crate) fn run_in_background(&self, task: impl FnOnce() + Send + 'static) {
+        self.post_task(Event::Run(Box::new(task)));
+    }
+
+    /// The same after a while.
+    pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
+        match Instant::now().checked_add(delay).filter(|_| !delay.is_zero()) {
+            Some(at) => self.post_task(Event::RunAt(at, Box::new(task))),
+            None => self.run_in_background(task),
+        }
+    }
+
+    fn post_task(&self, task: Event) {
+        // Posted under the lock under which the client's life ends, so in front of the thread's last event: nothing is left
+        // in the channel that would keep the client alive.
+        let link = self.link.lock();
+        if link.life == CuratorFrameworkState::Started {
+            return self.events.send(task);
+        }
+        drop(link);
+        // It may own anything: not under the lock.
+        drop(task);
+    }
+
+    /// An error unless the client is in use.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.link.lock().life {
+            CuratorFrameworkState::Started => Ok(()),
+            CuratorFrameworkState::Latent => Err(Error::NotStarted),
+            CuratorFrameworkState::Stopped => Err(Error::ClientClosed),
+        }
+    }
+
+    /// The current session if it is connected, waiting for that if need be.
+    ///
+    /// A change between the look and the wait is not lost: the channel is registered under the lock under which the
+    /// look was made, and whoever makes a change wakes all that are registered.
+    pub(crate) fn connected_session(&self, stop: Stop<'_>) -> Result<std::result::Result<Arc<dyn Session>, WaitEnd>> {
+        loop {
+            let (sender, wake) = {
+                let mut link = self.link.lock();
+                match link.life {
+                    CuratorFrameworkState::Started => {}
+                    CuratorFrameworkState::Latent => return Err(Error::NotStarted),
+                    CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
+                }
+                if let Some(scheme) = &link.auth_failed {
+                    return Err(Error::AuthFailed { scheme: scheme.clone() });
+                }
+                // Nothing is begun for a call that was cancelled before: its reply could come before the next look.
+                if stop.is_cancelled() {
+                    return Ok(Err(WaitEnd::Cancelled));
+                }
+                if let Some(session) = &link.session
+                    && session.connection() != 0
+                {
+                    return Ok(Ok(session.clone()));
+                }
+                let (sender, wake) = bounded(1);
+                link.waiting.push(sender.clone());
+                (sender, wake)
+            };
+            if let Err(end) = stop.recv(&wake) {
+                // Its own entry alone: with a wake-up for all, a thousand callers that give up at one time would wake each
+                // other a million times.
+                self.link.lock().waiting.retain(|other| !other.same_channel(&sender));
+                return Ok(Err(end));
+            }
+        }
+    }
+
+    pub(crate) fn current_session(&self) -> Option<Arc<dyn Session>> {
+        self.link.lock().session.clone()
+    }
+
+    /// Puts a session in the place of the current one.
+    pub(crate) fn set_session(&self, session: Arc<dyn Session>) {
+        let mut link = self.link.lock();
+        if link.life != CuratorFrameworkState::Started {
+            // Closed in between. Dropping the session closes it.
+            return;
+        }
+        link.session = Some(session);
+        wake_all(&mut link);
+    }
+
+    /// Gives the current session up. The caller replaces it.
+    pub(crate) fn retire_session(&self) -> Option<Arc<dyn Session>> {
+        let mut link = self.link.lock();
+        let session = link.session.take()?;
+        link.retired.retain(|session| !session.is_finished());
+        link.retired.push(session.clone());
+        Some(session)
+    }
+
+    /// Publishes a connection state and tells the listeners.
+    pub(crate) fn raise(&self, client: Option<CuratorFramework>, state: ConnectionState) {
+        log::debug!("connection state {state}");
+        {
+            let mut link = self.link.lock();
+            link.state = Some(state);
+            wake_all(&mut link);
+        }
+        let listeners: Vec<StateListener> =
+            self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
+        let Some(client) = client else { return };
+        for listener in listeners {
+            let client = client.clone();
+            self.dispatcher.run(move || listener(&client, state));
+        }
+    }
+
+    /// No session will come: ends every call that waits for one.
+    pub(crate) fn auth_failed(&self, scheme: String) {
+        let mut link = self.link.lock();
+        link.auth_failed = Some(scheme);
+        wake_all(&mut link);
+    }
+
+    /// Wakes whoever waits for a connection, to look again.
+    pub(crate) fn wake_waiting(&self) {
+        wake_all(&mut self.link.lock());
+    }
+
+    pub(crate) fn clean_up(&self, job: Job) {
+        self.cleanup.add(job);
+    }
+
+    pub(super) fn close(&self, wait: Duration) {
+        let deadline = Instant::now() + wait.min(LONGEST_CLOSE);
+        let (session, retired) = {
+            let mut link = self.link.lock();
+            let life = std::mem::replace(&mut link.life, CuratorFrameworkState::Stopped);
+            if life == CuratorFrameworkState::Stopped {
+                return;
+            }
+            // Whoever waits for a connection ends now, not after the server's confirmation.
+            wake_all(&mut link);
+            (link.session.take(), std::mem::take(&mut link.retired))
+        };
+        self.closed.cancel();
+        self.held.lose_all(None, LostReason::ClientClosed);
+        // The background thread tells the holders, and then ends itself and the dispatcher.
+        self.events.send(Event::Stop);
+        // In front of the session's end, because the background thread may not have come round to it: containers that
+        // were made for nothing stay for ever.
+        if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {
+            self.cleanup.wake_all();
+            self.cleanup.work(session);
+        }
+        self.cleanup.clear();
+        if let Some(session) = session {
+            session.close(deadline);
+        }
+        for session in retired {
+            session.close(deadline);
+        }
+        // The last handle may go while its thread unwinds.
+        let _ = caught("the ensemble provider", || self.config.ensemble.close());
+    }
+}
+
+fn wake_all(link: &mut Lifecycle) {
+    for sender in link.waiting.drain(..) {
+        // Full or gone: either way there is nothing to wake.
+        let _ = sender.try_send(());
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::framework::config::retry::RetryOneTime;
+
+    /// A client whose servers are not there.
+    fn client() -> CuratorFramework {
+        let client = CuratorFramework::builder()
+            .connect_string("127.0.0.1:1")
+            .retry_policy(RetryOneTime::new(Duration::from_millis(1)))
+            .build()
+            .unwrap();
+        client.start().unwrap();
+        client
+    }
+
+    #[test]
+    fn who_gives_up_waiting_for_a_connection_wakes_nobody() {
+        let client = client();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| client.block_until_connected(None));
+            let first = loop {
+                if let Some(sender) = client.core.link.lock().waiting.first() {
+                    break sender.clone();
+                }
+                std::thread::yield_now();
+            };
+            for _ in 0..100 {
+                assert!(!client.block_until_connected(Some(Duration::ZERO)).unwrap());
+            }
+            let link = client.core.link.lock();
+            assert!(link.waiting.len() == 1 && link.waiting.iter().all(|sender| sender.same_channel(&first)));
+            assert!(first.is_empty());
+            drop(link);
+            client.close();
+            assert!(matches!(waiting.join().unwrap(), Err(Error::ClientClosed)));
+        });
+    }
+}

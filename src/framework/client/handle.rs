@@ -1,0 +1,149 @@
+//! What a user of the client calls.
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+#[cfg(doc)]
+use super::builder::Builder;
+use super::{
+    background::Background,
+    core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+};
+use crate::{
+    error::{Error, Result},
+    framework::events::connection_state::ConnectionState,
+    paths::Prefix,
+    session::wait::deadline::Stop,
+};
+
+impl CuratorFramework {
+    /// Starts the client: from here on it connects, and reconnects, by itself. Returns at once.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had: then the client is
+    /// closed.
+    pub fn start(&self) -> Result<()> {
+        {
+            let mut link = self.core.link.lock();
+            match link.life {
+                CuratorFrameworkState::Latent => link.life = CuratorFrameworkState::Started,
+                CuratorFrameworkState::Started => return Err(Error::AlreadyStarted),
+                CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
+            }
+        }
+        let started = self.start_threads();
+        if started.is_err() {
+            self.core.close(Duration::ZERO);
+            // There may be no background thread to do it.
+            self.core.dispatcher.stop();
+        }
+        started
+    }
+
+    fn start_threads(&self) -> Result<()> {
+        self.core.config.ensemble.start()?;
+        self.core.dispatcher.start()?;
+        Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
+    }
+
+    /// Waits until there is a connection: `true`, or `false` when the time is up. `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
+    pub fn block_until_connected(&self, timeout: Option<Duration>) -> Result<bool> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Ok(self.core.connected_session(Stop { deadline, cancel: None })?.is_ok())
+    }
+
+    /// Closes the session, and with it gives up every lock held through it. Waits for the server's confirmation at most
+    /// [`Builder::max_close_wait`]. Every call that is blocked ends with [`Error::ClientClosed`]. A second call does
+    /// nothing.
+    pub fn close(&self) {
+        self.core.close(self.core.config.max_close_wait);
+    }
+
+    /// Where the client is in its life.
+    #[must_use]
+    pub fn state(&self) -> CuratorFrameworkState {
+        self.core.link.lock().life
+    }
+
+    /// The last connection state that was raised; `None` before the first connection.
+    #[must_use]
+    pub fn connection_state(&self) -> Option<ConnectionState> {
+        self.core.link.lock().state
+    }
+
+    /// Whether there is a connection right now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.core.link.lock().session.as_ref().is_some_and(|session| session.connection() != 0)
+    }
+
+    /// A client that puts another namespace in front of its paths, on the same session. Empty for none.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a namespace that makes no valid path.
+    pub fn using_namespace(&self, namespace: impl AsRef<str>) -> Result<CuratorFramework> {
+        let prefix = Arc::new(Prefix::new(self.prefix.chroot(), namespace.as_ref())?);
+        Ok(CuratorFramework { core: self.core.clone(), prefix, last: self.last.clone() })
+    }
+
+    /// The namespace, empty if there is none.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.prefix.namespace()
+    }
+
+    /// The id of the current session; 0 before a server gave one.
+    #[must_use]
+    pub fn session_id(&self) -> i64 {
+        self.core.link.lock().session.as_ref().map_or(0, |session| session.id())
+    }
+
+    /// The password of the current session; whoever has it and the id can take the session over.
+    #[must_use]
+    pub fn session_password(&self) -> Vec<u8> {
+        self.core.link.lock().session.as_ref().map(|session| session.password()).unwrap_or_default()
+    }
+
+    /// The session timeout: as negotiated, or before that as configured.
+    #[must_use]
+    pub fn session_timeout(&self) -> Duration {
+        let link = self.core.link.lock();
+        link.session.as_ref().map_or(self.core.config.session_timeout, |session| session.timeout())
+    }
+
+    /// Calls the listener on every change of the connection state, in order, on the client's dispatch thread and under
+    /// no lock. A listener may use the client, also close it; while it runs, others wait.
+    pub fn add_connection_state_listener(
+        &self,
+        listener: impl Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static,
+    ) -> ListenerId {
+        let id = ListenerId(self.core.next_listener.fetch_add(1, Ordering::Relaxed));
+        self.core.listeners.lock().push((id, Arc::new(listener)));
+        id
+    }
+
+    /// Removes a listener; it may still be told what was under way.
+    pub fn remove_connection_state_listener(&self, id: ListenerId) {
+        let mut listeners = self.core.listeners.lock();
+        let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));
+        drop(listeners);
+        // The caller's listener, and what it owns: not under the lock.
+        drop(removed);
+    }
+}
+
+impl fmt::Debug for CuratorFramework {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CuratorFramework")
+            .field("namespace", &self.namespace())
+            .field("state", &self.state())
+            .field("connection_state", &self.connection_state())
+            .finish_non_exhaustive()
+    }
+}

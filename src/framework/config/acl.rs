@@ -1,0 +1,130 @@
+//! Which access control list a new znode gets.
+
+use crate::proto::types::Acl;
+
+/// Names the access control lists of the znodes that a client makes. Java: `ACLProvider`.
+///
+/// Asked each time that a znode is made, and under no lock. On which thread:
+///
+/// | whose znode | thread |
+/// |---|---|
+/// | of a call that blocks (`acquire`, `lock`, `create`), and missing parents on the way | the calling thread; a panic goes on to the caller |
+/// | of a [`WriteLock`](crate::WriteLock) | the thread that calls `lock`; the client's own thread when the lock queues again by itself, where a panic is logged |
+///
+/// Several threads may ask at a time. Answer from memory: while the client's own thread waits, no holder is told of
+/// anything.
+///
+/// ```
+/// use curator_locks::{Acl, AclProvider};
+///
+/// struct SecretsAreOurs;
+/// impl AclProvider for SecretsAreOurs {
+///     fn default_acl(&self) -> Vec<Acl> {
+///         Acl::open_unsafe()
+///     }
+///     fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+///         path.starts_with("/secrets/").then(Acl::creator_all)
+///     }
+/// }
+/// assert_eq!(SecretsAreOurs.acl_for_path("/secrets/a"), Some(Acl::creator_all()));
+/// ```
+pub trait AclProvider: Send + Sync + 'static {
+    /// The list where [`acl_for_path`](AclProvider::acl_for_path) names none. Empty: none either, then missing parents
+    /// are made open to everybody, and the server refuses the znode itself.
+    fn default_acl(&self) -> Vec<Acl>;
+
+    /// The list for one path, `None` for the default.
+    ///
+    /// The path has the namespace in front but not the chroot. A lock's own znode comes with its `_c_<uuid>-` prefix and
+    /// without its sequence number, each missing parent with its own path.
+    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>>;
+}
+
+/// Everybody may do everything; what a client uses unless told otherwise. Java: `DefaultACLProvider`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DefaultAclProvider;
+
+impl AclProvider for DefaultAclProvider {
+    fn default_acl(&self) -> Vec<Acl> {
+        Acl::open_unsafe()
+    }
+
+    fn acl_for_path(&self, _path: &str) -> Option<Vec<Acl>> {
+        None
+    }
+}
+
+/// Whoever makes a znode may do everything with it, nobody else anything; needs an authorization. Java:
+/// `CreatorAllACLProvider`.
+///
+/// All processes that share a lock then need the same credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CreatorAllAclProvider;
+
+impl AclProvider for CreatorAllAclProvider {
+    fn default_acl(&self) -> Vec<Acl> {
+        Acl::creator_all()
+    }
+
+    fn acl_for_path(&self, _path: &str) -> Option<Vec<Acl>> {
+        None
+    }
+}
+
+/// The list of the znode that a call makes.
+pub(crate) fn leaf_acl(provider: &dyn AclProvider, path: &str) -> Vec<Acl> {
+    provider.acl_for_path(path).unwrap_or_else(|| provider.default_acl())
+}
+
+/// The list of a parent that is made on the way.
+pub(crate) fn parent_acl(provider: &dyn AclProvider, path: &str) -> Vec<Acl> {
+    provider.acl_for_path(path).unwrap_or_else(|| match provider.default_acl() {
+        none if none.is_empty() => Acl::open_unsafe(),
+        default => default,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers for `/known` with a list of its own, and with `default` for everything else.
+    struct Fixed {
+        default: Vec<Acl>,
+    }
+
+    impl AclProvider for Fixed {
+        fn default_acl(&self) -> Vec<Acl> {
+            self.default.clone()
+        }
+
+        fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+            (path == "/known").then(Acl::read_unsafe)
+        }
+    }
+
+    #[test]
+    fn the_path_counts_before_the_default() {
+        let provider = Fixed { default: Acl::creator_all() };
+        for acl_of in [leaf_acl, parent_acl] {
+            assert_eq!(acl_of(&provider, "/known"), Acl::read_unsafe());
+            assert_eq!(acl_of(&provider, "/other"), Acl::creator_all());
+        }
+    }
+
+    #[test]
+    fn without_any_answer_only_parents_are_open() {
+        let provider = Fixed { default: Vec::new() };
+        assert_eq!(leaf_acl(&provider, "/other"), Vec::new());
+        assert_eq!(parent_acl(&provider, "/other"), Acl::open_unsafe());
+        assert_eq!(parent_acl(&provider, "/known"), Acl::read_unsafe());
+    }
+
+    #[test]
+    fn the_providers_of_the_crate_treat_all_paths_alike() {
+        for acl_of in [leaf_acl, parent_acl] {
+            assert_eq!(acl_of(&DefaultAclProvider, "/a"), Acl::open_unsafe());
+            assert_eq!(acl_of(&CreatorAllAclProvider, "/a"), Acl::creator_all());
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What a client is told from outside: servers, ACLs, retries.
+
+pub(crate) mod acl;
+pub(crate) mod ensemble;
+pub(crate) mod retry;
+
+use std::{sync::Arc, time::Duration};
+
+use acl::AclProvider;
+use ensemble::EnsembleProvider;
+use retry::RetryPolicy;
+
+use crate::session::{api::SessionFactory, servers::connect_string::ConnectString};
+
+/// Everything a client was configured with, checked.
+pub(crate) struct Config {
+    pub(crate) ensemble: Arc<dyn EnsembleProvider>,
+    pub(crate) hosts: ConnectString,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connection_timeout: Duration,
+    pub(crate) retry_policy: Arc<dyn RetryPolicy>,
+    pub(crate) authorizations: Vec<(String, Vec<u8>)>,
+    pub(crate) acl_provider: Arc<dyn AclProvider>,
+    pub(crate) default_data: Vec<u8>,
+    pub(crate) container_parents: bool,
+    pub(crate) can_be_read_only: bool,
+    pub(crate) max_frame_size: usize,
+    pub(crate) max_close_wait: Duration,
+    pub(crate) expiration_percent: u8,
+    pub(crate) recheck_interval: Option<Duration>,
+    pub(crate) max_hold_time: Option<Duration>,
+    pub(crate) session_factory: Arc<dyn SessionFactory>,
+}

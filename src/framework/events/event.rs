@@ -1,0 +1,45 @@
+//! What the client's own thread is told.
+
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use crate::session::api::{Reply, SessionEvent};
+
+/// What does not block.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
+
+/// What the thread is told.
+pub(crate) enum Event {
+    /// Something happened to the session with this number.
+    Session(u64, SessionEvent),
+    /// Look at the held znodes.
+    Look,
+    /// There is something to clean up.
+    CleanUp,
+    /// The replies to the requests of some jobs.
+    CleanedUp(Vec<u64>, Vec<Reply>),
+    /// Something to run that does not block.
+    Run(Task),
+    /// Something of that kind to run then.
+    RunAt(Instant, Task),
+    /// The client is closed.
+    Stop,
+}
+
+/// Tells the client's own thread. Never blocks.
+#[derive(Clone)]
+pub(crate) struct EventSender(Sender<Event>);
+
+/// The channel to the client's own thread.
+pub(crate) fn event_channel() -> (EventSender, Receiver<Event>) {
+    let (sender, receiver) = unbounded();
+    (EventSender(sender), receiver)
+}
+
+impl EventSender {
+    pub(crate) fn send(&self, event: Event) {
+        // It fails when the client is gone, which has the receiver: then nobody is left to be told.
+        let _ = self.0.send(event);
+    }
+}

@@ -1,0 +1,6 @@
+//! What happens to a client, and who is told: connection states, followers, listeners.
+
+pub(crate) mod connection_state;
+pub(crate) mod dispatch;
+pub(crate) mod event;
+pub(crate) mod followers;

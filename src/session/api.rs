@@ -1,0 +1,223 @@
+//! What a session is: the trait [`Session`] and the values it takes and gives.
+
+use std::{
+    fmt, io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::servers::connect_string::ConnectString;
+use crate::{
+    error,
+    proto::{
+        request::Request,
+        response::Response,
+        types::{ErrorCode, EventType},
+    },
+};
+
+/// The answer to one request.
+pub type Reply = Result<Response, SessionError>;
+
+/// Receives the answer to one request. Runs on the session's reader thread, or on the thread that submits the request
+/// (before it has the ticket), abandons or closes the session. Must not block: while it runs, nobody gets a reply.
+pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
+
+/// Receives what happens to one watch. Runs on the session's reader thread, or on the thread that abandons or closes the
+/// session. Must not block: while it runs, nobody gets a reply.
+pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
+
+/// Receives what happens to the session, in order. Runs on the session's reader thread. Must not block: while it runs,
+/// nobody gets a reply.
+pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
+
+/// Why a request has no reply.
+#[non_exhaustive]
+#[derive(Debug, Clone)]
+pub enum SessionError {
+    /// The server answered with an error code.
+    Server(ErrorCode),
+    /// The connection ended before the reply: the outcome is unknown.
+    ConnectionLoss(Option<Arc<io::Error>>),
+    /// The session ended, by the server's word or because it was given up.
+    Expired,
+    /// The session was closed by this process.
+    Closed,
+    /// The server rejected the credentials of this scheme.
+    AuthFailed(String),
+    /// The request or its reply is larger than the limit.
+    FrameTooLarge {
+        /// Size of the frame.
+        size: usize,
+        /// The limit in force.
+        limit: usize,
+    },
+}
+
+/// What a watch reports.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum WatchEvent {
+    /// The znode changed. The watch is used up.
+    Node {
+        /// What happened.
+        event: EventType,
+        /// The number of the connection that reported it, see [`Session::connection`].
+        connection: u64,
+    },
+    /// The connection is gone; the watch waits for the next one.
+    Disconnected,
+    /// The session goes on over another connection, and the watch was set again.
+    Reconnected {
+        /// The number of the new connection.
+        connection: u64,
+    },
+    /// The session has ended. The watch is used up.
+    Ended,
+}
+
+/// What happens to a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// A server accepted the session.
+    Connected {
+        /// The number of the connection, counted from 1.
+        connection: u64,
+        /// The server can only read.
+        read_only: bool,
+    },
+    /// The connection is gone; the session may live on.
+    Disconnected,
+    /// The server said that the session has expired. Nothing follows.
+    Expired,
+    /// The server rejected the credentials of this scheme. Nothing follows.
+    AuthFailed(String),
+}
+
+/// Names one submitted request, and the watch it leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// One request with what to do with its reply.
+pub struct Submission {
+    /// The request.
+    pub request: Request,
+    /// Told about the watch that the request leaves; required exactly if the request asks for a watch.
+    pub watcher: Option<Watcher>,
+    /// Called once with the reply, unless the request is withdrawn in time.
+    pub on_reply: OnReply,
+}
+
+impl fmt::Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission").field("request", &self.request).finish_non_exhaustive()
+    }
+}
+
+/// One ZooKeeper session. All methods return without waiting for the server, but for [`Session::close`].
+///
+/// What only tells of the session, such as [`Session::connection`] and [`Session::valid_until`], the client asks under locks
+/// of its own as well: a session must not call anything of the client there.
+pub trait Session: Send + Sync + 'static {
+    /// Puts requests on the wire, back to back and in this order, or queues them until there is a connection. The
+    /// tickets come in the order of the requests.
+    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket>;
+
+    /// Takes a request back that was not written yet. `true`: it never reaches the server and its `on_reply` is never
+    /// called. `false`: it is, or was, on the wire.
+    fn withdraw(&self, ticket: Ticket) -> bool;
+
+    /// Gives up the watch that this request left, at the server too where nobody else in this session watches the
+    /// znode. Its watcher is not called any more, except for calls already under way.
+    fn unwatch(&self, ticket: Ticket);
+
+    /// Whether a watcher is called before the reply to any request that the server carried out after the change is handed
+    /// out, as long as the connection stays the same; `false` by default.
+    fn tells_in_order(&self) -> bool {
+        false
+    }
+
+    /// The session's id; 0 before a server gave one. A read-only server gives one of its own to a session that no other
+    /// server knows yet; the first server that can write replaces it.
+    fn id(&self) -> i64;
+
+    /// The session's password, as the server gave it; empty where unknown.
+    fn password(&self) -> Vec<u8>;
+
+    /// The session timeout: what was negotiated, or before that what is asked for.
+    fn timeout(&self) -> Duration;
+
+    /// The number of the live connection, counted from 1; 0 while there is none.
+    fn connection(&self) -> u64;
+
+    /// Up to here the servers cannot have expired the session; `None` before the first handshake and after the end.
+    ///
+    /// It assumes a session timeout of at least two of the servers' ticks, a server that is no observer of another observer's
+    /// or follower's (`observerMasterPort`), and clocks that run at one rate. The monotonic clock of this process stands
+    /// while the system sleeps, and the servers' go on: after such a sleep this moment lies too late, until the next
+    /// heartbeat.
+    fn valid_until(&self) -> Option<Instant>;
+
+    /// Why the last attempt to connect failed, or the last connection ended; `None` while there is a connection, and
+    /// where unknown.
+    fn last_error(&self) -> Option<Arc<io::Error>> {
+        None
+    }
+
+    /// Whether the session has ended, for whatever reason.
+    fn is_ended(&self) -> bool;
+
+    /// Replaces the servers, from the next connection on. The session lives on if the new ones know it.
+    fn update_hosts(&self, hosts: &ConnectString);
+
+    /// Whether nothing runs for the session any more: it has ended, and was closed at the server or given up on.
+    fn is_finished(&self) -> bool;
+
+    /// Declares the session lost: requests end with [`SessionError::Expired`], watches with [`WatchEvent::Ended`], and
+    /// no event follows except one that is under way. In the background the session is taken up once more, only to
+    /// close it, so that its znodes go at once.
+    fn abandon(&self);
+
+    /// Closes the session and waits for the server's confirmation, at most until `deadline`. Requests end with
+    /// [`SessionError::Closed`], watches with [`WatchEvent::Ended`], and no event follows except one that is under way.
+    fn close(&self, deadline: Instant);
+}
+
+/// What a session needs to know to begin.
+#[derive(Clone)]
+pub struct SessionConfig {
+    /// The servers.
+    pub hosts: ConnectString,
+    /// The session timeout to ask for.
+    pub session_timeout: Duration,
+    /// The longest that one attempt to connect may take.
+    pub connection_timeout: Duration,
+    /// Scheme and credentials, sent first on every connection.
+    pub authorizations: Vec<(String, Vec<u8>)>,
+    /// Whether a read-only server will do.
+    pub can_be_read_only: bool,
+    /// The largest frame accepted in either direction, in bytes.
+    pub max_frame_size: usize,
+}
+
+impl fmt::Debug for SessionConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schemes: Vec<&str> = self.authorizations.iter().map(|(scheme, _)| scheme.as_str()).collect();
+        f.debug_struct("SessionConfig")
+            .field("hosts", &self.hosts)
+            .field("session_timeout", &self.session_timeout)
+            .field("connection_timeout", &self.connection_timeout)
+            .field("authorization_schemes", &schemes)
+            .field("can_be_read_only", &self.can_be_read_only)
+            .field("max_frame_size", &self.max_frame_size)
+            .finish()
+    }
+}
+
+/// Opens sessions: at the client's start, and again whenever one is lost.
+pub trait SessionFactory: Send + Sync + 'static {
+    /// Begins a new session; connecting goes on in the background and is reported to the observer.
+    ///
+    /// # Errors
+    /// Only what makes a session impossible from the start, for instance no thread to be had.
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> error::Result<Arc<dyn Session>>;
+}

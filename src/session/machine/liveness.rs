@@ -1,0 +1,275 @@
+//! How long the session lives for certain, when to send a heartbeat, and when a connection is dead.
+
+use std::time::{Duration, Instant};
+
+/// Timers of one connection and the proof that the session lives, on a clock that the caller passes in.
+///
+/// The heartbeat is `sync`: a quarter of the session timeout T after the answer to the one before, if that came within
+/// T/12, else a third of T after its send. In an ensemble an answered ping proves nothing: a
+/// follower answers by itself and hands its touches to the leader only in its answer to the leader's next ping, every
+/// half tick, and a leader that was paused expires sessions by touches it never got. So a heartbeat counts as a touch
+/// if it was answered within T/6 and is followed by another such one, sent at least T/4 after the first one's answer.
+///
+/// Why the leader then keeps the session until T after the first one was sent, if T >= 2 ticks:
+/// 1. The follower got the first one before its answer came here, and the second one after that was sent. In between lie
+///    T/4 >= tick/2, so one of the leader's pings. From send to send is not enough: the first one may have been on its
+///    way to the follower for T/6, and what is left of T/3, T/6, may lie between two pings.
+/// 2. The follower answers that ping with all its touches since the ping before, the first heartbeat's among them, and
+///    passes the second one on after that, over the same stream. The leader reads the touch, and then the `sync`.
+/// 3. The leader answers that `sync` behind everything that it did before. Had it expired the session by then, the
+///    follower would have closed the connection instead of answering. So the session lived when the touch came, and
+///    that was after the first heartbeat was sent: the leader counts T from there at the earliest.
+///
+/// It holds for a follower, for an observer of the leader, and for the leader itself. Where an observer follows a follower
+/// (an observer master), a touch takes two pings, and nothing is proved. Nor is a leader that pauses in between, so that
+/// its ping is overdue when the second heartbeat comes, and pauses again before the answer to that ping.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    timeout: Duration,
+    last_received: Instant,
+    next_heartbeat: Instant,
+    /// Prompt heartbeats that wait for one that follows.
+    prompt: Vec<Heartbeat>,
+    /// A moment at or after which the leader knew the session to live.
+    touched: Option<Instant>,
+    /// The session timeout that the leader goes by; a read-only server may have agreed to another.
+    lease: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Heartbeat {
+    sent: Instant,
+    answered: Instant,
+}
+
+impl Liveness {
+    pub(crate) fn new(timeout: Duration, now: Instant) -> Self {
+        Liveness { timeout, last_received: now, next_heartbeat: now, prompt: Vec::new(), touched: None, lease: timeout }
+    }
+
+    /// A server took the session up, for which the leader itself touches it. `handshake_sent` is `None` for a read-only
+    /// server: it has no leader, and answers while the quorum on the other side lets the session expire.
+    pub(crate) fn connected(&mut self, timeout: Duration, handshake_sent: Option<Instant>, now: Instant) {
+        self.timeout = timeout;
+        self.last_received = now;
+        self.next_heartbeat = now + timeout / 3;
+        self.prompt.clear();
+        if handshake_sent.is_some() {
+            self.touched = self.touched.max(handshake_sent);
+            self.lease = timeout;
+        }
+    }
+
+    pub(crate) fn disconnected(&mut self) {
+        // A pair of heartbeats proves something only if both took the same way to the leader.
+        self.prompt.clear();
+    }
+
+    pub(crate) fn received(&mut self, now: Instant) {
+        self.last_received = self.last_received.max(now);
+    }
+
+    /// Whether a heartbeat is due; if so, the next one is scheduled.
+    pub(crate) fn take_heartbeat(&mut self, now: Instant) -> bool {
+        if now < self.next_heartbeat {
+            return false;
+        }
+        self.next_heartbeat = now + self.timeout / 3;
+        true
+    }
+
+    pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant) {
+        if now.saturating_duration_since(sent) > self.timeout / 6 {
+            return;
+        }
+        let apart = self.timeout / 4;
+        let followed = self.prompt.iter().filter(|earlier| earlier.answered + apart <= sent);
+        if let Some(proved) = followed.map(|earlier| earlier.sent).max() {
+            self.touched = self.touched.max(Some(proved));
+            self.prompt.retain(|earlier| earlier.sent > proved);
+        }
+        self.prompt.push(Heartbeat { sent, answered: now });
+        // The earliest one that proves this one. The older a proof is when the next one comes, the less is left of it: so a
+        // session whose round trip takes r is never valid for less than 0.45 T - 3 r, where thirds of T leave 0.28 T.
+        self.next_heartbeat = self.next_heartbeat.min(now + apart);
+    }
+
+    /// Whether nothing was received for so long that the connection is dead, whatever TCP says.
+    pub(crate) fn is_dead(&self, now: Instant) -> bool {
+        now >= self.dead_at()
+    }
+
+    /// When it is dead if nothing comes until then.
+    pub(crate) fn dead_at(&self) -> Instant {
+        self.last_received + self.timeout * 2 / 3
+    }
+
+    /// When there is something to do next.
+    pub(crate) fn next_timer(&self) -> Instant {
+        self.next_heartbeat.min(self.dead_at())
+    }
+
+    /// Up to here the servers cannot have expired the session. The margin covers clocks that run at different rates, but
+    /// not one that stands: this one does while the system sleeps.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        self.touched.map(|touched| touched + self.lease - self.lease / 20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Duration = Duration::from_secs(12);
+
+    fn connected() -> (Liveness, Instant) {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(T, start);
+        liveness.connected(T, Some(start), start + Duration::from_millis(5));
+        (liveness, start)
+    }
+
+    fn after_margin(touched: Instant) -> Option<Instant> {
+        Some(touched + T - T / 20)
+    }
+
+    #[test]
+    fn the_handshake_is_a_touch() {
+        let (liveness, start) = connected();
+        assert_eq!(liveness.valid_until(), after_margin(start));
+    }
+
+    #[test]
+    fn a_read_only_server_proves_nothing() {
+        let (mut liveness, start) = connected();
+        liveness.disconnected();
+        liveness.connected(2 * T, None, start + T / 2);
+        assert_eq!(liveness.valid_until(), after_margin(start));
+        let mut never_seen_by_a_leader = Liveness::new(T, start);
+        never_seen_by_a_leader.connected(T, None, start);
+        assert_eq!(never_seen_by_a_leader.valid_until(), None);
+    }
+
+    #[test]
+    fn the_timeout_of_the_last_handshake_counts_even_if_it_is_shorter() {
+        let (mut liveness, start) = connected();
+        let again = start + Duration::from_secs(1);
+        liveness.disconnected();
+        liveness.connected(T / 4, Some(again), again);
+        assert_eq!(liveness.valid_until(), Some(again + T / 4 - T / 80));
+    }
+
+    #[test]
+    fn one_prompt_heartbeat_alone_proves_nothing() {
+        let (mut liveness, start) = connected();
+        liveness.heartbeat_answered(start + T / 3, start + T / 3 + Duration::from_millis(1));
+        assert_eq!(liveness.valid_until(), after_margin(start));
+    }
+
+    #[test]
+    fn a_prompt_heartbeat_followed_by_another_is_a_touch() {
+        let (mut liveness, start) = connected();
+        for k in 1..=3 {
+            liveness.heartbeat_answered(start + k * T / 3, start + k * T / 3 + Duration::from_millis(1));
+        }
+        assert_eq!(liveness.valid_until(), after_margin(start + 2 * T / 3));
+    }
+
+    #[test]
+    fn two_heartbeats_close_together_prove_nothing() {
+        let (mut liveness, start) = connected();
+        let first = start + T / 3;
+        liveness.heartbeat_answered(first, first);
+        liveness.heartbeat_answered(first + T / 5, first + T / 5);
+        assert_eq!(liveness.valid_until(), after_margin(start));
+    }
+
+    /// It may have reached the follower just before it was answered, and between that and the next one's send lie T/6,
+    /// less than half a tick where T is two ticks.
+    #[test]
+    fn a_heartbeat_answered_late_does_not_pair_with_the_next_one_but_with_the_one_after() {
+        let (mut liveness, start) = connected();
+        let moment = Duration::from_millis(1);
+        liveness.heartbeat_answered(start + T / 3, start + T / 3 + T / 6);
+        liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3 + moment);
+        assert_eq!(liveness.valid_until(), after_margin(start));
+        liveness.heartbeat_answered(start + T, start + T + moment);
+        assert_eq!(liveness.valid_until(), after_margin(start + 2 * T / 3));
+        let (mut liveness, start) = connected();
+        liveness.heartbeat_answered(start + T / 3, start + T / 3 + T / 6);
+        liveness.heartbeat_answered(start + T, start + T + moment);
+        assert_eq!(liveness.valid_until(), after_margin(start + T / 3));
+    }
+
+    #[test]
+    fn the_next_heartbeat_has_to_be_sent_a_quarter_of_the_timeout_after_the_answer() {
+        let (mut liveness, start) = connected();
+        let (sent, answered) = (start + T / 3, start + T / 3 + T / 12);
+        liveness.heartbeat_answered(sent, answered);
+        let next = answered + T / 4;
+        liveness.heartbeat_answered(next - Duration::from_nanos(1), next);
+        assert_eq!(liveness.valid_until(), after_margin(start));
+        liveness.heartbeat_answered(next, next);
+        assert_eq!(liveness.valid_until(), after_margin(sent));
+    }
+
+    #[test]
+    fn a_late_answer_does_not_count() {
+        let (mut liveness, start) = connected();
+        liveness.heartbeat_answered(start + T / 3, start + T / 3);
+        liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3 + T / 6 + Duration::from_millis(1));
+        assert_eq!(liveness.valid_until(), after_margin(start));
+        liveness.heartbeat_answered(start + T, start + T);
+        assert_eq!(liveness.valid_until(), after_margin(start + T / 3));
+    }
+
+    #[test]
+    fn heartbeats_of_two_connections_do_not_pair() {
+        let (mut liveness, start) = connected();
+        liveness.heartbeat_answered(start + T / 3, start + T / 3);
+        liveness.disconnected();
+        liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3);
+        assert_eq!(liveness.valid_until(), after_margin(start));
+    }
+
+    #[test]
+    fn the_connection_is_dead_after_two_thirds_of_silence() {
+        let (mut liveness, start) = connected();
+        let received = start + Duration::from_secs(1);
+        liveness.received(received);
+        assert!(!liveness.is_dead(received + T * 2 / 3 - Duration::from_millis(1)));
+        assert!(liveness.is_dead(received + T * 2 / 3));
+    }
+
+    #[test]
+    fn a_session_that_is_answered_promptly_is_never_valid_for_less_than_045_of_the_timeout_less_3_round_trips() {
+        for round_trip in [Duration::ZERO, Duration::from_millis(100), T / 12] {
+            let (mut liveness, _) = connected();
+            let mut least = Duration::MAX;
+            for _ in 0..20 {
+                let sent = liveness.next_timer();
+                assert!(liveness.take_heartbeat(sent));
+                let answered = sent + round_trip;
+                let left = liveness.valid_until().map(|until| until.saturating_duration_since(answered));
+                least = least.min(left.unwrap_or_default());
+                liveness.heartbeat_answered(sent, answered);
+            }
+            assert!(least >= (T * 45 / 100).saturating_sub(3 * round_trip), "{round_trip:?}: {least:?}");
+        }
+    }
+
+    #[test]
+    fn heartbeats_come_a_quarter_of_the_timeout_after_a_prompt_answer_and_else_every_third() {
+        let (mut liveness, start) = connected();
+        let connected = start + Duration::from_millis(5);
+        assert!(!liveness.take_heartbeat(connected + T / 3 - Duration::from_millis(1)));
+        assert!(liveness.take_heartbeat(connected + T / 3));
+        assert!(!liveness.take_heartbeat(connected + T / 3));
+        assert_eq!(liveness.next_timer(), connected + T * 2 / 3);
+        let moment = Duration::from_millis(1);
+        liveness.received(connected + T / 3 + moment);
+        liveness.heartbeat_answered(connected + T / 3, connected + T / 3 + moment);
+        assert_eq!(liveness.next_timer(), connected + T / 3 + moment + T / 4);
+        assert!(liveness.take_heartbeat(connected + T / 3 + moment + T / 4));
+    }
+}

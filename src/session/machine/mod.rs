@@ -1,0 +1,706 @@
+//! The session as a plain state machine: (state, input, now) -> (state, actions). No thread, no socket, no clock.
+
+pub(crate) mod actions;
+pub(crate) mod liveness;
+pub(crate) mod watches;
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actions::{Action, Actions};
+use liveness::Liveness;
+use watches::{Forgotten, Watches};
+
+use super::api::{SessionConfig, SessionError, SessionEvent, WatchEvent};
+use crate::proto::{
+    connect::{ConnectRequest, ConnectResponse},
+    error::ProtoError,
+    header::{XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, decode_header, set_xid},
+    request::Request,
+    response::{ReplyKind, Response},
+    types::{ErrorCode, Notification, WatchTable},
+};
+
+/// The largest `setWatches` frame, well below the server's own frame limit of 1 MiB. Only a single path that is longer
+/// makes it larger.
+const SET_WATCHES_CHUNK: usize = 128 * 1024;
+
+/// What a `setWatches` frame takes besides its paths: length, header, zxid, three counts.
+const SET_WATCHES_FRAME: usize = 4 + 8 + 8 + 3 * 4;
+
+/// Callers' requests are taken for writing in pieces of about this size. If the connection breaks meanwhile, what is
+/// behind them was never written, and waits for the next one.
+const OUTPUT_CHUNK: usize = 64 * 1024;
+
+/// The length in front of a frame, which no frame limit counts.
+const PREFIX: usize = 4;
+
+/// The handshake has 31 bits for the session timeout, in milliseconds.
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// Whether there is a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Down,
+    Up {
+        read_only: bool,
+    },
+    /// There is one, but it takes nothing any more, and its end is about to be noticed.
+    Failing,
+}
+
+/// Whether the session goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is in use.
+    Alive,
+    /// It is only taken up to be closed, at the longest until then.
+    Leaving { until: Option<Instant> },
+    /// It is over.
+    Ended,
+}
+
+struct Unsent<C> {
+    ticket: u64,
+    frame: Vec<u8>,
+    kind: ReplyKind,
+    purpose: Purpose<C>,
+}
+
+struct InFlight<C> {
+    xid: i32,
+    kind: ReplyKind,
+    purpose: Purpose<C>,
+}
+
+enum Purpose<C> {
+    /// Somebody waits for the reply.
+    Caller { completion: C, watch: Option<u64> },
+    /// A heartbeat, sent then.
+    Heartbeat(Instant),
+    /// Nobody waits for the reply.
+    Housekeeping,
+    /// The last request of the session.
+    Close,
+}
+
+/// One session. `C` receives a reply, `W` what happens to a watch.
+pub(crate) struct Machine<C, W> {
+    config: SessionConfig,
+    link: Link,
+    fate: Fate,
+    /// What requests are told once the session is not alive.
+    end: SessionError,
+    session_id: i64,
+    password: Vec<u8>,
+    /// A server that can write has taken the session up. One that cannot gives sessions of its own, unknown to others.
+    is_known: bool,
+    timeout: Duration,
+    last_zxid: i64,
+    connections: u64,
+    next_xid: i32,
+    next_ticket: u64,
+    /// Goes out before anything else on a new connection: credentials and watches.
+    preamble: Vec<u8>,
+    /// Schemes whose acceptance the server has not confirmed on this connection.
+    unconfirmed_auths: VecDeque<String>,
+    unsent: VecDeque<Unsent<C>>,
+    in_flight: VecDeque<InFlight<C>>,
+    watches: Watches<W>,
+    liveness: Liveness,
+}
+
+impl<C, W: Clone> Machine<C, W> {
+    pub(crate) fn new(mut config: SessionConfig, now: Instant) -> Self {
+        // A frame's length has 31 bits.
+        config.max_frame_size = config.max_frame_size.min(i32::MAX as usize);
+        let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
+        Machine {
+            config,
+            link: Link::Down,
+            fate: Fate::Alive,
+            end: SessionError::Expired,
+            session_id: 0,
+            password: vec![0; 16],
+            is_known: false,
+            timeout,
+            last_zxid: 0,
+            connections: 0,
+            next_xid: 1,
+            next_ticket: 1,
+            preamble: Vec::new(),
+            unconfirmed_auths: VecDeque::new(),
+            unsent: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            watches: Watches::new(),
+            liveness: Liveness::new(timeout, now),
+        }
+    }
+
+    pub(crate) fn session_id(&self) -> i64 {
+        self.session_id
+    }
+
+    pub(crate) fn password(&self) -> &[u8] {
+        &self.password
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Whether there is a connection, but with a server that can only read.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_alive() && self.link == Link::Up { read_only: true }
+    }
+
+    /// The number of the live connection, 0 while there is none.
+    pub(crate) fn connection(&self) -> u64 {
+        match self.link {
+            Link::Up { .. } | Link::Failing => self.connections,
+            Link::Down => 0,
+        }
+    }
+
+    /// The number that the next connection will have.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connections + 1
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.fate == Fate::Alive
+    }
+
+    /// Whether nothing is left to do: the threads that serve the session may end.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        match self.fate {
+            Fate::Alive => false,
+            Fate::Leaving { until } => until.is_some_and(|until| now >= until),
+            Fate::Ended => true,
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        if self.is_alive() { self.liveness.valid_until() } else { None }
+    }
+
+    /// Takes a request in. The encoded frame is handed in so that encoding happens outside the lock.
+    pub(crate) fn submit(
+        &mut self,
+        request: &Request,
+        frame: Vec<u8>,
+        completion: C,
+        watcher: Option<W>,
+        actions: &mut Actions<C, W>,
+    ) -> u64 {
+        let ticket = self.take_ticket();
+        if !self.is_alive() {
+            actions.push(Action::Complete(completion, Err(self.end.clone())));
+            actions.extend(watcher.map(Action::DropWatcher));
+            return ticket;
+        }
+        if let Err(error) = self.check(request, frame.len(), watcher.is_some()) {
+            actions.push(Action::Complete(completion, Err(error)));
+            actions.extend(watcher.map(Action::DropWatcher));
+            return ticket;
+        }
+        let watch = watched_table(request).zip(watcher).map(|(table, watcher)| {
+            self.watches.request(ticket, table, request.path(), watcher);
+            ticket
+        });
+        let purpose = Purpose::Caller { completion, watch };
+        self.unsent.push_back(Unsent { ticket, frame, kind: request.reply_kind(), purpose });
+        ticket
+    }
+
+    /// Whether the request may go out.
+    fn check(&self, request: &Request, frame: usize, has_watcher: bool) -> Result<(), SessionError> {
+        let (size, limit) = (frame.saturating_sub(PREFIX), self.config.max_frame_size);
+        if size > limit {
+            return Err(SessionError::FrameTooLarge { size, limit });
+        }
+        // A watch that nobody is told about would stay at the server for ever.
+        if is_own(request) || request.leaves_watch() != has_watcher {
+            return Err(SessionError::Server(ErrorCode::BadArguments));
+        }
+        Ok(())
+    }
+
+    /// Takes a request back that was not written yet.
+    pub(crate) fn withdraw(&mut self, ticket: u64, actions: &mut Actions<C, W>) -> bool {
+        // Tickets are given in the order of the queue.
+        let Ok(index) = self.unsent.binary_search_by_key(&ticket, |unsent| unsent.ticket) else { return false };
+        if let Some(Unsent { purpose: Purpose::Caller { completion, .. }, .. }) = self.unsent.remove(index) {
+            actions.push(Action::DropCompletion(completion));
+        }
+        let forgotten = self.watches.rejected(ticket);
+        self.forgotten(forgotten, actions);
+        true
+    }
+
+    pub(crate) fn unwatch(&mut self, ticket: u64, actions: &mut Actions<C, W>) {
+        let forgotten = self.watches.give_up(ticket);
+        self.forgotten(forgotten, actions);
+    }
+
+    fn forgotten(&mut self, forgotten: Option<Forgotten<W>>, actions: &mut Actions<C, W>) {
+        let Some(Forgotten { removal, watcher }) = forgotten else { return };
+        actions.push(Action::DropWatcher(watcher));
+        // Without a connection there is no server that holds the watch.
+        let (Some(removal), Link::Up { .. }, true) = (removal, self.link, self.is_alive()) else { return };
+        let request = Request::RemoveWatches { path: removal.path.to_string(), table: removal.table };
+        self.queue_own(&request, Purpose::Housekeeping);
+    }
+
+    fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
+        let ticket = self.take_ticket();
+        self.unsent.push_back(Unsent { ticket, frame: request.encode(0), kind: request.reply_kind(), purpose });
+    }
+
+    fn take_ticket(&mut self) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        ticket
+    }
+
+    /// Whether there is something to write to the connection.
+    pub(crate) fn has_output(&self) -> bool {
+        matches!(self.link, Link::Up { .. }) && !(self.unsent.is_empty() && self.preamble.is_empty())
+    }
+
+    /// Moves what comes next into `out`, in order: the preamble, then requests up to a limit. From here on they count
+    /// as on the wire.
+    pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut self.preamble);
+        if self.unsent.len() > 1 {
+            let mut room = 0;
+            for unsent in self.unsent.iter().take_while(|unsent| unsent.frame.len() < OUTPUT_CHUNK) {
+                room += unsent.frame.len();
+                if room >= OUTPUT_CHUNK {
+                    break;
+                }
+            }
+            out.reserve(room);
+        }
+        let mut taken = 0;
+        while let Some(Unsent { mut frame, kind, purpose, .. }) = self.next_unsent(taken) {
+            let xid = self.next_xid;
+            self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
+            set_xid(&mut frame, xid);
+            taken += frame.len();
+            if out.capacity() == 0 {
+                *out = frame;
+            } else {
+                out.extend_from_slice(&frame);
+            }
+            self.in_flight.push_back(InFlight { xid, kind, purpose });
+        }
+    }
+
+    /// The next request to write, if it belongs to the same piece as the `taken` bytes before it.
+    fn next_unsent(&mut self, taken: usize) -> Option<Unsent<C>> {
+        let next = self.unsent.front()?;
+        if taken > 0 && taken + next.frame.len() > OUTPUT_CHUNK { None } else { self.unsent.pop_front() }
+    }
+
+    /// Writing to this connection failed. `true`: it is the live one, and has to be closed. What was not taken for
+    /// writing yet waits for the next one.
+    pub(crate) fn write_failed(&mut self, connection: u64) -> bool {
+        let is_live = self.connection() == connection && connection != 0;
+        if is_live {
+            self.link = Link::Failing;
+        }
+        is_live
+    }
+
+    /// The first thing to say on a new connection.
+    pub(crate) fn connect_request(&self) -> ConnectRequest {
+        ConnectRequest {
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            session_id: self.session_to_resume(),
+            password: if self.is_known { self.password.clone() } else { vec![0; 16] },
+            // Only a quorum can close a session.
+            read_only: self.config.can_be_read_only && self.is_alive(),
+        }
+    }
+
+    /// 0: a new one is wanted.
+    fn session_to_resume(&self) -> i64 {
+        if self.is_known { self.session_id } else { 0 }
+    }
+
+    /// A server answered the handshake, which was sent at `sent`.
+    pub(crate) fn connected(
+        &mut self,
+        response: ConnectResponse,
+        sent: Instant,
+        now: Instant,
+        actions: &mut Actions<C, W>,
+    ) -> Result<(), ProtoError> {
+        if response.timeout_ms <= 0 {
+            self.expired(actions);
+            return Ok(());
+        }
+        let wanted = self.session_to_resume();
+        if response.session_id == 0 || (wanted != 0 && response.session_id != wanted) {
+            return Err(ProtoError::WrongSession { wanted, given: response.session_id });
+        }
+        // For those who use it, it goes on from a server's own session to one that all servers know.
+        let resumed = self.session_id != 0;
+        self.is_known |= !response.read_only;
+        self.session_id = response.session_id;
+        self.password = response.password;
+        self.timeout = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
+        self.link = Link::Up { read_only: response.read_only };
+        self.connections += 1;
+        self.liveness.connected(self.timeout, (!response.read_only).then_some(sent), now);
+        self.preamble.clear();
+        if !self.is_alive() {
+            self.queue_own(&Request::CloseSession, Purpose::Close);
+            return Ok(());
+        }
+        self.queue_auths();
+        if resumed {
+            self.queue_set_watches();
+            let event = WatchEvent::Reconnected { connection: self.connections };
+            self.notify_all(&event, actions);
+        }
+        let event = SessionEvent::Connected { connection: self.connections, read_only: response.read_only };
+        actions.push(Action::Raise(event));
+        Ok(())
+    }
+
+    fn queue_auths(&mut self) {
+        self.unconfirmed_auths.clear();
+        for (scheme, auth) in &self.config.authorizations {
+            let request = Request::Auth { scheme: scheme.clone(), auth: auth.clone() };
+            self.preamble.extend(request.encode(XID_AUTH));
+            self.unconfirmed_auths.push_back(scheme.clone());
+        }
+    }
+
+    fn queue_set_watches(&mut self) {
+        let rearm = self.watches.rearm();
+        let all = [(rearm.data, 0), (rearm.exist, 1), (rearm.child, 2)];
+        let mut paths = all.into_iter().flat_map(|(paths, list)| paths.into_iter().map(move |path| (path, list)));
+        let mut chunk = [Vec::new(), Vec::new(), Vec::new()];
+        let mut size = 0;
+        loop {
+            let next = paths.next();
+            let added = next.as_ref().map_or(SET_WATCHES_CHUNK, |(path, _)| PREFIX + path.len());
+            if size > 0 && SET_WATCHES_FRAME + size + added > SET_WATCHES_CHUNK {
+                let [data, exist, child] = std::mem::take(&mut chunk);
+                let request = Request::SetWatches { relative_zxid: self.last_zxid, data, exist, child };
+                self.preamble.extend(request.encode(XID_SET_WATCHES));
+                size = 0;
+            }
+            let Some((path, list)) = next else { return };
+            size += added;
+            if let Some(list) = chunk.get_mut(list) {
+                list.push(path);
+            }
+        }
+    }
+
+    /// The connection is gone, or an attempt to take the session up came to nothing.
+    pub(crate) fn disconnected(&mut self, cause: Option<&Arc<io::Error>>, actions: &mut Actions<C, W>) {
+        let was_up = self.link != Link::Down;
+        self.link = Link::Down;
+        self.preamble.clear();
+        self.liveness.disconnected();
+        if self.fate == Fate::Ended {
+            return;
+        }
+        // Only a caller's request is worth keeping: a heartbeat or a removal belongs to the connection.
+        self.unsent.retain(|unsent| matches!(unsent.purpose, Purpose::Caller { .. }));
+        for request in std::mem::take(&mut self.in_flight) {
+            self.fail(request, SessionError::ConnectionLoss(cause.cloned()), actions);
+        }
+        if !was_up {
+            return;
+        }
+        self.watches.disconnected();
+        if self.is_alive() {
+            self.notify_all(&WatchEvent::Disconnected, actions);
+            actions.push(Action::Raise(SessionEvent::Disconnected));
+        }
+    }
+
+    fn fail(&mut self, request: InFlight<C>, error: SessionError, actions: &mut Actions<C, W>) {
+        if let Purpose::Caller { completion, watch } = request.purpose {
+            if let Some(ticket) = watch {
+                let forgotten = self.watches.rejected(ticket);
+                self.forgotten(forgotten, actions);
+            }
+            actions.push(Action::Complete(completion, Err(error)));
+        }
+    }
+
+    /// One frame from the server. An error ends the connection.
+    pub(crate) fn frame(&mut self, frame: &[u8], now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
+        let (header, body) = decode_header(frame)?;
+        self.liveness.received(now);
+        match header.xid {
+            XID_NOTIFICATION => {
+                let notification = Notification::decode(body)?;
+                let event = WatchEvent::Node { event: notification.event, connection: self.connections };
+                let fired = self.watches.fire(notification.event, &notification.path);
+                actions.extend(fired.into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
+                Ok(())
+            }
+            // Watches that are not set again would never fire: better another connection.
+            XID_SET_WATCHES if header.err != 0 => {
+                Err(ProtoError::Unexpected { what: "error in the reply to setWatches", value: header.err })
+            }
+            XID_PING | XID_SET_WATCHES => Ok(()),
+            XID_AUTH => self.auth_answered(header.err, now, actions),
+            xid => {
+                self.reply(xid, header.err, body, now, actions)?;
+                // Only replies move it: in a multi several notifications share one zxid, and a connection may end
+                // between them. And only good ones: with a zxid out of thin air no server would take the session up.
+                self.last_zxid = self.last_zxid.max(header.zxid);
+                Ok(())
+            }
+        }
+    }
+
+    fn auth_answered(&mut self, err: i32, now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
+        let Some(scheme) = self.unconfirmed_auths.pop_front() else {
+            return Err(ProtoError::Unexpected { what: "xid of a reply", value: XID_AUTH });
+        };
+        if err != 0 && self.is_alive() {
+            self.end(SessionError::AuthFailed(scheme.clone()), actions);
+            actions.push(Action::Raise(SessionEvent::AuthFailed(scheme)));
+            // The server hangs up now. To close the session, which may own znodes from before, no credentials are
+            // needed; after a session timeout the servers do it themselves.
+            self.close_at_server(Some(now + self.timeout));
+        }
+        Ok(())
+    }
+
+    fn reply(
+        &mut self,
+        xid: i32,
+        err: i32,
+        body: &[u8],
+        now: Instant,
+        actions: &mut Actions<C, W>,
+    ) -> Result<(), ProtoError> {
+        let request = match self.in_flight.pop_front() {
+            Some(request) if request.xid == xid => request,
+            Some(request) => {
+                let expected = request.xid;
+                self.in_flight.push_front(request);
+                log::warn!("the server answered request {xid} instead of {expected}");
+                return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid });
+            }
+            None => return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid }),
+        };
+        let reply = match (err, request.kind) {
+            // A failed multi has code and body; what failed is in the body.
+            (0, kind) | (_, kind @ ReplyKind::Multi) if !body.is_empty() || err == 0 => {
+                match Response::decode(kind, body) {
+                    Ok(response) => Ok(response),
+                    Err(error) => {
+                        self.in_flight.push_front(request);
+                        return Err(error);
+                    }
+                }
+            }
+            (err, _) => Err(ErrorCode::from_wire(err)),
+        };
+        if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
+            self.in_flight.push_front(request);
+            self.expired(actions);
+            return Ok(());
+        }
+        self.answered(request, reply, now, actions)
+    }
+
+    fn answered(
+        &mut self,
+        request: InFlight<C>,
+        reply: Result<Response, ErrorCode>,
+        now: Instant,
+        actions: &mut Actions<C, W>,
+    ) -> Result<(), ProtoError> {
+        match request.purpose {
+            Purpose::Caller { completion, watch } => {
+                if let Some(ticket) = watch {
+                    let forgotten = self.book_watch(ticket, request.kind, &reply);
+                    self.forgotten(forgotten, actions);
+                }
+                actions.push(Action::Complete(completion, reply.map_err(SessionError::Server)));
+            }
+            Purpose::Heartbeat(sent) => {
+                if reply.is_ok() {
+                    self.liveness.heartbeat_answered(sent, now);
+                }
+            }
+            Purpose::Housekeeping => {}
+            Purpose::Close => match reply {
+                Ok(_) | Err(ErrorCode::SessionExpired) => self.fate = Fate::Ended,
+                // A server that can only read cannot close a session: try another.
+                Err(code) => {
+                    return Err(ProtoError::Unexpected {
+                        what: "error in the reply to closeSession",
+                        value: code.to_wire(),
+                    });
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn book_watch(
+        &mut self,
+        ticket: u64,
+        kind: ReplyKind,
+        reply: &Result<Response, ErrorCode>,
+    ) -> Option<Forgotten<W>> {
+        match reply {
+            Ok(_) => self.watches.armed(ticket, false),
+            // `exists` alone leaves a watch on a znode that is not there.
+            Err(ErrorCode::NoNode) if kind == ReplyKind::Stat => self.watches.armed(ticket, true),
+            Err(_) => self.watches.rejected(ticket),
+        }
+    }
+
+    /// A frame above the limit is on its way; `xid` is what its header says. The connection ends after this.
+    pub(crate) fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize, actions: &mut Actions<C, W>) {
+        if self.in_flight.front().is_none_or(|request| request.xid != xid) {
+            return;
+        }
+        if let Some(request) = self.in_flight.pop_front() {
+            self.fail(request, SessionError::FrameTooLarge { size, limit }, actions);
+        }
+    }
+
+    /// Time has passed. `false`: the connection is dead.
+    pub(crate) fn timer(&mut self, now: Instant) -> bool {
+        if self.link == Link::Down {
+            return true;
+        }
+        if self.liveness.is_dead(now) {
+            self.link = Link::Failing;
+            return false;
+        }
+        if self.is_alive() && self.liveness.take_heartbeat(now) {
+            self.queue_heartbeat(now);
+        }
+        true
+    }
+
+    fn queue_heartbeat(&mut self, now: Instant) {
+        match self.link {
+            Link::Up { read_only: false } => {
+                self.queue_own(&Request::Sync { path: "/".into() }, Purpose::Heartbeat(now));
+            }
+            // Only a quorum can sync.
+            Link::Up { read_only: true } => self.preamble.extend(Request::Ping.encode(XID_PING)),
+            Link::Failing | Link::Down => {}
+        }
+    }
+
+    /// When `timer` has something to do next.
+    pub(crate) fn next_timer(&self) -> Instant {
+        match self.fate {
+            Fate::Alive => self.liveness.next_timer(),
+            // No heartbeats: to keep the session alive is not what is wanted any more.
+            Fate::Leaving { until: Some(until) } => until.min(self.liveness.dead_at()),
+            Fate::Leaving { until: None } | Fate::Ended => self.liveness.dead_at(),
+        }
+    }
+
+    /// When the session gives up leaving; `None` while it does not.
+    pub(crate) fn leaves_at(&self) -> Option<Instant> {
+        match self.fate {
+            Fate::Leaving { until } => until,
+            _ => None,
+        }
+    }
+
+    /// The session is over, and nothing is left to do for it.
+    pub(crate) fn expired(&mut self, actions: &mut Actions<C, W>) {
+        if self.is_alive() {
+            self.end(SessionError::Expired, actions);
+            actions.push(Action::Raise(SessionEvent::Expired));
+        }
+        self.fate = Fate::Ended;
+    }
+
+    /// The client gives the session up, or closes it: `error` is what requests are told from now on. The session is
+    /// closed at the server if one can be reached until then.
+    pub(crate) fn leave(&mut self, error: SessionError, until: Option<Instant>, actions: &mut Actions<C, W>) {
+        match self.fate {
+            Fate::Ended => {}
+            Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: earlier_of(earlier, until) },
+            Fate::Alive => {
+                self.end(error, actions);
+                self.close_at_server(until);
+            }
+        }
+    }
+
+    fn close_at_server(&mut self, until: Option<Instant>) {
+        if !self.is_known {
+            self.fate = Fate::Ended;
+            return;
+        }
+        self.fate = Fate::Leaving { until };
+        if matches!(self.link, Link::Up { .. }) {
+            self.queue_own(&Request::CloseSession, Purpose::Close);
+        }
+    }
+
+    /// Ends every request and watch. What is on the wire stays in order, so that the reply to the close is known.
+    fn end(&mut self, error: SessionError, actions: &mut Actions<C, W>) {
+        self.end = error;
+        let watchers = self.watches.end();
+        actions.extend(watchers.waiting.into_iter().map(|watcher| Action::Notify(watcher, WatchEvent::Ended)));
+        actions.extend(watchers.given_up.into_iter().map(Action::DropWatcher));
+        let error = &self.end;
+        for request in &mut self.in_flight {
+            if let Purpose::Caller { completion, .. } = std::mem::replace(&mut request.purpose, Purpose::Housekeeping) {
+                actions.push(Action::Complete(completion, Err(error.clone())));
+            }
+        }
+        for unsent in self.unsent.drain(..) {
+            if let Purpose::Caller { completion, .. } = unsent.purpose {
+                actions.push(Action::Complete(completion, Err(error.clone())));
+            }
+        }
+    }
+
+    fn notify_all(&self, event: &WatchEvent, actions: &mut Actions<C, W>) {
+        actions.extend(self.watches.watchers().into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
+    }
+}
+
+fn watched_table(request: &Request) -> Option<WatchTable> {
+    match request {
+        Request::Exists { watch: true, .. } | Request::GetData { watch: true, .. } => Some(WatchTable::Data),
+        Request::GetChildren { watch: true, .. } => Some(WatchTable::Children),
+        _ => None,
+    }
+}
+
+/// What only the session itself sends: the server answers these under numbers of their own, or they end the session.
+fn is_own(request: &Request) -> bool {
+    matches!(request, Request::Ping | Request::Auth { .. } | Request::SetWatches { .. } | Request::CloseSession)
+}
+
+fn earlier_of(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

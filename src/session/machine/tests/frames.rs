@@ -1,0 +1,371 @@
+//! Frames into the state machine of a session that is in use: many requests on the wire, watches in place, connections
+//! that end with the first frame that makes no sense.
+
+use allocation_counter::measure;
+
+use super::*;
+use crate::proto::tests::{
+    corpus::{KINDS, body, mutate, noise, notification, reply, requests},
+    frames::{FRAMES, LIMIT, SEED},
+};
+
+fn frame_config() -> SessionConfig {
+    SessionConfig {
+        hosts: "127.0.0.1:2181".parse().unwrap(),
+        session_timeout: Duration::from_secs(12),
+        connection_timeout: Duration::from_secs(12),
+        authorizations: vec![("digest".into(), b"user:secret".to_vec())],
+        can_be_read_only: true,
+        max_frame_size: LIMIT,
+    }
+}
+
+/// What a [`SessionMachine`] wants done. Requests and watchers are known by the tags given to them.
+enum Happened {
+    /// The request has its answer: `true` for a reply that is no error.
+    Answered(u32, bool),
+    /// The request was withdrawn.
+    Withdrawn(u32),
+    /// The watcher is told something.
+    Told(u32),
+    /// The watcher is not called any more.
+    Forgotten(u32),
+    /// The client is told something.
+    Raised,
+}
+
+/// The state machine of one session, without socket, thread or clock.
+struct SessionMachine {
+    machine: Machine<u32, u32>,
+    happened: Vec<Happened>,
+}
+
+impl SessionMachine {
+    /// A session that no server knows of yet.
+    fn new(config: SessionConfig, now: Instant) -> SessionMachine {
+        SessionMachine { machine: Machine::new(config, now), happened: Vec::new() }
+    }
+
+    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>) -> T) -> T {
+        let mut actions = Vec::new();
+        let result = input(&mut self.machine, &mut actions);
+        self.happened.extend(actions.into_iter().map(|action| match action {
+            Action::Complete(tag, reply) => Happened::Answered(tag, reply.is_ok()),
+            Action::DropCompletion(tag) => Happened::Withdrawn(tag),
+            Action::Notify(tag, _) => Happened::Told(tag),
+            Action::DropWatcher(tag) => Happened::Forgotten(tag),
+            Action::Raise(_) => Happened::Raised,
+        }));
+        result
+    }
+
+    /// What has happened since the last call.
+    fn take_happened(&mut self) -> Vec<Happened> {
+        std::mem::take(&mut self.happened)
+    }
+
+    /// A server answered the handshake.
+    fn connected(&mut self, response: ConnectResponse, now: Instant) -> Result<(), ProtoError> {
+        self.input(|machine, actions| machine.connected(response, now, now, actions))
+    }
+
+    /// Takes a request in; gives its ticket. The tag names the request, and its watcher if it leaves a watch.
+    fn submit(&mut self, request: &Request, tag: u32) -> u64 {
+        let watcher = request.leaves_watch().then_some(tag);
+        self.input(|machine, actions| machine.submit(request, request.encode(0), tag, watcher, actions))
+    }
+
+    /// Takes a request back that was not written yet.
+    fn withdraw(&mut self, ticket: u64) -> bool {
+        self.input(|machine, actions| machine.withdraw(ticket, actions))
+    }
+
+    /// Gives the watch of a request up.
+    fn unwatch(&mut self, ticket: u64) {
+        self.input(|machine, actions| machine.unwatch(ticket, actions));
+    }
+
+    /// What is to be written now, empty if nothing is.
+    fn take_output(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.machine.has_output() {
+            self.machine.take_output(&mut out);
+        }
+        out
+    }
+
+    /// A frame came from the server.
+    fn frame(&mut self, frame: &[u8], now: Instant) -> Result<(), ProtoError> {
+        self.input(|machine, actions| machine.frame(frame, now, actions))
+    }
+
+    /// The header of a frame came that is above the limit.
+    fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize) {
+        self.input(|machine, actions| machine.frame_too_large(xid, size, limit, actions));
+    }
+
+    /// The connection is gone.
+    fn disconnected(&mut self) {
+        self.input(|machine, actions| machine.disconnected(None, actions));
+    }
+
+    /// Time has passed. `false`: the connection is dead.
+    fn timer(&mut self, now: Instant) -> bool {
+        self.machine.timer(now)
+    }
+
+    /// When [`timer`](Self::timer) has something to do.
+    fn next_timer(&self) -> Instant {
+        self.machine.next_timer()
+    }
+
+    /// Whether nothing is left to do.
+    fn is_over(&self, now: Instant) -> bool {
+        self.machine.is_over(now)
+    }
+
+    /// The client closes the session.
+    fn close(&mut self) {
+        self.input(|machine, actions| machine.leave(SessionError::Closed, None, actions));
+    }
+}
+
+/// What has become of one request.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Open,
+    Answered,
+}
+
+/// A session, and what a server that reads its requests knows.
+struct World {
+    rng: fastrand::Rng,
+    requests: Vec<Request>,
+    machine: SessionMachine,
+    now: Instant,
+    is_up: bool,
+    /// Number and kind of what is on the wire.
+    in_flight: VecDeque<(i32, ReplyKind)>,
+    fates: Vec<Fate>,
+    tickets: Vec<u64>,
+    zxid: i64,
+    most: u64,
+    tally: Tally,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    sessions: usize,
+    connections: usize,
+    frames_refused: usize,
+    requests: usize,
+    answered_well: usize,
+    watchers_told: usize,
+}
+
+impl World {
+    fn new() -> World {
+        let now = Instant::now();
+        World {
+            rng: fastrand::Rng::with_seed(SEED),
+            requests: requests(),
+            machine: SessionMachine::new(frame_config(), now),
+            now,
+            is_up: false,
+            in_flight: VecDeque::new(),
+            fates: Vec::new(),
+            tickets: Vec::new(),
+            zxid: 1,
+            most: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// One frame, after what it takes for the machine to be in use.
+    fn step(&mut self) {
+        self.now += Duration::from_millis(self.rng.u64(..50));
+        if self.machine.is_over(self.now) || self.fates.len() > 2000 {
+            self.begin_anew();
+        }
+        if !self.is_up {
+            self.connect();
+        }
+        for _ in 0..self.rng.usize(..3) {
+            self.submit();
+        }
+        if self.is_up && !self.machine.timer(self.now) {
+            self.hang_up();
+        }
+        self.look();
+        self.write();
+        match self.rng.u16(..2000) {
+            0 => self.hang_up(),
+            1 => self.machine.close(),
+            2..20 => self.withdraw_or_unwatch(),
+            20 => self.machine.frame_too_large(self.rng.i32(..), LIMIT + 1, LIMIT),
+            _ => {}
+        }
+        let frame = self.frame();
+        let (machine, now) = (&mut self.machine, self.now);
+        let mut refused = false;
+        let used = measure(|| refused = machine.frame(&frame, now).is_err()).bytes_max;
+        assert!(used <= LIMIT as u64, "seed {SEED:#x}: {used} bytes for {frame:x?}");
+        self.most = self.most.max(used);
+        let _ = self.machine.next_timer();
+        if refused {
+            self.tally.frames_refused += 1;
+            self.hang_up();
+        }
+        self.look();
+    }
+
+    /// Whatever the frames were: at the end of the session every request has its answer.
+    fn begin_anew(&mut self) {
+        self.machine.close();
+        self.look();
+        let open = self.fates.iter().filter(|fate| **fate == Fate::Open).count();
+        assert_eq!(open, 0, "requests without an end, seed {SEED:#x}");
+        self.tally.sessions += 1;
+        self.machine = SessionMachine::new(frame_config(), self.now);
+        self.fates.clear();
+        self.tickets.clear();
+        self.hang_up();
+    }
+
+    fn connect(&mut self) {
+        let response = ConnectResponse {
+            timeout_ms: if self.rng.u8(..) == 0 { self.rng.i32(-1..1) } else { 12_000 },
+            session_id: if self.rng.u8(..) == 0 { self.rng.i64(..) } else { 0x1234 },
+            password: vec![7; 16],
+            read_only: self.rng.u8(..9) == 0,
+        };
+        self.tally.connections += 1;
+        self.is_up = self.machine.connected(response, self.now).is_ok();
+        if !self.is_up {
+            self.hang_up();
+        }
+    }
+
+    fn hang_up(&mut self) {
+        self.machine.disconnected();
+        self.in_flight.clear();
+        self.is_up = false;
+    }
+
+    fn submit(&mut self) {
+        let request = &self.requests[self.rng.usize(..self.requests.len())];
+        self.fates.push(Fate::Open);
+        let tag = u32::try_from(self.fates.len() - 1).unwrap();
+        self.tickets.push(self.machine.submit(request, tag));
+        self.tally.requests += 1;
+    }
+
+    fn withdraw_or_unwatch(&mut self) {
+        if let Some(ticket) = self.rng.choice(&self.tickets).copied() {
+            if self.rng.bool() {
+                self.machine.withdraw(ticket);
+            }
+            self.machine.unwatch(ticket);
+        }
+    }
+
+    fn write(&mut self) {
+        let out = self.machine.take_output();
+        let mut rest = &out[..];
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let (frame, after) = after.split_at(usize::try_from(i32::from_be_bytes(*length)).unwrap());
+            let xid = i32::from_be_bytes(*frame.first_chunk().unwrap());
+            let op = i32::from_be_bytes(*frame[4..].first_chunk().unwrap());
+            if xid > 0 {
+                self.in_flight.push_back((xid, kind_of(op)));
+            }
+            rest = after;
+        }
+    }
+
+    /// A frame as a server sends it, or one that no server would.
+    fn frame(&mut self) -> Vec<u8> {
+        self.zxid += 1;
+        let rng = &mut self.rng;
+        let err = *rng.choice(&[0, 0, 0, 0, -101, -110, -119, rng.clone().i32(..)]).unwrap();
+        let mut frame = match (rng.u8(..20), self.in_flight.front().copied()) {
+            // The reply that is expected, mostly a good one.
+            (0..12, Some((xid, kind))) => {
+                self.in_flight.pop_front();
+                let body = if err == 0 { body(kind) } else { Vec::new() };
+                reply(xid, self.zxid, err, &body)
+            }
+            // Another's reply, too early or to nobody.
+            (12, Some(_)) => {
+                let (xid, kind) = self.in_flight[rng.usize(..self.in_flight.len())];
+                reply(xid, self.zxid, 0, &body(kind))
+            }
+            (13, _) => reply(rng.i32(..), rng.i64(..), err, &body(KINDS[rng.usize(..KINDS.len())])),
+            // Pings, credentials, watches set again.
+            (14, _) => reply(*rng.choice(&[-2, -4, -8]).unwrap(), self.zxid, if rng.bool() { 0 } else { -115 }, &[]),
+            (15, _) => noise(rng),
+            // Of kinds known and unknown, about znodes watched and not.
+            _ => notification(rng.i32(-1..9), rng.i32(-1..9), if rng.bool() { "/locks/one" } else { "/other" }),
+        };
+        while rng.u8(..12) == 0 {
+            mutate(rng, &mut frame);
+        }
+        frame
+    }
+
+    /// No request is answered twice, nobody is told of what does not exist.
+    fn look(&mut self) {
+        for happened in self.machine.take_happened() {
+            match happened {
+                Happened::Answered(tag, is_good) => {
+                    self.settle(tag);
+                    self.tally.answered_well += usize::from(is_good);
+                }
+                Happened::Withdrawn(tag) => self.settle(tag),
+                Happened::Told(tag) | Happened::Forgotten(tag) => {
+                    assert!((tag as usize) < self.fates.len());
+                    self.tally.watchers_told += 1;
+                }
+                Happened::Raised => {}
+            }
+        }
+    }
+
+    fn settle(&mut self, tag: u32) {
+        let fate = &mut self.fates[tag as usize];
+        assert!(*fate == Fate::Open, "request {tag} is answered twice, seed {SEED:#x}");
+        *fate = Fate::Answered;
+    }
+}
+
+fn kind_of(op: i32) -> ReplyKind {
+    match op {
+        1 => ReplyKind::Path,
+        15 | 19 | 21 => ReplyKind::PathStat,
+        3 | 5 | 7 => ReplyKind::Stat,
+        4 => ReplyKind::Data,
+        6 => ReplyKind::Acl,
+        8 => ReplyKind::Children,
+        12 => ReplyKind::ChildrenStat,
+        9 => ReplyKind::Sync,
+        14 => ReplyKind::Multi,
+        103 => ReplyKind::Ephemerals,
+        107 => ReplyKind::WhoAmI,
+        _ => ReplyKind::Done,
+    }
+}
+
+#[test]
+fn a_million_random_and_mutated_frames_into_the_state_machine_do_no_harm() {
+    let mut world = World::new();
+    for _ in 0..FRAMES {
+        world.step();
+    }
+    world.begin_anew();
+    println!("state machine: seed: {SEED:#x}");
+    println!("state machine: frames: {:?}", FRAMES);
+    println!("state machine: what they met: {:?}", &world.tally);
+    println!("state machine: most bytes allocated at one time, beside the limit: {:?}", (world.most, LIMIT));
+    let Tally { frames_refused, answered_well, sessions, .. } = world.tally;
+    assert!(frames_refused > FRAMES / 100 && answered_well > FRAMES / 10 && sessions > 100, "{:?}", world.tally);
+}

@@ -1,0 +1,212 @@
+//! Which znodes this session watches, for whom, and what the server has to be told about it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use crate::proto::types::{EventType, WatchTable};
+
+/// Where one watcher's registration stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arming {
+    /// The request that leaves the watch is queued or on the wire.
+    Requested,
+    /// The server has the watch, on a znode that exists.
+    Armed,
+    /// The server has the watch, on a znode that does not exist (left by `exists`).
+    ArmedOnAbsence,
+    /// Given up while the request was on the wire.
+    GivenUp,
+}
+
+struct Entry<W> {
+    ticket: u64,
+    stage: Arming,
+    watcher: W,
+}
+
+struct WatchedNode<W> {
+    entries: Vec<Entry<W>>,
+    /// The server has a watch of this connection on the znode, as far as replies and events tell.
+    at_server: bool,
+}
+
+/// A `removeWatches` that the server has to be sent, after everything submitted so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WatchRemoval {
+    pub(crate) path: Arc<str>,
+    pub(crate) table: WatchTable,
+}
+
+/// What a registration that is forgotten leaves to do.
+pub(crate) struct Forgotten<W> {
+    pub(crate) removal: Option<WatchRemoval>,
+    /// Dropping it may run any code, so not under the lock that orders requests.
+    pub(crate) watcher: W,
+}
+
+/// The watchers of a session that has ended.
+pub(crate) struct Ended<W> {
+    /// Still waiting, and to be told.
+    pub(crate) waiting: Vec<W>,
+    /// Given up, and to be dropped.
+    pub(crate) given_up: Vec<W>,
+}
+
+/// What `setWatches` has to say after a reconnect.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rearm {
+    pub(crate) data: Vec<String>,
+    pub(crate) exist: Vec<String>,
+    pub(crate) child: Vec<String>,
+}
+
+/// The watches of one session. `W` is what is called when a watch fires.
+///
+/// `removeWatches` takes every watch of the connection on a znode, also one whose registration is still on its way.
+/// So a requested watch counts as a watcher, and the decision to remove is made under the lock that orders requests.
+pub(crate) struct Watches<W> {
+    nodes: HashMap<(WatchTable, Arc<str>), WatchedNode<W>>,
+    by_ticket: BTreeMap<u64, (WatchTable, Arc<str>)>,
+}
+
+impl<W: Clone> Watches<W> {
+    pub(crate) fn new() -> Self {
+        Watches { nodes: HashMap::new(), by_ticket: BTreeMap::new() }
+    }
+
+    /// Books a watch whose request is being submitted.
+    pub(crate) fn request(&mut self, ticket: u64, table: WatchTable, path: &str, watcher: W) {
+        let key = (table, Arc::<str>::from(path));
+        let node =
+            self.nodes.entry(key.clone()).or_insert_with(|| WatchedNode { entries: Vec::new(), at_server: false });
+        node.entries.push(Entry { ticket, stage: Arming::Requested, watcher });
+        self.by_ticket.insert(ticket, key);
+    }
+
+    /// The server answered the request that leaves the watch.
+    pub(crate) fn armed(&mut self, ticket: u64, on_absence: bool) -> Option<Forgotten<W>> {
+        let key = self.by_ticket.get(&ticket)?.clone();
+        let node = self.nodes.get_mut(&key)?;
+        node.at_server = true;
+        let entry = node.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
+        if entry.stage == Arming::GivenUp {
+            return self.forget(ticket);
+        }
+        entry.stage = if on_absence { Arming::ArmedOnAbsence } else { Arming::Armed };
+        None
+    }
+
+    /// The server refused the request, so it left no watch; or the request was never sent.
+    pub(crate) fn rejected(&mut self, ticket: u64) -> Option<Forgotten<W>> {
+        self.forget(ticket)
+    }
+
+    /// The watcher is not interested any more.
+    pub(crate) fn give_up(&mut self, ticket: u64) -> Option<Forgotten<W>> {
+        let key = self.by_ticket.get(&ticket)?;
+        let entry = self.nodes.get_mut(key)?.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
+        if matches!(entry.stage, Arming::Requested | Arming::GivenUp) {
+            // Only the reply tells whether there is something to remove.
+            entry.stage = Arming::GivenUp;
+            return None;
+        }
+        self.forget(ticket)
+    }
+
+    fn forget(&mut self, ticket: u64) -> Option<Forgotten<W>> {
+        let key = self.by_ticket.remove(&ticket)?;
+        let node = self.nodes.get_mut(&key)?;
+        let index = node.entries.iter().position(|entry| entry.ticket == ticket)?;
+        let watcher = node.entries.remove(index).watcher;
+        if !node.entries.is_empty() {
+            // The last of them decides, also one that was given up and whose reply is still to come.
+            return Some(Forgotten { removal: None, watcher });
+        }
+        let removal = node.at_server.then(|| WatchRemoval { path: key.1.clone(), table: key.0 });
+        self.nodes.remove(&key);
+        Some(Forgotten { removal, watcher })
+    }
+
+    /// Takes out the watchers that an event uses up.
+    pub(crate) fn fire(&mut self, event: EventType, path: &str) -> Vec<W> {
+        let tables: &[WatchTable] = match event {
+            EventType::NodeCreated | EventType::NodeDataChanged => &[WatchTable::Data],
+            EventType::NodeChildrenChanged => &[WatchTable::Children],
+            EventType::NodeDeleted => &[WatchTable::Data, WatchTable::Children],
+            EventType::DataWatchRemoved | EventType::ChildWatchRemoved | EventType::Other(_) => &[],
+        };
+        let mut fired = Vec::new();
+        for table in tables {
+            self.fire_table(&(*table, Arc::from(path)), &mut fired);
+        }
+        fired
+    }
+
+    fn fire_table(&mut self, key: &(WatchTable, Arc<str>), fired: &mut Vec<W>) {
+        let Some(node) = self.nodes.get_mut(key) else { return };
+        node.at_server = false;
+        let mut rest = Vec::new();
+        for entry in node.entries.drain(..) {
+            // A watch that is only requested was registered after this event, or its reply would be here already.
+            if matches!(entry.stage, Arming::Requested | Arming::GivenUp) {
+                rest.push(entry);
+            } else {
+                self.by_ticket.remove(&entry.ticket);
+                fired.push(entry.watcher);
+            }
+        }
+        node.entries = rest;
+        if node.entries.is_empty() {
+            self.nodes.remove(key);
+        }
+    }
+
+    /// The connection is gone, and with it the server's side of every watch.
+    pub(crate) fn disconnected(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.at_server = false;
+        }
+    }
+
+    /// What has to be set again on a new connection, which from then on counts as set.
+    pub(crate) fn rearm(&mut self) -> Rearm {
+        let mut rearm = Rearm::default();
+        for ((table, path), node) in &mut self.nodes {
+            let armed = |stage| node.entries.iter().any(|entry| entry.stage == stage);
+            let list = match table {
+                WatchTable::Children if armed(Arming::Armed) => &mut rearm.child,
+                WatchTable::Data if armed(Arming::Armed) => &mut rearm.data,
+                WatchTable::Data if armed(Arming::ArmedOnAbsence) => &mut rearm.exist,
+                _ => continue,
+            };
+            list.push(path.to_string());
+            node.at_server = true;
+        }
+        rearm
+    }
+
+    /// Every watcher that still waits, for news of the session.
+    pub(crate) fn watchers(&self) -> Vec<W> {
+        let entries = self.nodes.values().flat_map(|node| &node.entries);
+        entries.filter(|entry| entry.stage != Arming::GivenUp).map(|entry| entry.watcher.clone()).collect()
+    }
+
+    /// Takes out every watcher, at the end of the session.
+    pub(crate) fn end(&mut self) -> Ended<W> {
+        self.by_ticket.clear();
+        let mut ended = Ended { waiting: Vec::new(), given_up: Vec::new() };
+        for entry in self.nodes.drain().flat_map(|(_, node)| node.entries) {
+            let list = if entry.stage == Arming::GivenUp { &mut ended.given_up } else { &mut ended.waiting };
+            list.push(entry.watcher);
+        }
+        ended
+    }
+
+    /// How many watches are booked, in whatever stage.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_ticket.len()
+    }
+}

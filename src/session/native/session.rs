@@ -1,0 +1,165 @@
+//! [`Session`] as its callers see it, over what they share with the reader thread.
+
+use std::{
+    fmt, io,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{RecvTimeoutError, TryRecvError, bounded};
+
+use super::{reader::ReaderThread, shared::SessionShared};
+use crate::{
+    error::{Error, Result},
+    session::{
+        api::{Session, SessionConfig, SessionError, SessionObserver, Submission, Ticket},
+        servers::connect_string::ConnectString,
+        transport::Transport,
+    },
+};
+
+/// An abandoned session is taken up again within so many session timeouts, or not at all. By then either the servers
+/// have expired it, or all of them are down, and will expire it one session timeout after they are back.
+const LEAVE_WITHIN: u32 = 10;
+
+/// How long the thread of a session that nobody waits for goes on, to close it at the server.
+const LEAVE_TIME: Duration = Duration::from_secs(1);
+
+/// One session and the thread that reads for it.
+///
+/// Two locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
+/// kernel; the reader thread takes it to hand over a new connection, after it has shut the old one down, so a write that
+/// was stuck there has failed by then; and to write, for moments, what follows from what it read.
+///
+/// Observer and watchers are called without a lock, in the order of the actions of one input. The reader thread carries
+/// out what it read before it reads on, so all that the servers bring about, session events too, comes in the order in
+/// which it happened.
+pub(super) struct NativeSession {
+    shared: Arc<SessionShared>,
+}
+
+impl fmt::Debug for NativeSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeSession").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+impl NativeSession {
+    pub(super) fn open(
+        config: SessionConfig,
+        transport: Arc<dyn Transport>,
+        observer: SessionObserver,
+    ) -> Result<NativeSession> {
+        let (wake, pauses) = bounded(1);
+        let (alive, done) = bounded(0);
+        let shared = Arc::new(SessionShared::new(config, transport, observer, wake, done));
+        let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
+        std::thread::Builder::new()
+            .name("zk-session".into())
+            .spawn(move || reader.run())
+            .map_err(|error| Error::Io { what: "cannot start the session's thread".into(), source: Arc::new(error) })?;
+        Ok(NativeSession { shared })
+    }
+}
+
+impl Drop for NativeSession {
+    fn drop(&mut self) {
+        // Nobody can use the session any more: the thread closes it if a server is at hand. One that was abandoned is
+        // on its way already, and takes the time that needs.
+        if !self.is_ended() {
+            self.shared.leave(SessionError::Closed, Some(Instant::now() + LEAVE_TIME));
+        }
+    }
+}
+
+impl Session for NativeSession {
+    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
+        let encoded: Vec<_> = batch
+            .into_iter()
+            .map(|submission| {
+                let frame = submission.request.encode(0);
+                (submission, frame)
+            })
+            .collect();
+        self.shared.input(|machine, actions| {
+            let submit = |(Submission { request, watcher, on_reply }, frame)| {
+                Ticket(machine.submit(&request, frame, on_reply, watcher, actions))
+            };
+            encoded.into_iter().map(submit).collect()
+        })
+    }
+
+    fn withdraw(&self, ticket: Ticket) -> bool {
+        self.shared.input(|machine, actions| machine.withdraw(ticket.0, actions))
+    }
+
+    fn unwatch(&self, ticket: Ticket) {
+        self.shared.input(|machine, actions| machine.unwatch(ticket.0, actions));
+    }
+
+    fn tells_in_order(&self) -> bool {
+        true
+    }
+
+    fn id(&self) -> i64 {
+        self.shared.id.load(Ordering::Acquire)
+    }
+
+    fn password(&self) -> Vec<u8> {
+        let state = self.shared.state.lock();
+        if state.machine.session_id() == 0 { Vec::new() } else { state.machine.password().to_vec() }
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.shared.timeout_ms.load(Ordering::Acquire))
+    }
+
+    fn connection(&self) -> u64 {
+        self.shared.connection.load(Ordering::Acquire)
+    }
+
+    fn valid_until(&self) -> Option<Instant> {
+        match self.shared.valid_until.load(Ordering::Acquire) {
+            0 => None,
+            nanos => Some(self.shared.born + Duration::from_nanos(nanos)),
+        }
+    }
+
+    fn last_error(&self) -> Option<Arc<io::Error>> {
+        if self.connection() != 0 { None } else { self.shared.last_error.lock().clone() }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire)
+    }
+
+    fn update_hosts(&self, hosts: &ConnectString) {
+        *self.shared.new_hosts.lock() = Some(hosts.clone());
+        // A full channel means that a wake-up is on its way already.
+        let _ = self.shared.wake.try_send(());
+    }
+
+    fn is_finished(&self) -> bool {
+        self.shared.done.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    fn abandon(&self) {
+        let until = Instant::now() + self.timeout() * LEAVE_WITHIN;
+        self.shared.leave(SessionError::Expired, Some(until));
+    }
+
+    fn close(&self, deadline: Instant) {
+        // Who does not wait wants the session closed all the same, and not to expire with its znodes in the way of others.
+        let until = deadline.max(Instant::now() + LEAVE_TIME);
+        self.shared.leave(SessionError::Closed, Some(until));
+        // Nothing is ever sent on it: the channel ends when the reader thread does.
+        let timed_out = self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
+        if timed_out && Instant::now() >= until {
+            // The reader thread finds that there is no time left.
+            self.shared.state.lock().hang_up();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

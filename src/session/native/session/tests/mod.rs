@@ -1,0 +1,108 @@
+//! The session over real sockets, with a server made of a listener and a script.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod alone;
+mod connecting;
+mod cuts;
+mod ending;
+mod fake;
+mod read_only;
+mod traffic;
+mod waiting;
+
+use std::{net::Shutdown, sync::atomic::AtomicBool};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::*;
+use crate::{
+    proto::{request::Request, response::Response},
+    session::{
+        api::{Reply, SessionEvent, SessionFactory, WatchEvent, Watcher},
+        fake::server_side::{self as server, Frame},
+        native::{
+            factory::{NativeSessionFactory, open_over},
+            reader::LONGEST_READ,
+        },
+        transport::{Connection, tcp::Tcp},
+        wait::{
+            deadline::Stop,
+            pending::{Answer, Pending, submit_one},
+        },
+    },
+};
+use fake::{Fake, Peer};
+
+/// Longer than anything here should take.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A session with its events.
+struct Client {
+    session: Arc<dyn Session>,
+    events: Receiver<SessionEvent>,
+}
+
+impl Client {
+    fn open(config: &SessionConfig) -> Client {
+        let (sender, events) = unbounded();
+        let observer: SessionObserver = Arc::new(move |event| {
+            // The test may be over.
+            let _ = sender.send(event);
+        });
+        Client { session: NativeSessionFactory.open(config, observer).unwrap(), events }
+    }
+
+    /// A session that the server has just taken up.
+    fn connected(fake: &Fake) -> (Client, Peer) {
+        let client = Client::open(&fake.config());
+        let mut peer = fake.accept();
+        peer.welcome();
+        assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
+        (client, peer)
+    }
+
+    fn event(&self) -> SessionEvent {
+        self.events.recv_timeout(LONG).unwrap()
+    }
+
+    fn submit(&self, request: Request) -> (Ticket, Receiver<Reply>) {
+        let (sender, reply) = bounded(1);
+        let on_reply = Box::new(move |reply| sender.send(reply).unwrap_or_default());
+        let tickets = self.session.submit(vec![Submission { request, watcher: None, on_reply }]);
+        (tickets[0], reply)
+    }
+
+    fn wait_until_finished(&self, limit: Duration) {
+        wait_until(limit, || self.session.is_finished());
+    }
+}
+
+fn wait_until(limit: Duration, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < deadline, "it did not come to pass");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn sync(path: &str) -> Request {
+    Request::Sync { path: path.into() }
+}
+
+fn is_loss(reply: &Reply) -> bool {
+    matches!(reply, Err(SessionError::ConnectionLoss(_)))
+}
+
+/// Asks, and waits for the answer.
+fn wait(session: &Arc<dyn Session>, path: &str) -> Answer {
+    submit_one(session, sync(path)).wait(Stop::at(Instant::now() + LONG))
+}
+
+fn is_synced(answer: &Answer) -> bool {
+    matches!(answer, Answer::Reply(Ok(Response::Synced { .. })))
+}
+
+fn hang_up(peer: &Peer) {
+    peer.stream.shutdown(Shutdown::Both).unwrap();
+}

@@ -1,0 +1,248 @@
+//! What callers and the reader thread of one session share: the machine, and the socket's writing half.
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::Mutex;
+
+use crate::{
+    proto::error::ProtoError,
+    session::{
+        api::{OnReply, SessionConfig, SessionError, SessionObserver, Watcher},
+        machine::{
+            Machine,
+            actions::{Actions, carry_out},
+        },
+        servers::connect_string::ConnectString,
+        transport::{Closer, Transport, WriteHalf},
+    },
+};
+
+/// How long a thread that submits, or the one that reads, writes at most: its own requests and those of others. What then
+/// is left, because the peer is slow to take it or because more keeps coming, a thread of its own writes.
+const LONGEST_WRITE: Duration = Duration::from_millis(20);
+
+pub(super) struct Guarded {
+    pub(super) machine: Machine<OnReply, Watcher>,
+    /// Some thread is writing, and looks for more before it stops: it clears this under the same lock under which it
+    /// found nothing more, so a request is either seen by it or written by whoever submitted it.
+    pub(super) writing: bool,
+    pub(super) closer: Option<Closer>,
+}
+
+pub(super) struct CurrentWriter {
+    pub(super) connection: u64,
+    pub(super) half: Option<Box<dyn WriteHalf>>,
+}
+
+pub(super) struct SessionShared {
+    pub(super) config: SessionConfig,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) observer: SessionObserver,
+    pub(super) state: Mutex<Guarded>,
+    pub(super) writer: Mutex<CurrentWriter>,
+    /// What ended the last connection, or the last attempt at one.
+    pub(super) last_error: Mutex<Option<Arc<io::Error>>>,
+    /// Servers to use instead, from the next attempt on.
+    pub(super) new_hosts: Mutex<Option<ConnectString>>,
+    /// Ends a pause of the reader thread.
+    pub(super) wake: Sender<()>,
+    /// Disconnected when the reader thread has ended.
+    pub(super) done: Receiver<()>,
+    pub(super) born: Instant,
+    pub(super) id: AtomicI64,
+    pub(super) connection: AtomicU64,
+    pub(super) timeout_ms: AtomicU64,
+    /// Nanoseconds since `born`; 0 for none.
+    pub(super) valid_until: AtomicU64,
+    pub(super) ended: AtomicBool,
+}
+
+impl Guarded {
+    /// Ends the connection. The reader thread sees the end of the stream and does the rest.
+    pub(super) fn hang_up(&self) {
+        if let Some(closer) = &self.closer {
+            closer.close();
+        }
+    }
+}
+
+impl SessionShared {
+    pub(super) fn new(
+        config: SessionConfig,
+        transport: Arc<dyn Transport>,
+        observer: SessionObserver,
+        wake: Sender<()>,
+        done: Receiver<()>,
+    ) -> SessionShared {
+        let now = Instant::now();
+        let machine = Machine::new(config.clone(), now);
+        let timeout_ms = millis(machine.timeout());
+        SessionShared {
+            config,
+            transport,
+            observer,
+            state: Mutex::new(Guarded { machine, writing: false, closer: None }),
+            writer: Mutex::new(CurrentWriter { connection: 0, half: None }),
+            last_error: Mutex::new(None),
+            new_hosts: Mutex::new(None),
+            wake,
+            done,
+            born: now,
+            id: AtomicI64::new(0),
+            connection: AtomicU64::new(0),
+            timeout_ms: AtomicU64::new(timeout_ms),
+            valid_until: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs one input through the machine, carries out what follows from it, and writes what there is to write.
+    pub(super) fn input<T>(
+        self: &Arc<Self>,
+        input: impl FnOnce(&mut Machine<OnReply, Watcher>, &mut Actions<OnReply, Watcher>) -> T,
+    ) -> T {
+        let mut actions = Vec::new();
+        let mut state = self.state.lock();
+        let result = input(&mut state.machine, &mut actions);
+        self.publish(&state.machine);
+        let output = take_output(&mut state);
+        drop(state);
+        let carried_out = catch_unwind(AssertUnwindSafe(|| self.carry_out(actions)));
+        if let Some(output) = output {
+            // Also after a panic: nobody else may write before this is written, not even the session's last request.
+            self.write(output);
+        }
+        if let Err(panic) = carried_out {
+            resume_unwind(panic);
+        }
+        result
+    }
+
+    /// Copies what others read without the lock.
+    fn publish(&self, machine: &Machine<OnReply, Watcher>) {
+        let valid_until = machine.valid_until().map_or(0, |at| {
+            u64::try_from(at.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX).max(1)
+        });
+        self.id.store(machine.session_id(), Ordering::Release);
+        self.connection.store(if machine.is_alive() { machine.connection() } else { 0 }, Ordering::Release);
+        self.timeout_ms.store(millis(machine.timeout()), Ordering::Release);
+        self.valid_until.store(valid_until, Ordering::Release);
+        self.ended.store(!machine.is_alive(), Ordering::Release);
+    }
+
+    fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
+        carry_out(actions, &self.observer);
+    }
+
+    /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.
+    fn write(self: &Arc<Self>, output: Output) {
+        let until = Instant::now() + LONGEST_WRITE;
+        let Some(rest) = self.write_until(output, Some(until)) else { return };
+        let (shared, connection) = (self.clone(), rest.connection);
+        let spawned = std::thread::Builder::new().name("zk-session-writer".into()).spawn(move || {
+            shared.write_until(rest, None);
+        });
+        if let Err(error) = spawned {
+            let mut state = self.state.lock();
+            state.writing = false;
+            self.write_failed(&mut state, connection, &error);
+        }
+    }
+
+    /// Writes until there is nothing more to write, or until then: gives what is left, and `writing` stays set.
+    fn write_until(&self, mut output: Output, until: Option<Instant>) -> Option<Output> {
+        loop {
+            let written = self.write_once(&mut output, until);
+            if let Ok(false) = written {
+                return Some(output);
+            }
+            let mut state = self.state.lock();
+            state.writing = false;
+            if let Err(error) = written {
+                self.write_failed(&mut state, output.connection, &error);
+            }
+            output = take_output(&mut state)?;
+            if until.is_some_and(|until| output.taken >= until) {
+                return Some(output);
+            }
+        }
+    }
+
+    /// `true`: all of it is written.
+    fn write_once(&self, output: &mut Output, until: Option<Instant>) -> io::Result<bool> {
+        let mut writer = self.writer.lock();
+        let is_current = output.connection == writer.connection;
+        let Some(half) = writer.half.as_mut().filter(|_| is_current) else {
+            // That connection is gone, and what was to be written to it has been answered.
+            return Ok(true);
+        };
+        let rest = output.bytes.get(output.written..).unwrap_or_default();
+        output.written += half.write(rest, until.map_or(output.deadline, |until| until.min(output.deadline)))?;
+        if output.written >= output.bytes.len() {
+            return Ok(true);
+        }
+        if until.is_some_and(|until| until < output.deadline) { Ok(false) } else { Err(does_not_take()) }
+    }
+
+    fn write_failed(&self, state: &mut Guarded, connection: u64, error: &io::Error) {
+        log::debug!("writing failed: {error}");
+        if state.machine.write_failed(connection) {
+            state.hang_up();
+        }
+    }
+
+    pub(super) fn leave(self: &Arc<Self>, error: SessionError, until: Option<Instant>) {
+        self.input(|machine, actions| machine.leave(error, until, actions));
+        let state = self.state.lock();
+        if state.machine.is_over(Instant::now()) {
+            // There is nothing to close at a server, but the reader thread may wait for what it says.
+            state.hang_up();
+        }
+        drop(state);
+        // A full channel means that a wake-up is on its way already.
+        let _ = self.wake.try_send(());
+    }
+}
+
+struct Output {
+    bytes: Vec<u8>,
+    /// How many of them are written.
+    written: usize,
+    connection: u64,
+    taken: Instant,
+    /// A peer that does not take what is sent to it for a third of the session timeout is dead.
+    deadline: Instant,
+}
+
+fn take_output(state: &mut Guarded) -> Option<Output> {
+    if state.writing || !state.machine.has_output() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    state.machine.take_output(&mut bytes);
+    state.writing = true;
+    let taken = Instant::now();
+    let deadline = taken + state.machine.timeout() / 3;
+    Some(Output { bytes, written: 0, connection: state.machine.connection(), taken, deadline })
+}
+
+pub(super) fn does_not_take() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the peer does not take what is sent to it")
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn invalid_data(error: ProtoError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,239 @@
+//! Which server to try next, for how long, and when to pause: never a spin, never longer than a second.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::resolver::Names;
+
+/// A first attempt gets no more than this, so that a dead server does not hold up the living ones.
+const FIRST_LIMIT: Duration = Duration::from_secs(1);
+
+/// The longest pause between two rounds. Together with the attempts themselves this is how soon a server that comes
+/// back is found.
+const LONGEST_PAUSE_MS: u64 = 1000;
+
+/// A connection that lived this long is worth another without a pause.
+const LASTING: Duration = Duration::from_millis(250);
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NextTry {
+    /// Try this server, connection and handshake together, for that long.
+    Try { host: String, address: SocketAddr, limit: Duration },
+    /// Every server was tried: pause.
+    Pause(Duration),
+}
+
+/// The round robin over the servers.
+#[derive(Debug)]
+pub(crate) struct Rotation {
+    hosts: Vec<(String, u16)>,
+    names: Names,
+    next_host: usize,
+    round: Vec<(String, SocketAddr)>,
+    addresses: usize,
+    /// A round is under way: when its servers are used up, the round has failed.
+    in_round: bool,
+    failed_rounds: u32,
+    longest: Duration,
+    rng: fastrand::Rng,
+}
+
+impl Rotation {
+    /// `connection_timeout` bounds one attempt; so does the session timeout, shared among the servers.
+    pub(crate) fn new(
+        hosts: &[(String, u16)],
+        names: Names,
+        connection_timeout: Duration,
+        session_timeout: Duration,
+    ) -> Self {
+        let rng = fastrand::Rng::new();
+        let longest = connection_timeout.min(session_timeout);
+        let mut rotation = Rotation {
+            hosts: Vec::new(),
+            names,
+            next_host: 0,
+            round: Vec::new(),
+            addresses: 1,
+            in_round: false,
+            failed_rounds: 0,
+            longest,
+            rng,
+        };
+        rotation.set_hosts(hosts);
+        rotation
+    }
+
+    /// Begins anew with these servers.
+    pub(crate) fn set_hosts(&mut self, hosts: &[(String, u16)]) {
+        self.hosts = hosts.to_vec();
+        self.rng.shuffle(&mut self.hosts);
+        self.names.retain(hosts);
+        self.next_host = 0;
+        self.round.clear();
+        self.in_round = false;
+        self.failed_rounds = 0;
+    }
+
+    /// The servers, in the order of the rounds.
+    pub(crate) fn hosts(&self) -> &[(String, u16)] {
+        &self.hosts
+    }
+
+    /// The next step. Names are resolved anew at the start of each round.
+    pub(crate) fn step(&mut self) -> NextTry {
+        if self.round.is_empty() {
+            if self.in_round {
+                // The servers are used up, and none of them took the session for long.
+                self.in_round = false;
+                self.failed_rounds = self.failed_rounds.saturating_add(1);
+                return NextTry::Pause(Duration::from_millis(self.rng.u64(0..=LONGEST_PAUSE_MS)));
+            }
+            self.begin_round();
+        }
+        self.in_round = true;
+        match self.round.pop() {
+            Some((host, address)) => NextTry::Try { host, address, limit: self.limit() },
+            None => self.step(),
+        }
+    }
+
+    fn begin_round(&mut self) {
+        let (later, sooner) = self.hosts.split_at(self.next_host.min(self.hosts.len()));
+        let mut round = self.names.look_up(&[sooner, later].concat());
+        self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
+        self.addresses = round.len().max(1);
+        round.reverse();
+        self.round = round;
+    }
+
+    /// Doubles from round to round, for servers that are slow, up to the server's share of the time: one that accepts and
+    /// says nothing must not keep the session from those that have come back meanwhile.
+    fn limit(&self) -> Duration {
+        let share = self.longest / u32::try_from(self.addresses).unwrap_or(u32::MAX);
+        let most = share.max(FIRST_LIMIT).min(self.longest);
+        share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most)
+    }
+
+    /// This server comes next.
+    pub(crate) fn prefer(&mut self, server: (String, SocketAddr)) {
+        self.round.push(server);
+    }
+
+    /// A server accepted the session, and the connection ended after that time. The servers left in the round come
+    /// next, and no pause follows them. A connection that did not last counts as a failed attempt, or a server that
+    /// accepts and hangs up would be tried thousands of times a second.
+    pub(crate) fn connection_ended(&mut self, lasted: Duration) {
+        self.failed_rounds = 0;
+        if lasted >= LASTING {
+            self.in_round = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, sync::Arc};
+
+    use super::*;
+
+    fn rotation(hosts: usize) -> Rotation {
+        let hosts: Vec<_> = (0..hosts).map(|k| (format!("127.0.0.{}", k + 1), 2181)).collect();
+        Rotation::new(&hosts, names(), Duration::from_secs(15), Duration::from_secs(60))
+    }
+
+    fn names() -> Names {
+        Names::new(Arc::new(|_, _| Err(io::ErrorKind::NotFound.into())))
+    }
+
+    fn address(step: &NextTry) -> SocketAddr {
+        match step {
+            NextTry::Try { address, .. } => *address,
+            NextTry::Pause(pause) => unreachable!("a pause of {pause:?}"),
+        }
+    }
+
+    #[test]
+    fn a_round_tries_every_server_once_and_then_pauses() {
+        let mut rotation = rotation(3);
+        for _ in 0..50 {
+            let mut tried: Vec<_> = (0..3).map(|_| address(&rotation.step())).collect();
+            tried.sort();
+            tried.dedup();
+            assert_eq!(tried.len(), 3);
+            assert!(matches!(rotation.step(), NextTry::Pause(pause) if pause <= Duration::from_secs(1)));
+        }
+    }
+
+    #[test]
+    fn attempts_get_longer_up_to_the_connection_timeout() {
+        let mut rotation = rotation(1);
+        let mut limits = Vec::new();
+        for _ in 0..6 {
+            if let NextTry::Try { limit, .. } = rotation.step() {
+                limits.push(limit.as_secs());
+            }
+            rotation.step();
+        }
+        assert_eq!(limits, [1, 2, 4, 8, 15, 15]);
+    }
+
+    #[test]
+    fn no_attempt_gets_longer_than_a_servers_share_but_a_second_at_least() {
+        let longest_of = |servers: usize| {
+            let mut rotation = rotation(servers);
+            let limits = (0..20 * servers).filter_map(|_| match rotation.step() {
+                NextTry::Try { limit, .. } => Some(limit),
+                NextTry::Pause(_) => None,
+            });
+            limits.max()
+        };
+        assert_eq!(longest_of(3), Some(Duration::from_secs(5)));
+        assert_eq!(longest_of(30), Some(FIRST_LIMIT));
+    }
+
+    #[test]
+    fn many_servers_share_the_connection_timeout() {
+        let mut rotation = rotation(30);
+        assert!(matches!(rotation.step(), NextTry::Try { limit, .. } if limit == Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn after_a_connection_that_worked_the_next_server_follows_without_a_pause() {
+        let mut rotation = rotation(3);
+        let first = address(&rotation.step());
+        rotation.connection_ended(LASTING);
+        assert_ne!(address(&rotation.step()), first);
+        let mut last = self::rotation(1);
+        address(&last.step());
+        last.connection_ended(LASTING);
+        assert!(matches!(last.step(), NextTry::Try { .. }));
+    }
+
+    #[test]
+    fn a_server_that_is_preferred_comes_next() {
+        let mut rotation = rotation(3);
+        let preferred: SocketAddr = ([127, 0, 0, 9], 2181).into();
+        for used_up in [1, 2] {
+            (0..used_up).for_each(|_| _ = rotation.step());
+            rotation.prefer(("preferred".into(), preferred));
+            assert_eq!(address(&rotation.step()), preferred);
+        }
+        assert!(matches!(rotation.step(), NextTry::Pause(_)));
+    }
+
+    #[test]
+    fn a_server_that_accepts_and_hangs_up_is_not_tried_in_a_spin() {
+        let mut rotation = rotation(1);
+        address(&rotation.step());
+        rotation.connection_ended(Duration::from_millis(1));
+        assert!(matches!(rotation.step(), NextTry::Pause(_)));
+    }
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_a_pause_and_no_spin() {
+        let hosts = [("no.such.host.invalid".into(), 2181)];
+        let mut rotation = Rotation::new(&hosts, names(), Duration::from_secs(1), Duration::from_secs(3));
+        assert!(matches!(rotation.step(), NextTry::Pause(_)));
+        assert!(matches!(rotation.step(), NextTry::Pause(_)));
+    }
+}

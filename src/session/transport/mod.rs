@@ -1,0 +1,65 @@
+//! The byte stream under a session.
+
+pub(crate) mod tcp;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(feature = "tls")]
+pub(crate) mod tls_config;
+
+use std::{
+    fmt, io,
+    net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Opens connections.
+pub(crate) trait Transport: Send + Sync + 'static {
+    /// The addresses of a host; called on a thread of its own, as it may block for long.
+    fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok((host, port).to_socket_addrs()?.collect())
+    }
+
+    /// Connects to one address of `host`, for at most `limit`.
+    fn connect(&self, host: &str, address: SocketAddr, limit: Duration) -> io::Result<Connection>;
+}
+
+/// One connection, in halves that two threads use at the same time.
+pub(crate) struct Connection {
+    pub(crate) reader: Box<dyn ReadHalf>,
+    pub(crate) writer: Box<dyn WriteHalf>,
+    pub(crate) closer: Closer,
+}
+
+/// The half of the thread that reads.
+pub(crate) trait ReadHalf: Send {
+    /// Reads what is there, waiting at most about `timeout` for something: `None` if nothing came. 0 is the end.
+    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>>;
+}
+
+/// The half of whoever submits requests.
+pub(crate) trait WriteHalf: Send {
+    /// Writes what the peer takes until then, and says how much that was. Tries once even if the time is up.
+    fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize>;
+}
+
+/// Ends a connection from any thread; both halves fail at once.
+#[derive(Clone)]
+pub(crate) struct Closer(Arc<TcpStream>);
+
+impl Closer {
+    pub(super) fn new(stream: Arc<TcpStream>) -> Closer {
+        Closer(stream)
+    }
+
+    pub(crate) fn close(&self) {
+        // An error means that the peer was faster.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+impl fmt::Debug for Closer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Closer")
+    }
+}

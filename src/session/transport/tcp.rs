@@ -1,0 +1,92 @@
+//! Plain TCP.
+
+use std::{
+    io,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Closer, Connection, ReadHalf, Transport, WriteHalf};
+
+/// Plain TCP.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tcp;
+
+impl Transport for Tcp {
+    fn connect(&self, _host: &str, address: SocketAddr, limit: Duration) -> io::Result<Connection> {
+        let stream = TcpStream::connect_timeout(&address, limit.max(Duration::from_millis(1)))?;
+        stream.set_nodelay(true)?;
+        let stream = Arc::new(stream);
+        Ok(Connection {
+            reader: Box::new(TcpReader { stream: stream.clone(), timeout: Duration::MAX }),
+            writer: Box::new(TcpWriter { stream: stream.clone(), timeout: Duration::MAX }),
+            closer: Closer::new(stream),
+        })
+    }
+}
+
+struct TcpReader {
+    stream: Arc<TcpStream>,
+    /// What the socket is set to.
+    timeout: Duration,
+}
+
+/// How far the socket's timeout may lie beyond what was asked for, and no more than an eighth: so late the timers of a
+/// session may be. Setting it costs a system call, and under load the time left shrinks with every read.
+const SLACK: Duration = Duration::from_millis(20);
+
+fn is_far_off(set: Duration, wanted: Duration) -> bool {
+    set > wanted.saturating_add(SLACK.min(wanted / 8)) || set < wanted / 2
+}
+
+impl ReadHalf for TcpReader {
+    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>> {
+        let timeout = timeout.max(Duration::from_millis(1));
+        if is_far_off(self.timeout, timeout) {
+            self.stream.set_read_timeout(Some(timeout))?;
+            self.timeout = timeout;
+        }
+        match (&*self.stream).read(buffer) {
+            Ok(count) => Ok(Some(count)),
+            Err(error) if is_timeout(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+struct TcpWriter {
+    stream: Arc<TcpStream>,
+    /// What the socket is set to.
+    timeout: Duration,
+}
+
+impl WriteHalf for TcpWriter {
+    fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
+        let mut written = 0;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            if is_far_off(self.timeout, timeout) {
+                self.stream.set_write_timeout(Some(timeout))?;
+                self.timeout = timeout;
+            }
+            match (&*self.stream).write(bytes.get(written..).unwrap_or_default()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => written += count,
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if written >= bytes.len() || Instant::now() >= until {
+                return Ok(written);
+            }
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}

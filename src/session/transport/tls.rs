@@ -1,0 +1,219 @@
+//! TLS over TCP.
+
+use std::{
+    io,
+    io::{Read, Write},
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
+
+use super::{Connection, ReadHalf, Transport, WriteHalf, tcp::Tcp, tls_config::TlsConfig};
+use crate::error::Result;
+
+/// How much is encrypted at a time, and how much is read from the socket at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// TLS over TCP.
+///
+/// The two halves share the state of the connection under a lock that is held only while bytes are encrypted or
+/// decrypted, never while a socket is waited for: the reader is not held up by a writer that is stuck. Only the writer
+/// sends. What the reader's side has to say (an answer to a change of keys) waits in the state until then, and goes
+/// first; so the bytes leave in the order in which they were encrypted.
+#[derive(Debug, Clone)]
+pub(crate) struct Tls {
+    config: Arc<ClientConfig>,
+}
+
+impl Tls {
+    pub(crate) fn new(config: &TlsConfig) -> Result<Tls> {
+        Ok(Tls { config: Arc::new(config.client_config()?) })
+    }
+}
+
+type TlsState = Arc<Mutex<ClientConnection>>;
+
+impl Transport for Tls {
+    fn connect(&self, host: &str, address: SocketAddr, limit: Duration) -> io::Result<Connection> {
+        let deadline = Instant::now() + limit;
+        let name = ServerName::try_from(host.to_owned()).map_err(invalid_data)?;
+        let mut tls = ClientConnection::new(self.config.clone(), name).map_err(invalid_data)?;
+        let Connection { mut reader, mut writer, closer, .. } = Tcp.connect(host, address, limit)?;
+        shake_hands(&mut tls, &mut *reader, &mut *writer, deadline)?;
+        let state = Arc::new(Mutex::new(tls));
+        Ok(Connection {
+            reader: Box::new(TlsReader { tcp: reader, state: state.clone(), encrypted: Vec::new(), is_closed: false }),
+            writer: Box::new(TlsWriter { tcp: writer, state, encrypted: Vec::new(), sent: 0, chunk: 0 }),
+            closer,
+        })
+    }
+}
+
+fn shake_hands(
+    tls: &mut ClientConnection,
+    reader: &mut dyn ReadHalf,
+    writer: &mut dyn WriteHalf,
+    deadline: Instant,
+) -> io::Result<()> {
+    let mut encrypted = vec![0; CHUNK];
+    loop {
+        send(tls, writer, deadline)?;
+        if !tls.is_handshaking() {
+            return Ok(());
+        }
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        if timeout.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the TLS handshake"));
+        }
+        let Some(count) = reader.read(&mut encrypted, timeout)? else { continue };
+        if count == 0 {
+            let what = "the server ended the connection in the TLS handshake: not a secureClientPort, or it wants a \
+                        client certificate";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+        }
+        let mut received = encrypted.get(..count).unwrap_or_default();
+        while !received.is_empty() {
+            tls.read_tls(&mut received)?;
+            if let Err(error) = tls.process_new_packets() {
+                // The server's log should say why. If it cannot be told, the error stays the same.
+                let _ = send(tls, writer, deadline);
+                return Err(invalid_data(error));
+            }
+        }
+    }
+}
+
+fn send(tls: &mut ClientConnection, writer: &mut dyn WriteHalf, deadline: Instant) -> io::Result<()> {
+    let mut encrypted = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut encrypted)?;
+    }
+    if writer.write(&encrypted, deadline)? < encrypted.len() {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not take the TLS handshake"));
+    }
+    Ok(())
+}
+
+struct TlsReader {
+    tcp: Box<dyn ReadHalf>,
+    state: TlsState,
+    /// Received, but not taken by the state yet, which has room for so much.
+    encrypted: Vec<u8>,
+    is_closed: bool,
+}
+
+impl ReadHalf for TlsReader {
+    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>> {
+        let now = Instant::now();
+        let until = now.checked_add(timeout).unwrap_or(now);
+        let mut is_over = false;
+        loop {
+            if let Some(count) = self.decrypt(buffer)? {
+                return Ok(Some(count));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            // A record that comes byte by byte must not keep the reader from its timers.
+            if is_over || !self.receive(left)? {
+                return Ok(None);
+            }
+            is_over = left.is_zero();
+        }
+    }
+}
+
+impl TlsReader {
+    /// Hands out what has come, if that makes up a record. 0 is the end.
+    fn decrypt(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut tls = self.state.lock();
+        loop {
+            match tls.reader().read(buffer) {
+                Ok(count) => return Ok(Some(count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The stream ended without a farewell. Frames carry their length, so nothing can be cut off unseen.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
+                Err(error) => return Err(error),
+            }
+            if self.encrypted.is_empty() {
+                return Ok(self.is_closed.then_some(0));
+            }
+            let mut rest = self.encrypted.as_slice();
+            let count = tls.read_tls(&mut rest)?;
+            self.encrypted.drain(..count);
+            tls.process_new_packets().map_err(invalid_data)?;
+        }
+    }
+
+    /// Waits for more from the socket, without the lock. `false`: nothing came.
+    fn receive(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.encrypted.resize(CHUNK, 0);
+        let received = self.tcp.read(&mut self.encrypted, timeout);
+        self.encrypted.truncate(received.as_ref().map_or(0, |count| count.unwrap_or(0)));
+        match received? {
+            Some(0) => {
+                self.is_closed = true;
+                Ok(true)
+            }
+            Some(_) => Ok(true),
+            None => Ok(false),
+        }
+    }
+}
+
+struct TlsWriter {
+    tcp: Box<dyn WriteHalf>,
+    state: TlsState,
+    /// One chunk, encrypted.
+    encrypted: Vec<u8>,
+    /// How much of it is sent.
+    sent: usize,
+    /// The length of the chunk before it was encrypted.
+    chunk: usize,
+}
+
+impl WriteHalf for TlsWriter {
+    /// A chunk counts as written when all of it is sent. One that was not is encrypted already: whoever calls again
+    /// begins with the same bytes.
+    fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
+        let (mut written, mut has_tried) = (0, false);
+        loop {
+            let rest = self.encrypted.get(self.sent..).unwrap_or_default();
+            self.sent += self.tcp.write(rest, until)?;
+            if self.sent < self.encrypted.len() {
+                return Ok(written);
+            }
+            written += std::mem::take(&mut self.chunk);
+            let next = bytes.get(written..).and_then(|rest| rest.chunks(CHUNK).next());
+            // Once in any case, as late as it may be.
+            match next.filter(|_| !std::mem::replace(&mut has_tried, true) || Instant::now() < until) {
+                Some(chunk) => self.encrypt(chunk)?,
+                None => return Ok(written),
+            }
+        }
+    }
+}
+
+impl TlsWriter {
+    fn encrypt(&mut self, mut chunk: &[u8]) -> io::Result<()> {
+        self.encrypted.clear();
+        (self.sent, self.chunk) = (0, chunk.len());
+        let mut tls = self.state.lock();
+        while !chunk.is_empty() {
+            let count = tls.writer().write(chunk)?;
+            chunk = chunk.get(count..).unwrap_or_default();
+            while tls.wants_write() {
+                tls.write_tls(&mut self.encrypted)?;
+            }
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn invalid_data(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

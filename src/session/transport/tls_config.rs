@@ -1,0 +1,227 @@
+//! What the client trusts, and how it proves who it is.
+
+use std::{fmt, fs, path::Path, sync::Arc};
+
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        Resumption,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_cert_signed_by_trust_anchor,
+    },
+    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    server::ParsedCertificate,
+};
+
+use crate::error::{Error, Result};
+
+/// How connections to the servers are encrypted (feature `tls`), for
+/// [`Builder::tls`](crate::framework::Builder::tls).
+///
+/// The servers need a `secureClientPort`. TLS 1.2 and 1.3 are spoken. The server's certificate must come from one of
+/// the given roots, be within its time, and name the host of the connect string, an IP address included, as a subject
+/// alternative name; the common name does not count. Each connection is checked in full: no handshake is taken up
+/// again from an earlier one.
+///
+/// The handshake counts towards the time of an attempt to connect
+/// ([`connection_timeout`](crate::framework::Builder::connection_timeout)). One that fails is like a server that is
+/// away: it is tried again, and calls that have waited long enough end with [`Error::ConnectionLoss`], whose source says
+/// what was wrong. Java: `zookeeper.client.secure`, `zookeeper.ssl.trustStore.location`,
+/// `zookeeper.ssl.keyStore.location`.
+///
+/// ```no_run
+/// use curator_locks::{CuratorFramework, ExponentialBackoffRetry, TlsConfig};
+/// # use std::time::Duration;
+///
+/// # fn main() -> curator_locks::Result<()> {
+/// let tls = TlsConfig::new()
+///     .root_certificates_file("/etc/shop/ca.pem")?
+///     .client_certificate_files("/etc/shop/client.pem", "/etc/shop/client.key")?;
+/// let client = CuratorFramework::builder()
+///     .connect_string("zk1:2281,zk2:2281,zk3:2281")
+///     .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3))
+///     .tls(tls)
+///     .build()?;
+/// client.start()
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a configuration does nothing until it is given to a builder"]
+pub struct TlsConfig {
+    roots: RootCertStore,
+    identity: Option<Identity>,
+    hostname_verification: bool,
+}
+
+#[derive(Clone)]
+struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<PrivateKeyDer<'static>>,
+}
+
+impl Default for TlsConfig {
+    fn default() -> TlsConfig {
+        TlsConfig { roots: RootCertStore::empty(), identity: None, hostname_verification: true }
+    }
+}
+
+impl TlsConfig {
+    /// Trusts nobody yet: at least one root certificate is required.
+    pub fn new() -> TlsConfig {
+        TlsConfig::default()
+    }
+
+    /// Trusts these certificates, one or more in PEM form, and what they have issued. Can be called several times.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no certificate in it, or one that cannot be read.
+    pub fn root_certificates_pem(mut self, pem: impl AsRef<[u8]>) -> Result<TlsConfig> {
+        for certificate in certificates("root_certificates_pem", pem.as_ref())? {
+            self.roots.add(certificate).map_err(|error| invalid("root_certificates_pem", error))?;
+        }
+        Ok(self)
+    }
+
+    /// As [`root_certificates_pem`](TlsConfig::root_certificates_pem), from a file, which is read now and not again.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be read, and as `root_certificates_pem`.
+    pub fn root_certificates_file(self, path: impl AsRef<Path>) -> Result<TlsConfig> {
+        let pem = read(path.as_ref())?;
+        self.root_certificates_pem(pem)
+    }
+
+    /// What the client shows to servers that ask who it is (`ssl.clientAuth`): its certificate with those that lead to
+    /// the servers' root behind it, and its private key (PKCS#8, PKCS#1 or SEC1, not encrypted), both in PEM form.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if one of them cannot be read. Whether they belong together is checked by
+    /// [`build`](crate::framework::Builder::build).
+    pub fn client_certificate_pem(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<TlsConfig> {
+        let chain = certificates("client_certificate_pem", chain.as_ref())?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_ref()).map_err(|_| {
+            invalid("client_certificate_pem", "there is no private key in PEM form that is not encrypted")
+        })?;
+        self.identity = Some(Identity { chain, key: Arc::new(key) });
+        Ok(self)
+    }
+
+    /// As [`client_certificate_pem`](TlsConfig::client_certificate_pem), from files, which are read now and not again.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a file cannot be read, and as `client_certificate_pem`.
+    pub fn client_certificate_files(self, chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<TlsConfig> {
+        let (chain, key) = (read(chain.as_ref())?, read(key.as_ref())?);
+        self.client_certificate_pem(chain, key)
+    }
+
+    /// Whether the server's certificate must name the host that was connected to. Defaults to yes.
+    ///
+    /// `false` turns this one check off, as `zookeeper.ssl.hostnameVerification=false` does in Java: any server with a
+    /// certificate of the given roots will do then, so give only roots that issue for your servers and nobody else.
+    pub fn hostname_verification(mut self, on: bool) -> TlsConfig {
+        self.hostname_verification = on;
+        self
+    }
+
+    /// Checks the whole and makes it what connections are opened with.
+    pub(crate) fn client_config(&self) -> Result<ClientConfig> {
+        if self.roots.is_empty() {
+            return Err(invalid("tls", "no server is trusted without root_certificates_pem()"));
+        }
+        let provider = Arc::new(ring::default_provider());
+        let algorithms = provider.signature_verification_algorithms;
+        let versions = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| invalid("tls", error))?;
+        let trust = if self.hostname_verification {
+            versions.with_root_certificates(self.roots.clone())
+        } else {
+            let verifier = AnyHost { roots: self.roots.clone(), algorithms };
+            versions.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        };
+        let mut config = match &self.identity {
+            Some(Identity { chain, key }) => trust
+                .with_client_auth_cert(chain.clone(), key.clone_key())
+                .map_err(|error| invalid("client_certificate_pem", error))?,
+            None => trust.with_no_client_auth(),
+        };
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+}
+
+/// Numbers in place of contents: the key is secret.
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsConfig")
+            .field("roots", &self.roots.len())
+            .field("client_certificate", &self.identity.is_some())
+            .field("hostname_verification", &self.hostname_verification)
+            .finish()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| Error::Io { what: format!("cannot read {}", path.display()), source: error.into() })
+}
+
+fn certificates(argument: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    let certificates: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => Err(invalid(argument, "there is no certificate in PEM form")),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(invalid(argument, error)),
+    }
+}
+
+/// The value stays out of it: it is long, or secret.
+fn invalid(name: &'static str, rule: impl ToString) -> Error {
+    Error::InvalidArgument { name, value: String::new(), rule: rule.to_string() }
+}
+
+/// Checks all of a server's certificate but the name in it.
+#[derive(Debug)]
+struct AnyHost {
+    roots: RootCertStore,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for AnyHost {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = self.algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, intermediates, now, algorithms)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

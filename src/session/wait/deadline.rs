@@ -1,0 +1,67 @@
+//! Until when a caller waits, and what else ends its wait.
+
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, never, select_biased};
+
+use super::cancel::CancelToken;
+
+/// What ends a wait besides the event waited for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stop<'a> {
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) cancel: Option<&'a CancelToken>,
+}
+
+/// Why a wait ended without the event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitEnd {
+    Deadline,
+    Cancelled,
+}
+
+impl<'a> Stop<'a> {
+    pub(crate) fn at(deadline: Instant) -> Stop<'static> {
+        Stop { deadline: Some(deadline), cancel: None }
+    }
+
+    /// The same, but at this deadline if that is earlier.
+    pub(crate) fn by(self, deadline: Instant) -> Stop<'a> {
+        Stop { deadline: Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline))), ..self }
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(CancelToken::is_cancelled)
+    }
+
+    pub(crate) fn is_over(&self) -> Option<WaitEnd> {
+        if self.is_cancelled() {
+            Some(WaitEnd::Cancelled)
+        } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            Some(WaitEnd::Deadline)
+        } else {
+            None
+        }
+    }
+
+    /// Waits for a message. A channel whose senders are gone counts as one that never sends.
+    ///
+    /// Not `recv`, which spins and yields before it parks: nothing here comes sooner than a round trip, and a hundred
+    /// threads that yield to each other keep the reader thread from its work. The macro allocates nothing.
+    pub(crate) fn recv<T>(&self, channel: &Receiver<T>) -> Result<T, WaitEnd> {
+        let never = never();
+        // Nothing is ever sent there: the channel ends.
+        let cancelled = self.cancel.map_or(&never, CancelToken::signal);
+        let Some(deadline) = self.deadline else {
+            select_biased! {
+                recv(channel) -> message => return message.map_err(|_| WaitEnd::Deadline),
+                recv(cancelled) -> _ => return Err(WaitEnd::Cancelled),
+            }
+        };
+        select_biased! {
+            recv(channel) -> message => message.map_err(|_| WaitEnd::Deadline),
+            recv(cancelled) -> _ => Err(WaitEnd::Cancelled),
+            default(deadline.saturating_duration_since(Instant::now())) => Err(WaitEnd::Deadline),
+        }
+    }
+}

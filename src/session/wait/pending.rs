@@ -1,0 +1,157 @@
+//! Blocking on top of [`Session`]: replies that can be waited for, and watches as objects.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    deadline::{Stop, WaitEnd},
+    reply_slot::{ReplySlot, reply_slot},
+};
+use crate::{
+    proto::request::Request,
+    session::api::{OnReply, Reply, Session, Submission, Ticket, Watcher},
+};
+
+/// A reply that is on its way.
+pub(crate) struct Pending {
+    session: Arc<dyn Session>,
+    ticket: Ticket,
+    reply: ReplySlot,
+    submitted: Instant,
+    /// The reply was handed out, or is not of interest any more.
+    is_settled: bool,
+}
+
+/// How the wait for a reply ended.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// With the reply.
+    Reply(Reply),
+    /// Without it; whether the request was, or may have been, sent.
+    Stopped { end: WaitEnd, sent: bool },
+}
+
+impl Pending {
+    /// Waits for the reply. A request that was not written when the wait ends is taken back.
+    pub(crate) fn wait(mut self, stop: Stop<'_>) -> Answer {
+        let received = self.reply.wait(stop);
+        self.is_settled = true;
+        let end = match received {
+            Ok(reply) => return Answer::Reply(reply),
+            Err(end) => end,
+        };
+        if self.session.withdraw(self.ticket) {
+            return Answer::Stopped { end, sent: false };
+        }
+        // It may have come in between.
+        match self.reply.try_take() {
+            Some(reply) => Answer::Reply(reply),
+            None => Answer::Stopped { end, sent: true },
+        }
+    }
+
+    /// Waits for the reply; but a request that was not even written `write_timeout` after its submission is taken back.
+    pub(crate) fn wait_sent(mut self, stop: Stop<'_>, write_timeout: Duration) -> Answer {
+        self.await_arrival(stop, write_timeout);
+        if !self.reply.is_settled() && stop.is_over().is_none() && self.session.withdraw(self.ticket) {
+            self.is_settled = true;
+            return Answer::Stopped { end: WaitEnd::Deadline, sent: false };
+        }
+        // On the wire: the reply, or the end of the connection, comes in its time.
+        self.wait(stop)
+    }
+
+    /// Waits until the reply is there, or the request was given time enough to be written. Either way the pending reply
+    /// can be waited for as before.
+    pub(crate) fn await_arrival(&mut self, stop: Stop<'_>, write_timeout: Duration) {
+        let written_by = self.submitted.checked_add(write_timeout);
+        self.reply.wait_until_settled(written_by.map_or(stop, |at| stop.by(at)));
+    }
+}
+
+impl Drop for Pending {
+    /// Nobody waits for the reply: a request that was not written yet need not be. While the server takes nothing, what
+    /// callers have given up would pile up otherwise.
+    fn drop(&mut self) {
+        if !self.is_settled && !self.reply.is_settled() {
+            self.session.withdraw(self.ticket);
+        }
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+/// A watch at the server. Dropping it gives it up on both sides.
+pub(crate) struct Watch {
+    session: Arc<dyn Session>,
+    ticket: Ticket,
+}
+
+impl Watch {
+    /// Takes charge of the watch that a submission left.
+    pub(crate) fn new(session: Arc<dyn Session>, ticket: Ticket) -> Watch {
+        Watch { session, ticket }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.session.unwatch(self.ticket);
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+fn on_reply() -> (OnReply, ReplySlot) {
+    let (sender, slot) = reply_slot();
+    (Box::new(move |reply| sender.send(reply)), slot)
+}
+
+/// Submits requests back to back.
+pub(crate) fn submit(
+    session: &Arc<dyn Session>,
+    requests: impl IntoIterator<Item = (Request, Option<Watcher>)>,
+) -> Vec<(Pending, Option<Watch>)> {
+    let requests = requests.into_iter();
+    let mut waiting = Vec::with_capacity(requests.size_hint().0);
+    let batch = requests
+        .map(|(request, watcher)| {
+            let (on_reply, reply) = on_reply();
+            waiting.push((reply, watcher.is_some()));
+            Submission { request, watcher, on_reply }
+        })
+        .collect();
+    let submitted = Instant::now();
+    let tickets = session.submit(batch);
+    tickets
+        .into_iter()
+        .zip(waiting)
+        .map(|(ticket, (reply, watched))| {
+            let watch = watched.then(|| Watch { session: session.clone(), ticket });
+            (Pending { session: session.clone(), ticket, reply, submitted, is_settled: false }, watch)
+        })
+        .collect()
+}
+
+/// Submits one request.
+pub(crate) fn submit_one(session: &Arc<dyn Session>, request: Request) -> Pending {
+    let (on_reply, reply) = on_reply();
+    let submitted = Instant::now();
+    let tickets = session.submit(vec![Submission { request, watcher: None, on_reply }]);
+    let ticket = tickets.first().copied().unwrap_or(Ticket(0));
+    Pending { session: session.clone(), ticket, reply, submitted, is_settled: false }
+}
+
+#[cfg(test)]
+mod tests;

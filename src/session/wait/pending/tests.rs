@@ -1,0 +1,142 @@
+//! How waits end, over a session that only keeps what it is given.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::session::wait::cancel::CancelToken;
+use crate::{
+    proto::response::Response,
+    session::{api::SessionError, fake::stub::StubSession},
+};
+
+fn desk(written: bool) -> (Arc<StubSession>, Arc<dyn Session>) {
+    let desk = StubSession::new();
+    desk.written.store(written, Ordering::Release);
+    (desk.clone(), desk)
+}
+
+const MOMENT: Duration = Duration::from_millis(10);
+
+fn request() -> Request {
+    Request::Sync { path: "/".into() }
+}
+
+fn soon() -> Stop<'static> {
+    Stop::at(Instant::now() + MOMENT)
+}
+
+fn is_stopped(answer: &Answer, expected_end: WaitEnd, expected_sent: bool) -> bool {
+    matches!(answer, Answer::Stopped { end, sent } if (*end, *sent) == (expected_end, expected_sent))
+}
+
+#[test]
+fn a_reply_that_is_there_is_the_answer_even_when_time_is_up() {
+    let (desk, session) = desk(true);
+    let pending = submit_one(&session, request());
+    desk.answer(Ok(Response::Done));
+    let long_ago = Stop::at(Instant::now());
+    assert!(matches!(pending.wait(long_ago), Answer::Reply(Ok(Response::Done))));
+}
+
+#[test]
+fn a_request_that_was_not_written_in_time_is_taken_back() {
+    let (desk, session) = desk(false);
+    assert!(is_stopped(&submit_one(&session, request()).wait(soon()), WaitEnd::Deadline, false));
+    assert_eq!(*desk.withdrawn.lock(), [Ticket(0)]);
+}
+
+#[test]
+fn a_request_that_was_written_may_have_been_carried_out() {
+    let (_desk, session) = desk(true);
+    assert!(is_stopped(&submit_one(&session, request()).wait(soon()), WaitEnd::Deadline, true));
+}
+
+#[test]
+fn a_cancelled_wait_says_so_even_without_a_deadline() {
+    let (_desk, session) = desk(true);
+    let cancel = CancelToken::new();
+    let pending = submit_one(&session, request());
+    std::thread::scope(|scope| {
+        let wait = scope.spawn(|| pending.wait(Stop { deadline: None, cancel: Some(&cancel) }));
+        cancel.cancel();
+        assert!(is_stopped(&wait.join().unwrap(), WaitEnd::Cancelled, true));
+    });
+    assert_eq!(Stop { deadline: Some(Instant::now()), cancel: Some(&cancel) }.is_over(), Some(WaitEnd::Cancelled));
+}
+
+#[test]
+fn the_write_timeout_ends_the_wait_only_for_a_request_that_was_not_written() {
+    let (_desk, session) = desk(false);
+    let unsent = submit_one(&session, request()).wait_sent(Stop::default(), MOMENT);
+    assert!(is_stopped(&unsent, WaitEnd::Deadline, false));
+    let (desk, session) = desk(true);
+    let pending = submit_one(&session, request());
+    std::thread::scope(|scope| {
+        let wait = scope.spawn(|| pending.wait_sent(Stop::default(), Duration::ZERO));
+        // The write timeout is over, and it waits on all the same.
+        while desk.withdrawn.lock().is_empty() {
+            std::thread::yield_now();
+        }
+        desk.answer(Err(SessionError::Closed));
+        assert!(matches!(wait.join().unwrap(), Answer::Reply(Err(SessionError::Closed))));
+    });
+}
+
+#[test]
+fn a_write_timeout_without_end_does_not_overflow() {
+    let (_desk, session) = desk(false);
+    let answer = submit_one(&session, request()).wait_sent(soon(), Duration::MAX);
+    assert!(is_stopped(&answer, WaitEnd::Deadline, false));
+}
+
+#[test]
+fn a_completion_that_was_dropped_leaves_nobody_waiting() {
+    let (desk, session) = desk(true);
+    let pending = submit_one(&session, request());
+    desk.submissions.lock().clear();
+    assert!(is_stopped(&pending.wait(Stop::default()), WaitEnd::Deadline, true));
+}
+
+#[test]
+fn a_request_that_is_dropped_before_it_was_written_is_taken_back() {
+    let (desk, session) = desk(false);
+    drop(submit_one(&session, request()));
+    let mut batch = submit(&session, vec![(request(), None), (request(), None)]);
+    // The first one failed, and nobody asks for the other any more.
+    batch.pop();
+    assert_eq!(*desk.withdrawn.lock(), [Ticket(0), Ticket(2)]);
+    let (waited_for, _) = batch.pop().unwrap();
+    desk.submissions.lock().swap(0, 1);
+    desk.answer(Ok(Response::Done));
+    assert!(matches!(waited_for.wait(soon()), Answer::Reply(Ok(Response::Done))));
+    let answered = submit_one(&session, request());
+    desk.submissions.lock().drain(..2);
+    desk.answer(Ok(Response::Done));
+    drop(answered);
+    assert_eq!(*desk.withdrawn.lock(), [Ticket(0), Ticket(2)]);
+}
+
+#[test]
+fn a_reply_that_nobody_waits_for_is_no_trouble() {
+    let (desk, session) = desk(true);
+    drop(submit_one(&session, request()));
+    desk.answer(Ok(Response::Done));
+}
+
+#[test]
+fn a_batch_gives_each_request_its_reply_and_watches_where_asked_for() {
+    let (desk, session) = desk(true);
+    let watcher: Watcher = Arc::new(|_| {});
+    let watched = Request::GetData { path: "/".into(), watch: true };
+    let mut waiting = submit(&session, vec![(request(), None), (watched, Some(watcher))]);
+    let ((second, watch), (first, none)) = (waiting.pop().unwrap(), waiting.pop().unwrap());
+    assert!(none.is_none());
+    desk.answer(Ok(Response::Done));
+    desk.answer(Err(SessionError::Expired));
+    assert!(matches!(first.wait(soon()), Answer::Reply(Ok(Response::Done))));
+    assert!(matches!(second.wait(soon()), Answer::Reply(Err(SessionError::Expired))));
+    drop(watch.unwrap());
+    assert_eq!(*desk.unwatched.lock(), [Ticket(1)]);
+}

@@ -1,0 +1,210 @@
+//! Where one reply is put for one thread.
+//!
+//! Not a channel: its locks would be met by the thread that was just woken.
+
+use std::{
+    fmt,
+    sync::Arc,
+    thread::{self, Thread},
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    cancel::CancelToken,
+    deadline::{Stop, WaitEnd},
+};
+use crate::session::api::Reply;
+
+enum Slot {
+    Empty,
+    /// This thread sleeps, or is about to.
+    Awaited(Thread),
+    Full(Reply),
+    /// No reply comes any more: it was taken, or whoever was to put one here is gone.
+    Done,
+}
+
+/// The end that waits.
+pub(crate) struct ReplySlot(Arc<Mutex<Slot>>);
+
+/// The end that puts the reply there, once.
+pub(crate) struct ReplySender(Arc<Mutex<Slot>>);
+
+pub(crate) fn reply_slot() -> (ReplySender, ReplySlot) {
+    let state = Arc::new(Mutex::new(Slot::Empty));
+    (ReplySender(state.clone()), ReplySlot(state))
+}
+
+impl ReplySender {
+    pub(crate) fn send(self, reply: Reply) {
+        self.put(Slot::Full(reply));
+    }
+
+    fn put(&self, new: Slot) {
+        let mut state = self.0.lock();
+        if matches!(*state, Slot::Full(_) | Slot::Done) {
+            return;
+        }
+        let before = std::mem::replace(&mut *state, new);
+        // The woken thread takes the lock first thing.
+        drop(state);
+        if let Slot::Awaited(thread) = before {
+            thread.unpark();
+        }
+    }
+}
+
+impl Drop for ReplySender {
+    fn drop(&mut self) {
+        self.put(Slot::Done);
+    }
+}
+
+impl ReplySlot {
+    pub(crate) fn try_take(&self) -> Option<Reply> {
+        let mut state = self.0.lock();
+        match &*state {
+            Slot::Full(_) => match std::mem::replace(&mut *state, Slot::Done) {
+                Slot::Full(reply) => Some(reply),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether there is nothing to wait for: the reply is here, or none will come.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(*self.0.lock(), Slot::Full(_) | Slot::Done)
+    }
+
+    /// Sleeps until the reply is here, and takes it. Where none will come that counts as the end of the time.
+    pub(crate) fn wait(&self, stop: Stop<'_>) -> Result<Reply, WaitEnd> {
+        let end = self.wait_until_settled(stop);
+        self.try_take().ok_or(end.unwrap_or(WaitEnd::Deadline))
+    }
+
+    /// Sleeps until there is nothing to wait for; `Some`: the wait was stopped before.
+    ///
+    /// No wake-up can be lost: the thread leaves its name under the lock under which the reply is put, and with the token
+    /// before it looks whether that is cancelled; and a thread that is unparked before it parks does not sleep.
+    pub(crate) fn wait_until_settled(&self, stop: Stop<'_>) -> Option<WaitEnd> {
+        let _woken_by_token = stop.cancel.map(CancelToken::unpark_this_thread);
+        loop {
+            let over = stop.is_over();
+            {
+                let mut state = self.0.lock();
+                match *state {
+                    Slot::Full(_) | Slot::Done => return None,
+                    Slot::Empty | Slot::Awaited(_) if over.is_some() => {
+                        *state = Slot::Empty;
+                        return over;
+                    }
+                    Slot::Empty | Slot::Awaited(_) => *state = Slot::Awaited(thread::current()),
+                }
+            }
+            match stop.deadline {
+                Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
+                None => thread::park(),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ReplySlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplySlot").field("is_settled", &self.is_settled()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::proto::response::Response;
+
+    const LONG: Duration = Duration::from_secs(20);
+    const MOMENT: Duration = Duration::from_millis(20);
+
+    fn long() -> Stop<'static> {
+        Stop::at(Instant::now() + LONG)
+    }
+
+    #[test]
+    fn a_reply_ends_the_wait_whenever_it_comes() {
+        for pause in [Duration::ZERO, MOMENT] {
+            let (sender, slot) = reply_slot();
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    thread::sleep(pause);
+                    sender.send(Ok(Response::Done));
+                });
+                assert!(matches!(slot.wait(long()), Ok(Ok(Response::Done))));
+            });
+            assert!(slot.is_settled() && slot.try_take().is_none());
+        }
+    }
+
+    #[test]
+    fn no_wake_up_is_lost() {
+        for _ in 0..10_000 {
+            let (sender, slot) = reply_slot();
+            let other = thread::spawn(move || sender.send(Ok(Response::Done)));
+            assert!(slot.wait(Stop::default()).is_ok());
+            other.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_sender_that_is_gone_ends_the_wait() {
+        let (sender, slot) = reply_slot();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(MOMENT);
+                drop(sender);
+            });
+            assert_eq!(slot.wait(long()).unwrap_err(), WaitEnd::Deadline);
+        });
+        assert_eq!(slot.wait(long()).unwrap_err(), WaitEnd::Deadline);
+    }
+
+    #[test]
+    fn a_wait_that_was_stopped_can_be_taken_up_again() {
+        let (sender, slot) = reply_slot();
+        assert_eq!(slot.wait(Stop::at(Instant::now() + MOMENT)).unwrap_err(), WaitEnd::Deadline);
+        let token = CancelToken::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(MOMENT);
+                token.cancel();
+            });
+            let stop = Stop { cancel: Some(&token), ..long() };
+            assert_eq!(slot.wait(stop).unwrap_err(), WaitEnd::Cancelled);
+        });
+        assert!(!slot.is_settled() && slot.try_take().is_none());
+        sender.send(Ok(Response::Done));
+        // It is here, so it counts, over whatever the token says.
+        let stop = Stop { cancel: Some(&token), deadline: None };
+        assert!(slot.wait(stop).is_ok());
+    }
+
+    #[test]
+    fn who_is_unparked_for_another_reason_sleeps_on() {
+        let (sender, slot) = reply_slot();
+        let this = thread::current();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    this.unpark();
+                    thread::sleep(Duration::from_millis(1));
+                }
+                sender.send(Ok(Response::Done));
+            });
+            assert!(slot.wait(long()).is_ok());
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! A session over a handle of the `zookeeper` package, version 0.8 (feature `zookeeper`).
+
+mod execute;
+mod leftovers;
+mod shared;
+mod state;
+mod worker;
+
+use std::{
+    fmt, io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ::zookeeper::{ZkResult, ZooKeeper};
+use crossbeam_channel::{TryRecvError, bounded, unbounded};
+
+use super::{
+    api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
+    servers::connect_string::ConnectString,
+};
+use crate::error::{Error, Result};
+use shared::HandleShared;
+use worker::{Source, Worker};
+
+/// Opens sessions over handles of the `zookeeper` package, for
+/// [`Builder::session_factory`](crate::Builder::session_factory) (feature `zookeeper`).
+///
+/// For programs that hold a `zookeeper::ZooKeeper` already and want their locks in the same session. Everybody else is
+/// better served by this crate's own session, which is the default. A lock is as safe here as there, because a
+/// watchdog on its own clock stands between the package and the lock: it sends a heartbeat every third of the session
+/// timeout, suspends when nothing was answered for two thirds of it, and notices a session that the package has replaced
+/// in silence. It cannot make the package do what it does not:
+///
+/// | limit of the package | what follows here |
+/// |---|---|
+/// | a call blocks until the network heals, and cannot be called back | callers end by their deadlines all the same; one thread stays behind for each session given up, until the call returns |
+/// | one call at a time returns an answer | requests go out one by one, in order: create and list are two round trips, not one |
+/// | no `create2` | the stat comes from an `exists` behind the `create` |
+/// | `CreateMode::Container` makes a plain znode; no TTL | containers are made as persistent znodes, which stay; TTL modes fail with `Unimplemented` |
+/// | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |
+/// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented` |
+/// | watches are not set again after a reconnect | they are set again here, one by one; what has changed meanwhile is reported |
+/// | `remove_watches` keeps what it should remove | it is not used: a watch given up stays at the server until the znode changes |
+/// | the negotiated session timeout, the session's id and password cannot be asked for | the timeout is taken as configured, the id is learned from an ephemeral znode, the password stays unknown |
+/// | the session is replaced in silence when it has expired | noticed by the owner of that znode, before any other request is sent |
+/// | the handle is dead (`Closed`) when its connection ends later than a session timeout after its own last ping, and it pings only while nothing is sent for two thirds of that time | the heartbeats count as traffic: a connection that ends later than that after the start ends the session, its locks are lost and their holders told; with [`connecting`](ZooKeeperSessionFactory::connecting) another handle is made |
+/// | it reconnects without a pause while the server is away, on a whole core | none |
+/// | read-only servers | do not serve: there is nothing to prove that the session lives |
+/// | it logs the session's password at level `trace` | keep that level off for the target `zookeeper` |
+///
+/// What the client has to be told:
+/// - `session_timeout`: what the servers grant, and not more, as the package does not tell. With a longer one a holder
+///   would learn too late that its lock is in doubt.
+/// - `connect_string`: its servers are not used, only its chroot, which goes behind the handle's own.
+///
+/// Each session keeps one ephemeral znode, `_curator_locks_<uuid>`, in the handle's root or in
+/// [`probe_directory`](ZooKeeperSessionFactory::probe_directory).
+///
+/// One client for each handle. When the client gives its session up or is closed, what it left behind is deleted one by
+/// one, as the handle lives on.
+///
+/// ```no_run
+/// use std::{sync::Arc, time::Duration};
+/// use curator_locks::{CuratorFramework, ExponentialBackoffRetry, ZooKeeperSessionFactory};
+/// use zookeeper::ZooKeeper;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let timeout = Duration::from_secs(10);
+/// let handle = Arc::new(ZooKeeper::connect("127.0.0.1:2181", timeout, |_| {})?);
+/// let client = CuratorFramework::builder()
+///     .connect_string("127.0.0.1:2181")
+///     .session_timeout(timeout)
+///     .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3))
+///     .session_factory(ZooKeeperSessionFactory::new(handle.clone()))
+///     .build()?;
+/// client.start()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ZooKeeperSessionFactory {
+    source: Source,
+    probe_directory: String,
+}
+
+impl ZooKeeperSessionFactory {
+    /// Sessions over this handle, which is never closed by the client, unless the client is the last to hold it.
+    ///
+    /// How long its session has lived is unknown, so a lock is in doubt ([`HoldState::InDoubt`](crate::HoldState)) until
+    /// two heartbeats were answered, a third of the session timeout after the start.
+    #[must_use]
+    pub fn new(handle: Arc<ZooKeeper>) -> ZooKeeperSessionFactory {
+        ZooKeeperSessionFactory { source: Source::Given(handle), probe_directory: String::new() }
+    }
+
+    /// Sessions over handles that are made for them, each closed with its session. `connect` runs on a thread of the
+    /// session, and is tried again if it fails.
+    #[must_use]
+    pub fn connecting(connect: impl Fn() -> ZkResult<ZooKeeper> + Send + Sync + 'static) -> ZooKeeperSessionFactory {
+        ZooKeeperSessionFactory { source: Source::Made(Arc::new(connect)), probe_directory: String::new() }
+    }
+
+    /// Where the session's own znode goes, if not into the handle's root: an existing path in which the handle may
+    /// create and delete.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] for what is no path.
+    pub fn probe_directory(mut self, path: &str) -> Result<ZooKeeperSessionFactory> {
+        crate::paths::validate_path(path)?;
+        self.probe_directory = path.trim_end_matches('/').to_owned();
+        Ok(self)
+    }
+}
+
+impl fmt::Debug for ZooKeeperSessionFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeperSessionFactory")
+            .field("probe_directory", &self.probe_directory)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SessionFactory for ZooKeeperSessionFactory {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        let (signals, received) = unbounded();
+        let (alive, done) = bounded(0);
+        let shared = Arc::new(HandleShared::new(config, observer, signals, done));
+        let watchdog = shared.clone();
+        spawn("zk-watchdog", move || watchdog.watch(&received))?;
+        let worker = Worker::new(shared.clone(), self.source.clone(), &self.probe_directory, alive);
+        if let Err(error) = spawn("zk-worker", move || worker.run()) {
+            shared.stop();
+            return Err(error);
+        }
+        Ok(Arc::new(ZooKeeperSession { shared }))
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(run)
+        .map(drop)
+        .map_err(|error| Error::Io { what: "cannot start the session's thread".into(), source: Arc::new(error) })
+}
+
+/// One session over a handle.
+struct ZooKeeperSession {
+    shared: Arc<HandleShared>,
+}
+
+impl Drop for ZooKeeperSession {
+    fn drop(&mut self) {
+        // Nobody can use the session any more: its worker cleans up and ends.
+        self.shared.leave(SessionError::Closed);
+    }
+}
+
+impl Session for ZooKeeperSession {
+    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
+        self.shared.submit(batch)
+    }
+
+    fn withdraw(&self, ticket: Ticket) -> bool {
+        self.shared.withdraw(ticket)
+    }
+
+    fn unwatch(&self, ticket: Ticket) {
+        self.shared.unwatch(ticket);
+    }
+
+    fn id(&self) -> i64 {
+        self.shared.id()
+    }
+
+    fn password(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.shared.config.session_timeout
+    }
+
+    fn connection(&self) -> u64 {
+        self.shared.connection()
+    }
+
+    fn valid_until(&self) -> Option<Instant> {
+        self.shared.valid_until()
+    }
+
+    fn last_error(&self) -> Option<Arc<io::Error>> {
+        self.shared.last_error()
+    }
+
+    fn is_ended(&self) -> bool {
+        self.shared.is_ended()
+    }
+
+    fn update_hosts(&self, _hosts: &ConnectString) {
+        log::warn!("the connect string has changed, but a handle of the package zookeeper keeps its servers");
+    }
+
+    fn is_finished(&self) -> bool {
+        self.shared.done.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    fn abandon(&self) {
+        self.shared.leave(SessionError::Expired);
+    }
+
+    fn close(&self, deadline: Instant) {
+        self.shared.leave(SessionError::Closed);
+        // Nothing is ever sent on it: the channel ends when the worker does.
+        let _ = self.shared.done.recv_deadline(deadline);
+    }
+}

@@ -1,0 +1,48 @@
+//! A fault under way, as the test that injected it sees it.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    super::error::TestingError,
+    relay::Relay,
+    rule::{Fault, RequestMatch, Rule},
+};
+
+/// A fault that was injected into a [`FaultProxy`](super::FaultProxy). Dropping this changes nothing.
+#[derive(Debug, Clone)]
+pub struct InjectedFault {
+    relay: Arc<Relay>,
+    rule: Arc<Rule>,
+}
+
+impl InjectedFault {
+    pub(super) fn new(relay: &Arc<Relay>, requests: RequestMatch, fault: Fault) -> InjectedFault {
+        let rule = Arc::new(Rule::new(requests, fault));
+        relay.add_rule(Arc::clone(&rule));
+        InjectedFault { relay: Arc::clone(relay), rule }
+    }
+
+    /// How often the fault was done. A fault of a reply counts when the reply has come: the server has done the
+    /// request.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.rule.hits()
+    }
+
+    /// Waits until the fault was done `hits` times in all.
+    ///
+    /// # Errors
+    /// [`TestingError::Timeout`] if it was not within `timeout`.
+    pub fn wait_for_hits(&self, hits: u64, timeout: Duration) -> Result<(), TestingError> {
+        if self.relay.wait_for_hits(&self.rule, hits, timeout) {
+            return Ok(());
+        }
+        let what = format!("{:?} for the {hits}. time (so far {})", self.rule.fault(), self.hits());
+        Err(TestingError::Timeout { what, after: timeout })
+    }
+
+    /// Lets what is held go on, and ends the fault: no further request is claimed.
+    pub fn release(&self) {
+        self.relay.release(&self.rule);
+    }
+}

@@ -1,0 +1,44 @@
+//! What a session of your own takes: [`Session`], [`SessionFactory`], and the requests and replies that go through them.
+//!
+//! **Nothing here keeps still.** A release that changes only its last number may change, move or remove any of it. Pin
+//! this crate to one version (`curator-locks = "=0.1.0"`) if you use it.
+//!
+//! Give a factory to [`Builder::session_factory`](crate::Builder::session_factory). The one that a client uses by itself is
+//! [`NativeSessionFactory`].
+
+pub use crate::{
+    proto::{
+        request::{MultiOp, Request},
+        response::{MultiResult, Response},
+        types::{EventType, WatchTable},
+    },
+    session::{
+        api::{
+            OnReply, Reply, Session, SessionConfig, SessionError, SessionEvent, SessionFactory, SessionObserver,
+            Submission, Ticket, WatchEvent, Watcher,
+        },
+        native::factory::NativeSessionFactory,
+    },
+};
+
+/// The bytes of the protocol, for this crate's own tests and benchmarks.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod wire {
+    pub use crate::proto::{
+        connect::{ConnectRequest, ConnectResponse},
+        frame::FrameBuffer,
+        header::{ReplyHeader, XID_NOTIFICATION, decode_header},
+        types::Notification,
+    };
+}
+
+/// The contender under every lock, for the model check.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod contender {
+    pub use crate::locks::{
+        ZNodeNameDriver,
+        contender::{machine::Contender, spec::*, unlisted::*},
+    };
+}

@@ -1,0 +1,175 @@
+//! A server, a fault proxy in front of it, clients on either side, and waiting for what can be observed.
+
+use std::{
+    fmt::Debug,
+    ops::Deref,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, unbounded};
+use curator_locks::{
+    Builder, ConnectionState, CreateMode, CuratorFramework, InterProcessMutex, RetryNTimes,
+    testing::{FaultProxy, TestingServer},
+};
+
+use crate::support::{self, PATIENCE, builder_at, namespace, quick_server};
+pub use crate::support::{
+    await_children, children, eventually,
+    machine::{Machine, since},
+    start,
+};
+
+/// The session timeout of most tests.
+pub const T: Duration = Duration::from_secs(3);
+pub const MS: Duration = Duration::from_millis(1);
+/// Longer than anything here takes, on a machine that is busy.
+pub const LONG: Duration = PATIENCE;
+pub const LOCK: &str = "/locks/one";
+
+/// What a client said about its connection, and when.
+pub type States = Receiver<(Instant, ConnectionState)>;
+
+/// A server: of this test alone, or of all that neither stop it nor count what is in it.
+pub enum Served {
+    Shared(&'static TestingServer),
+    Own(Box<TestingServer>),
+}
+
+impl Deref for Served {
+    type Target = TestingServer;
+
+    fn deref(&self) -> &TestingServer {
+        match self {
+            Served::Shared(server) => server,
+            Served::Own(server) => server,
+        }
+    }
+}
+
+pub struct Scene {
+    pub server: Served,
+    pub proxy: FaultProxy,
+    /// Behind the proxy.
+    pub client: CuratorFramework,
+    pub states: States,
+    /// Not behind the proxy, with a long session.
+    pub observer: CuratorFramework,
+    namespace: String,
+}
+
+impl Scene {
+    /// Another client behind the proxy, to be configured further.
+    pub fn builder(&self, session_timeout: Duration) -> Builder {
+        builder_of(&self.proxy.connect_string(), session_timeout).namespace(&self.namespace)
+    }
+}
+
+/// A server, a client behind a proxy, and an observer with a connection of its own.
+pub fn scene() -> Scene {
+    scene_with(T)
+}
+
+pub fn scene_with(session_timeout: Duration) -> Scene {
+    scene_at(Served::Shared(support::server()), session_timeout)
+}
+
+/// As `scene_with`, and the server serves nobody else.
+pub fn scene_alone(session_timeout: Duration) -> Scene {
+    scene_at(Served::Own(Box::new(quick_server().start().unwrap())), session_timeout)
+}
+
+fn scene_at(server: Served, session_timeout: Duration) -> Scene {
+    let namespace = namespace();
+    let proxy = FaultProxy::start(server.connect_string()).unwrap();
+    let client = builder_of(&proxy.connect_string(), session_timeout).namespace(&namespace).build().unwrap();
+    let states = states_of(&client);
+    let observer = builder_of(&server.connect_string(), LONG).namespace(&namespace).build().unwrap();
+    start(&client);
+    start(&observer);
+    assert_eq!(next_state(&states).1, ConnectionState::Connected);
+    Scene { server, proxy, client, states, observer, namespace }
+}
+
+pub fn builder_of(connect_string: &str, session_timeout: Duration) -> Builder {
+    builder_at(connect_string, "")
+        .session_timeout(session_timeout)
+        .connection_timeout(1000 * MS)
+        .retry_policy(RetryNTimes::new(3, 200 * MS))
+}
+
+pub fn client_of(connect_string: &str, session_timeout: Duration) -> CuratorFramework {
+    builder_of(connect_string, session_timeout).build().unwrap()
+}
+
+/// Makes the lock's directory, to stay: the first create of a contender is carried out then.
+pub fn make_directory(client: &CuratorFramework) {
+    client.create().creating_parents_if_needed().with_mode(CreateMode::Persistent).for_path(LOCK).unwrap();
+}
+
+pub fn states_of(client: &CuratorFramework) -> States {
+    let (sender, states) = unbounded();
+    client.add_connection_state_listener(move |_, state| {
+        let _ = sender.send((Instant::now(), state));
+    });
+    states
+}
+
+pub fn next_state(states: &States) -> (Instant, ConnectionState) {
+    states.recv_timeout(LONG).expect("a connection state")
+}
+
+/// Waits for this state as the very next one.
+pub fn expect_state(states: &States, expected: ConnectionState) -> Instant {
+    let (at, state) = next_state(states);
+    assert_eq!(state, expected);
+    at
+}
+
+pub fn mutex(client: &CuratorFramework) -> InterProcessMutex {
+    InterProcessMutex::new(client, LOCK).unwrap()
+}
+
+/// The contenders' znodes, as the server has them.
+pub fn nodes(observer: &CuratorFramework) -> Vec<String> {
+    children(observer, LOCK)
+}
+
+/// Until as many contenders stand in the queue.
+#[track_caller]
+pub fn wait_for_nodes(observer: &CuratorFramework, count: usize) -> Instant {
+    await_children(observer, LOCK, count);
+    Instant::now()
+}
+
+pub fn figure(name: &str, value: impl Debug) {
+    println!("{name}: {value:?}");
+}
+
+/// Runs something on a thread of its own, and hands out its result when it is there.
+pub fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Receiver<(Instant, T)> {
+    let (sender, result) = unbounded();
+    std::thread::spawn(move || {
+        let value = run();
+        let _ = sender.send((Instant::now(), value));
+    });
+    result
+}
+
+/// The result of a spawned thread.
+pub fn join<T>(result: &Receiver<(Instant, T)>) -> (Instant, T) {
+    result.recv_timeout(LONG).expect("the thread ends")
+}
+
+/// Runs a test in a process of its own, because it counts what its process uses. Its name is that of the test.
+pub fn alone(name: &str, run: impl FnOnce()) {
+    const ALONE: &str = "FAULTS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return run();
+    }
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(this).args([name, "--exact", "--nocapture"]).env(ALONE, "yes").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{out}");
+    assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
+}

@@ -1,0 +1,125 @@
+//! Child processes: the test binary once more, in a role, driven over its standard input and output.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::PATIENCE;
+
+const ROLE: &str = "CURATOR_LOCKS_TEST_ROLE";
+const ARGUMENTS: &str = "CURATOR_LOCKS_TEST_ARGUMENTS";
+
+/// Stands in front of what a child says, because the test harness writes to standard output too.
+const MARK: &str = "child says: ";
+
+/// Killed when dropped.
+pub struct ChildProcess {
+    child: Child,
+    stdin: ChildStdin,
+    lines: mpsc::Receiver<String>,
+}
+
+impl ChildProcess {
+    /// Runs the binary's test `child_process` in a process of its own.
+    pub fn start(role: &str, arguments: &[&str]) -> ChildProcess {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "child_process", "--nocapture"])
+            .env(ROLE, role)
+            .env(ARGUMENTS, arguments.join("\n"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some((_, said)) = line.split_once(MARK) {
+                    // Nobody listens any more if the test has failed.
+                    let _ = sender.send(said.to_owned());
+                }
+            }
+        });
+        ChildProcess { child, stdin, lines }
+    }
+
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").unwrap();
+    }
+
+    #[track_caller]
+    pub fn hear(&self) -> String {
+        self.hear_within(PATIENCE)
+    }
+
+    #[track_caller]
+    pub fn hear_within(&self, patience: Duration) -> String {
+        self.lines.recv_timeout(patience).expect("the child says nothing")
+    }
+
+    pub fn heard(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    pub fn pause(&self) {
+        kill(self.pid(), Signal::SIGSTOP).unwrap();
+    }
+
+    /// Waits until every thread of the process has stopped: one that runs on another processor stops a little later.
+    pub fn await_stop(&self) {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        super::eventually("every thread is stopped", || {
+            let mut tasks = std::fs::read_dir(&tasks).unwrap().filter_map(Result::ok);
+            tasks.all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                // A thread that has ended meanwhile has none.
+                stat.is_empty() || stat.contains(") T ")
+            })
+        });
+    }
+
+    pub fn resume(&self) {
+        kill(self.pid(), Signal::SIGCONT).unwrap();
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The role and arguments of this process, if it is a child.
+pub fn role() -> Option<(String, Vec<String>)> {
+    let arguments = env::var(ARGUMENTS).unwrap_or_default();
+    Some((env::var(ROLE).ok()?, arguments.lines().map(str::to_owned).collect()))
+}
+
+/// Says something to the parent.
+pub fn say(what: &str) {
+    println!("{MARK}{what}");
+}
+
+/// The next line from the parent; without one, the process ends.
+pub fn listen() -> String {
+    let mut line = String::new();
+    if !matches!(std::io::stdin().read_line(&mut line), Ok(1..)) {
+        std::process::exit(0);
+    }
+    line.trim().to_owned()
+}

@@ -1,0 +1,193 @@
+//! What the tests share: one server for each binary, clients in namespaces of their own, waiting for observed states,
+//! limits of time, child processes, connections that can be cut, logs, the heap. Each binary uses a part of it.
+#![allow(dead_code, unreachable_pub)]
+
+#[cfg(feature = "tls")]
+pub mod certificates;
+pub mod child;
+pub mod history;
+pub mod logs;
+pub mod machine;
+pub mod raw;
+pub mod relay;
+pub mod scope;
+pub mod session;
+
+use std::{
+    sync::{
+        Once, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    Builder, CuratorFramework, InterProcessMutex, LockInternals, RetryNTimes,
+    testing::{TestingServer, TestingServerBuilder, expire_session},
+};
+
+/// How long a test waits for what has to happen; generous, because many processes share the machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Longer than any wait, so that a session ends only where a test ends it.
+pub const SESSION: Duration = Duration::from_secs(40);
+
+/// No binary of tests takes so long.
+const LONGEST_RUN: Duration = Duration::from_secs(900);
+
+/// A server that sessions down to 500 ms can be had from, and that removes empty containers within moments.
+pub fn quick_server() -> TestingServerBuilder {
+    TestingServer::builder()
+        .tick_time(Duration::from_millis(100))
+        .min_session_timeout(Duration::from_millis(500))
+        .container_check_interval(Duration::from_millis(100))
+}
+
+/// One server for all tests that neither stop it nor count what it does. It goes with the process.
+pub fn server() -> &'static TestingServer {
+    static SERVER: OnceLock<TestingServer> = OnceLock::new();
+    SERVER.get_or_init(|| quick_server().start().unwrap())
+}
+
+/// A namespace that no other test uses.
+pub fn namespace() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A client of the server in this namespace, to be configured further.
+pub fn builder(server: &TestingServer, namespace: &str) -> Builder {
+    builder_at(&server.connect_string(), namespace)
+}
+
+/// The default client of the tests. What is lost must show: no slow re-check comes to the rescue.
+pub fn builder_at(connect_string: &str, namespace: &str) -> Builder {
+    CuratorFramework::builder()
+        .connect_string(connect_string)
+        .session_timeout(SESSION)
+        .connection_timeout(Duration::from_secs(10))
+        .retry_policy(RetryNTimes::new(5, Duration::from_millis(20)))
+        .lock_recheck_interval(None)
+        .namespace(namespace)
+}
+
+/// Ends the process if a test hangs: threads of a scope are waited for even when the test has failed.
+fn watch_over() {
+    static WATCHING: Once = Once::new();
+    WATCHING.call_once(|| {
+        thread::spawn(|| {
+            thread::sleep(LONGEST_RUN);
+            eprintln!("the tests did not end within {LONGEST_RUN:?}");
+            std::process::exit(101);
+        });
+    });
+}
+
+/// Builds, starts and connects a client.
+#[track_caller]
+pub fn connect(builder: Builder) -> CuratorFramework {
+    watch_over();
+    let client = builder.build().unwrap();
+    start(&client);
+    client
+}
+
+/// Starts and connects a client.
+#[track_caller]
+pub fn start(client: &CuratorFramework) {
+    client.start().unwrap();
+    let is_connected = client.block_until_connected(Some(PATIENCE)).unwrap();
+    assert!(is_connected, "not connected: {:?}", client.check_exists().for_path("/"));
+}
+
+/// A client of the shared server in a namespace of its own.
+pub fn client() -> CuratorFramework {
+    client_in(&namespace())
+}
+
+/// A client of the shared server in this namespace.
+pub fn client_in(namespace: &str) -> CuratorFramework {
+    connect(builder(server(), namespace))
+}
+
+/// Another client in the same namespace of the shared server.
+pub fn another(client: &CuratorFramework) -> CuratorFramework {
+    client_in(client.namespace())
+}
+
+/// Ends the session of a client of the shared server, as if it had expired there.
+pub fn expire(client: &CuratorFramework) {
+    expire_at(server(), client);
+}
+
+pub fn expire_at(server: &TestingServer, client: &CuratorFramework) {
+    expire_session(&server.connect_string(), client.session_id(), &client.session_password()).unwrap();
+}
+
+/// Waits for an observed state, and tells when it was seen.
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> Instant {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+    Instant::now()
+}
+
+/// The names below a path, in no order; none if there is no such path.
+pub fn children(client: &CuratorFramework, path: &str) -> Vec<String> {
+    match client.get_children().for_path(path) {
+        Err(error) if error.is_no_node() => Vec::new(),
+        result => result.unwrap(),
+    }
+}
+
+/// Waits until there are so many, and gives them.
+#[track_caller]
+pub fn await_children(client: &CuratorFramework, path: &str, count: usize) -> Vec<String> {
+    let mut names = Vec::new();
+    eventually(&format!("{count} in {path}"), || {
+        names = children(client, path);
+        names.len() == count
+    });
+    names
+}
+
+/// The queue of a lock, the holder first.
+pub fn queue(client: &CuratorFramework, path: &str) -> Vec<String> {
+    LockInternals::participant_nodes(client, path).unwrap()
+}
+
+/// Waits until so many stand in the queue, and gives it.
+#[track_caller]
+pub fn await_queue(client: &CuratorFramework, path: &str, length: usize) -> Vec<String> {
+    let mut nodes = Vec::new();
+    eventually(&format!("{length} in the queue of {path}"), || {
+        nodes = queue(client, path);
+        nodes.len() == length
+    });
+    nodes
+}
+
+/// The ids of the sessions that have a watch on this path, as clients of the shared server see it.
+pub fn watchers(client: &CuratorFramework, path: &str) -> Vec<i64> {
+    watchers_at(server(), &format!("/{}{path}", client.namespace()))
+}
+
+/// The same for a path as the server sees it.
+pub fn watchers_at(server: &TestingServer, path: &str) -> Vec<i64> {
+    let answer = server.four_letter_word("wchp").unwrap();
+    let lines = answer.lines().skip_while(|line| *line != path).skip(1).take_while(|line| line.starts_with('\t'));
+    lines.map(|line| i64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap()).collect()
+}
+
+/// The sequence number of a lock's znode.
+pub fn sequence(path: &str) -> u64 {
+    path[path.len() - 10..].parse().unwrap()
+}
+
+pub fn mutex(client: &CuratorFramework) -> InterProcessMutex {
+    InterProcessMutex::new(client, "/locks/m").unwrap()
+}
