@@ -81,6 +81,7 @@ mod proto;
 mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod unlocked;
 pub mod unversioned;
 
 pub use error::{Error, ErrorCode, LostReason, Result};

@@ -9,7 +9,7 @@
 pub use crate::{
     proto::{
         request::{MultiOp, Request},
-        response::{MultiResult, Response},
+        response::{MultiResult, ReplyKind, Response},
         types::{EventType, WatchTable},
     },
     session::{
@@ -22,11 +22,11 @@ pub use crate::{
 };
 
 /// The bytes of the protocol, for this crate's own tests and benchmarks.
-#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod wire {
     pub use crate::proto::{
         connect::{ConnectRequest, ConnectResponse},
+        error::ProtoError,
         frame::FrameBuffer,
         header::{ReplyHeader, XID_NOTIFICATION, decode_header},
         types::Notification,

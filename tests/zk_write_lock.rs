@@ -18,7 +18,7 @@ use curator_locks::{
     CreateMode, CuratorFramework, Error, LockListener, RetryForever, RetryPolicy, RetrySleeper, Stat, WriteLock,
     ZNodeName, testing::TestingServer,
 };
-use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, namespace};
+use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace};
 
 const DIR: &str = "/election/leader";
 
@@ -381,7 +381,7 @@ fn never_two_owners_while_everybody_comes_and_goes() {
 }
 
 mod faults {
-    use curator_locks::testing::{Fault, FaultProxy, RequestMatch, expire_session, op};
+    use curator_locks::testing::{Fault, FaultProxy, RequestMatch, op};
 
     use super::*;
 

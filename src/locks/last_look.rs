@@ -26,38 +26,30 @@ pub(crate) enum Look {
     InDoubt,
 }
 
-/// Looks at several holds. Costs nothing where all are certain, for this time ahead. Otherwise it asks the servers, with one write for each
-/// session, and waits until the next heartbeats have made all certain again: up to the stop, at most the session timeout.
+/// Looks at several holds. Costs nothing where all are certain, for this time ahead. Otherwise it asks the servers, with
+/// one write for each session, and waits until the next heartbeats have made all certain again: up to the stop, at most the session timeout.
+/// `has_to_ask`: in any case, as of a hold that is young nobody tells that its znode was deleted.
 ///
 /// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. What
 /// was certain once is therefore no reason to return a lock; only this look is, as the last thing before the return.
-pub(crate) fn all_certain(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Look {
-    look(held, time, stop, false)
-}
-
-/// The same, but the servers are asked in any case: of a hold that is young, nobody tells that its znode was deleted.
-pub(crate) fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Look {
-    look(held, time, stop, true)
-}
-
-fn look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, mut has_to_ask: bool) -> Look {
+pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, has_to_ask: bool) -> Look {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
     let stop = by(stop, longest);
     // Where no lock tells anything there is nobody to ask.
-    has_to_ask &= !held.is_empty();
+    let mut is_answered = !has_to_ask || held.is_empty();
     let mut asked: Option<Instant> = None;
     loop {
         match glance(held, time) {
             Look::Lost => return Look::Lost,
-            Look::Certain if !has_to_ask => return Look::Certain,
-            Look::Certain | Look::InDoubt if stop.is_over().is_some() => return Look::InDoubt,
-            Look::Certain | Look::InDoubt => {}
+            Look::Certain if is_answered => return Look::Certain,
+            _ if stop.is_over().is_some() => return Look::InDoubt,
+            _ => {}
         }
         let now = Instant::now();
         if asked.is_none_or(|at| now.saturating_duration_since(at) >= shortest / 2) && ask(held, stop) {
             asked = Some(now);
-            has_to_ask = false;
+            is_answered = true;
         } else {
             // Whatever ends the pause, the next round looks at it.
             let _ = by(stop, (shortest / 50).max(SHORTEST_PAUSE)).recv(&crossbeam_channel::never::<()>());

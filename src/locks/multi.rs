@@ -11,7 +11,7 @@ use std::{
 use super::{
     AcquireOptions, Hold, InterProcessLock, InterProcessMutex, Locker,
     internals::Patience,
-    last_look::{Look, all_certain, all_confirmed},
+    last_look::{Look, last_look},
     methods::lock_methods,
 };
 use crate::{CancelToken, CuratorFramework, Error, HoldState, LostReason, Result, panics::caught, session::WaitEnd};
@@ -148,8 +148,8 @@ impl InterProcessMultiLock {
         let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let stop = patience.stop;
-        let look = if has_waited && !patience.only_try { all_confirmed } else { all_certain };
-        match (look(&nodes, patience.terms.min_validity, stop), stop.is_over()) {
+        let has_to_ask = has_waited && !patience.only_try;
+        match (last_look(&nodes, patience.terms.min_validity, stop, has_to_ask), stop.is_over()) {
             (Look::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
             (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),

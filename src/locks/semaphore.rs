@@ -20,7 +20,7 @@ use super::{
     limit::Limit,
 };
 use crate::{
-    CuratorFramework, Error, Result,
+    CuratorFramework, Error, LostReason, Result,
     framework::{HeldNode, HoldKind},
 };
 
@@ -253,17 +253,19 @@ impl InterProcessSemaphoreV2 {
             let Some(held) = self.locks.attempt_lock(Patience { terms: &in_queue, ..patience }, None)? else {
                 return Ok(None);
             };
-            let place = Place::new(&self.locks, held);
+            let place = Some(Place { queue: &self.locks, held: held.clone() });
             let spec =
                 Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.lease_spec(patience) };
-            match self.acquire_leases(spec, patience, Some(&place))? {
+            match self.acquire_leases(spec, patience, place)? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);
                     return Ok(Some(held));
                 }
                 Outcome::TimeUp | Outcome::WriterGone => return Ok(None),
                 // Queues again in the session that follows, as a waiter in the queue itself does.
-                Outcome::Barred if place.has_ended() => {}
+                Outcome::Barred
+                    if held.session().is_ended()
+                        || held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted) => {}
                 Outcome::Barred => call.allow_again(&mut retries, self.leases.node_gone())?,
             }
         }
@@ -274,7 +276,7 @@ impl InterProcessSemaphoreV2 {
         Spec { looks_first: patience.only_try, max_ahead: None, ..self.leases.spec(patience) }
     }
 
-    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<&Place<'_>>) -> Result<Outcome> {
+    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {
         let (lock, limit) = (&*self.leases, Some(&self.limit));
         Wish { lock, spec, patience, limit, place, writer: None, owners: None }.acquire()
     }

@@ -13,7 +13,7 @@ use super::{
     FencingToken, Hold,
     contender::effects::with_acl,
     internals::{LockInternals, Patience},
-    last_look::{Look, all_certain},
+    last_look::{Look, last_look},
     owners::Owners,
 };
 use crate::{
@@ -126,7 +126,7 @@ impl LockInternals {
                 let _ = patience.stop.by(until).recv(&crossbeam_channel::never::<()>());
             }
         }
-        match (all_certain(held, patience.terms.min_validity, stop), patience.stop.is_over()) {
+        match (last_look(held, patience.terms.min_validity, stop, false), patience.stop.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !patience.only_try => Ok(false),
             (Look::Certain, _) => Ok(true),

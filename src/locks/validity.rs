@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     internals::{LockInternals, Patience},
-    last_look::{Look, all_certain},
+    last_look::{Look, last_look},
     owners::Owners,
 };
 use crate::{Error, Result, session::WaitEnd};
@@ -36,7 +36,7 @@ impl LockInternals {
         let Some(held) = owners.current().filter(|_| !wanted.is_zero()) else { return Ok(true) };
         self.check_validity(wanted)?;
         let stop = patience.io(self.client().core.config.connection_timeout);
-        match (all_certain(&[held], wanted, stop), stop.is_over()) {
+        match (last_look(&[held], wanted, stop, false), stop.is_over()) {
             (Look::Certain | Look::Lost, _) => Ok(true),
             (Look::InDoubt, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (Look::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    codec::{Reader, Writer},
+    codec::jute::{Reader, Writer},
     error::ProtoError,
 };
 

@@ -1,15 +1,15 @@
 //! What stands before every request and reply.
 
-use super::{codec::Reader, error::ProtoError};
+use super::{codec::jute::Reader, error::ProtoError};
 
 /// The xid of a [`Notification`](super::Notification), which no request asked for.
 pub const XID_NOTIFICATION: i32 = -1;
 /// The xid of a ping and of its reply.
-pub const XID_PING: i32 = -2;
+pub(crate) const XID_PING: i32 = -2;
 /// The xid of an auth request and of its reply.
-pub const XID_AUTH: i32 = -4;
+pub(crate) const XID_AUTH: i32 = -4;
 /// The xid of a setWatches request and of its reply.
-pub const XID_SET_WATCHES: i32 = -8;
+pub(crate) const XID_SET_WATCHES: i32 = -8;
 
 /// What stands before every reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub fn decode_header(frame: &[u8]) -> Result<(ReplyHeader, &[u8]), ProtoError> {
 
 /// Overwrites the xid of an encoded request, which gets its number only when its place on the wire is known.
 /// Not for a [`ConnectRequest`](super::ConnectRequest), which has none.
-pub fn set_xid(frame: &mut [u8], xid: i32) {
+pub(crate) fn set_xid(frame: &mut [u8], xid: i32) {
     if let Some(place) = frame.get_mut(4..8) {
         place.copy_from_slice(&xid.to_be_bytes());
     }

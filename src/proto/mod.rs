@@ -1,9 +1,7 @@
 //! Bytes only: the jute codec, frames, and every request and reply. No socket, no thread, no clock.
 
-pub(crate) mod codec;
+mod codec;
 pub(crate) mod connect;
-mod decode;
-mod encode;
 pub(crate) mod error;
 pub(crate) mod frame;
 pub(crate) mod header;

@@ -32,7 +32,7 @@ impl World {
             }
             _ => false,
         };
-        let told: Vec<i64> = contender.nodes().iter().filter(|node| is_told(node)).map(|node| node.czxid).collect();
+        let told: Vec<i64> = contender.nodes.iter().filter(|node| is_told(node)).map(|node| node.czxid).collect();
         self.forgiven.retain(|czxid| !told.contains(czxid));
     }
 

@@ -22,9 +22,9 @@ impl World {
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
         let Some(contender) = &thread.contender else { return };
-        let nodes = contender.nodes().to_vec();
+        let nodes = contender.nodes.to_vec();
         let czxid = nodes.last().map_or(0, |node| node.czxid);
-        if contender.has_waited() && lock.spec.driver.successor_follows_holder() {
+        if contender.has_waited && lock.spec.driver.successor_follows_holder() {
             client.granted.extend(nodes.last().map(|node| node.name.clone()));
         }
         for watch in &mut client.watches {
@@ -32,13 +32,12 @@ impl World {
                 watch.owner = Owner::Holder(t, czxid);
             }
         }
-        if let Some(node) =
-            nodes.last().filter(|_| lock.is_unlisted && contender.is_alone() && lock.downgrades.is_none())
+        if let Some(node) = nodes.last().filter(|_| lock.is_unlisted && contender.is_alone && lock.downgrades.is_none())
             && let Some(useless) = client.unlisted.stands_alone(&node.name)
         {
             client.unwatch(|owner| owner != Owner::Guard(useless));
         }
-        let (session, seen_over) = (thread.session, contender.seen_over());
+        let (session, seen_over) = (thread.session, contender.seen_over);
         let (token, since) = (writer.unwrap_or(czxid), client.clock);
         let (is_lost, is_returned) = (false, false);
         thread.holds.push(Hold { lock: number, nodes, session, token, seen_over, is_lost, is_returned, since });

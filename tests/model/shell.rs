@@ -83,8 +83,8 @@ impl World {
                 self.released(rules, t);
                 return Ok(());
             }
-            Owed::Connection(_) if self.clients[thread.client].is_connected() => Input::Connected,
-            Owed::Connection(_) => stopped(thread.stop),
+            Owed::Connection if self.clients[thread.client].is_connected() => Input::Connected,
+            Owed::Connection => stopped(thread.stop),
             Owed::Answers => Input::Answers(self.take_answers(t)),
             Owed::Directory => Input::DirectoryMade(directory_made(self.take_answers(t).pop())),
             Owed::Event => match thread.mailbox.pop_front() {
@@ -135,9 +135,9 @@ impl World {
             notes.add(|| format!("{}: {told} -> {}", letter_of(t), trace::next(&next)));
             self.tidy(t, number, lock);
             input = match next {
-                Do::Connect(_) if self.clients[self.threads[t].client].is_connected() => Input::Connected,
+                Do::Connect if self.clients[self.threads[t].client].is_connected() => Input::Connected,
                 Do::Again(error) if self.threads[t].retries >= rules.retries => {
-                    Input::Failed(failure(error, false, Reaction::Retry))
+                    Input::Failed(failure(error, false, Reaction::Final))
                 }
                 Do::Again(_) => {
                     self.threads[t].retries += 1;
@@ -178,7 +178,7 @@ impl World {
             Owner::Contender(of, watch) => of != t || contender.wants(watch),
             Owner::Holder(..) | Owner::Guard(..) => true,
         });
-        if !contender.is_held()
+        if !contender.is_held
             && let Some(place) = thread.holds.iter().position(|hold| hold.lock == number && !hold.is_returned)
         {
             let hold = thread.holds.remove(place);
@@ -195,7 +195,7 @@ impl World {
     ) -> Result<(), String> {
         let owed = match next {
             Do::Ask(ask) => {
-                self.submit(t, ask.requests);
+                self.submit(t, ask);
                 Owed::Answers
             }
             Do::MakeDirectory => {
@@ -204,7 +204,7 @@ impl World {
                 self.submit(t, vec![(request, None)]);
                 Owed::Directory
             }
-            Do::Connect(patience) => Owed::Connection(patience),
+            Do::Connect => Owed::Connection,
             Do::Sleep => Owed::Event,
             Do::Doze => Owed::Moment,
             Do::Hold => {
@@ -319,7 +319,7 @@ impl World {
             return Err("granted, and not in the registry".to_owned());
         };
         hold.is_returned = true;
-        hold.seen_over = contender.seen_over();
+        hold.seen_over = contender.seen_over;
         self.returned(rules, t, number)
     }
 }

@@ -10,7 +10,7 @@ use curator_locks::{
     ErrorCode,
     unversioned::{
         Response, WatchEvent,
-        contender::{Companion, ConnectFor, Contender, Failed, Input, Naming, Node, Reaction, Spec, View, WatchId},
+        contender::{Companion, Contender, Failed, Input, Naming, Node, Reaction, Spec, View, WatchId},
     },
 };
 
@@ -30,7 +30,7 @@ const T: Duration = Duration::from_secs(3600);
 pub enum Owed {
     /// There is none.
     Nothing,
-    Connection(ConnectFor),
+    Connection,
     Answers,
     Directory,
     Event,
@@ -72,7 +72,7 @@ pub struct Thread {
     pub client: usize,
     /// The next step of what it does.
     pub at: usize,
-    pub contender: Option<Contender<Error>>,
+    pub contender: Option<Contender>,
     /// The session that was connected last, as far as this shell knows; 0 before the first.
     pub session: i64,
     /// The one in which znodes were made.
@@ -177,7 +177,7 @@ impl World {
         let thread = &self.threads[t];
         match thread.owed {
             Owed::Nothing => !self.is_done(rules, t),
-            Owed::Connection(_) => self.clients[thread.client].is_connected() || thread.stop.is_some(),
+            Owed::Connection => self.clients[thread.client].is_connected() || thread.stop.is_some(),
             Owed::Answers | Owed::Directory | Owed::Release => thread.answers.iter().all(Option::is_some),
             Owed::Event => !thread.mailbox.is_empty() || thread.stop.is_some() || self.is_barred(rules, t),
             Owed::Moment | Owed::Registration => true,

@@ -34,7 +34,7 @@ pub fn input(input: &Input<Error>) -> String {
 
 pub fn next(next: &Do<Error>) -> String {
     match next {
-        Do::Ask(ask) => all(ask.requests.iter().map(|(asked, _)| request(asked))),
+        Do::Ask(ask) => all(ask.iter().map(|(asked, _)| request(asked))),
         Do::End(end) => format!("end: {end:?}"),
         Do::Again(error) => format!("again? {error}"),
         other => format!("{other:?}").to_lowercase(),

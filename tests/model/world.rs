@@ -1,6 +1,6 @@
 //! All there is at one moment, and what can happen next.
 
-use curator_locks::unversioned::contender::ConnectFor;
+use curator_locks::unversioned::contender::Contender;
 
 use super::{
     client::Client,
@@ -161,7 +161,7 @@ impl World {
                 && thread.holds.iter().all(|hold| hold.is_lost || hold.seen_over == client.connection);
             let is_of_kind = matches!(
                 thread.owed,
-                Owed::Answers | Owed::Directory | Owed::Connection(_) | Owed::Moment | Owed::Release
+                Owed::Answers | Owed::Directory | Owed::Connection | Owed::Moment | Owed::Release
             );
             self.faults == 0 && is_only_one && is_certain && is_quiet && is_of_kind && self.is_ready(rules, *t)
         };
@@ -246,7 +246,8 @@ impl World {
         match kind {
             Fault::GiveUp => {
                 is_waiting
-                    && thread.owed == Owed::Connection(ConnectFor::Call)
+                    && thread.owed == Owed::Connection
+                    && !thread.contender.as_ref().is_some_and(Contender::stands)
                     && !self.clients[thread.client].is_connected()
             }
             _ => is_waiting,

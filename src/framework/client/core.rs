@@ -30,9 +30,11 @@ use crate::{
             deadline::{Stop, WaitEnd},
         },
     },
+    unlocked::drop_unlocked,
 };
 
 /// Where a client is in its life. Java: `CuratorFrameworkState`.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CuratorFrameworkState {
     /// `start` was not called yet.
@@ -164,9 +166,7 @@ impl Core {
         if link.life == CuratorFrameworkState::Started {
             return self.events.send(task);
         }
-        drop(link);
-        // It may own anything: not under the lock.
-        drop(task);
+        drop_unlocked(link, task);
     }
 
     /// An error unless the client is in use.

@@ -17,6 +17,7 @@ use crate::{
     framework::events::connection_state::ConnectionState,
     paths::Prefix,
     session::wait::deadline::Stop,
+    unlocked::drop_unlocked,
 };
 
 impl CuratorFramework {
@@ -132,9 +133,7 @@ impl CuratorFramework {
     pub fn remove_connection_state_listener(&self, id: ListenerId) {
         let mut listeners = self.core.listeners.lock();
         let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));
-        drop(listeners);
-        // The caller's listener, and what it owns: not under the lock.
-        drop(removed);
+        drop_unlocked(listeners, removed);
     }
 }
 

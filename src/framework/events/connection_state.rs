@@ -6,6 +6,7 @@ use std::{
 };
 
 /// What happened to a client's connection. Java: `ConnectionState`.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConnectionState {
     /// The first connection of this client came about; raised once.

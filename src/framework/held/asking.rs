@@ -19,6 +19,7 @@ use crate::{
         api::{Reply, SessionError, Submission, Ticket, WatchEvent, Watcher},
         wait::pending::Watch,
     },
+    unlocked::drop_unlocked,
 };
 
 impl HeldNode {
@@ -86,8 +87,7 @@ impl HeldNode {
         if matches!(inner.watch, WatchState::Requested) {
             inner.watch = WatchState::Present(watch);
         } else {
-            drop(inner);
-            drop(watch);
+            drop_unlocked(inner, watch);
         }
     }
 
@@ -228,8 +228,8 @@ impl HeldNode {
     }
 
     fn unwatched(&self) {
-        let watch = mem::replace(&mut self.inner.lock().watch, WatchState::Absent);
-        // Outside of the lock, because it may have to tell the server.
-        drop(watch);
+        let mut inner = self.inner.lock();
+        let watch = mem::replace(&mut inner.watch, WatchState::Absent);
+        drop_unlocked(inner, watch);
     }
 }

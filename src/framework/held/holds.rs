@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::node::HeldNode;
-use crate::paths::ServerPath;
+use crate::{paths::ServerPath, unlocked::drop_unlocked};
 
 /// What a lock keeps others from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,9 +72,7 @@ impl Holds {
         if holds.is_empty() {
             directories.remove(directory);
         }
-        drop(directories);
-        // Outside of the lock, because the end of a watch may have to be told to the server.
-        drop(hold);
+        drop_unlocked(directories, hold);
     }
 
     /// What the calling thread holds in that directory. What was lost is not held: nobody waits for it.

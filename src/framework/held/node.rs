@@ -30,6 +30,7 @@ use crate::{
         api::Session,
         wait::{cancel::CancelToken, pending::Watch},
     },
+    unlocked::drop_unlocked,
 };
 
 /// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
@@ -324,10 +325,7 @@ impl HeldNode {
         inner.released = true;
         let audience = self.tell_in(&mut inner, Instant::now());
         let over = inner.limits.ended();
-        drop(inner);
-        drop(over);
-        // The callers' listeners, and what they own: not under the lock.
-        drop(audience);
+        drop_unlocked(inner, (audience, over));
     }
 
     /// Tells of the state if it is not that in which a hold begins, and of every change. What happened between the grant
@@ -364,9 +362,7 @@ impl HeldNode {
             return self.is_asked(&mut inner);
         }
         let audience = self.tell_in(&mut inner, Instant::now());
-        drop(inner);
-        // The caller's listener, and what it owns: not under the lock.
-        drop(audience);
+        drop_unlocked(inner, audience);
     }
 
     /// Somebody wants to be told, for which looks have to be planned.
@@ -382,9 +378,7 @@ impl HeldNode {
             return;
         }
         let audience = self.tell_in(&mut inner, now);
-        drop(inner);
-        // The callers' listeners, and what they own: not under the lock.
-        drop(audience);
+        drop_unlocked(inner, audience);
     }
 
     /// Tells of the state. Hands out who need not be told anything any more.

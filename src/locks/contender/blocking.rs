@@ -1,19 +1,16 @@
 //! Carries out what a contender wants, for a thread that waits.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{
-    effects::{Debris, Effects, Message, Scene, failed, moment, with_acl},
-    spec::{Answer, Ask, ConnectFor, Do, End, Failed, Input, Reaction, Spec},
+    effects::{Debris, Effects, Scene, failed, moment, with_acl},
+    spec::{Answer, Ask, Do, End, Failed, Input, Naming, Reaction, Spec},
 };
 use crate::{
-    CuratorFramework, Error, HoldState, LostReason, Result, WaitStrategy,
+    CuratorFramework, Error, HoldState, Result, WaitStrategy,
     framework::{Call, Failure, HeldNode, Job},
     locks::{LockInternals, internals::Patience, limit::Limit, owners::Owners},
     session::{Stop, WaitEnd, submit},
@@ -31,7 +28,7 @@ pub(crate) struct Wish<'a> {
     /// How many leases there are, where that is not the lock's own affair.
     pub(crate) limit: Option<&'a Limit>,
     /// A place in another queue without which it may not wait.
-    pub(crate) place: Option<&'a Place<'a>>,
+    pub(crate) place: Option<Place<'a>>,
     /// The write lock whose place a reader takes.
     pub(crate) writer: Option<&'a HeldNode>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
@@ -41,31 +38,13 @@ pub(crate) struct Wish<'a> {
 /// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
 /// waiting.
 pub(crate) struct Place<'a> {
-    queue: &'a LockInternals,
-    held: Arc<HeldNode>,
-    is_left: AtomicBool,
-}
-
-impl<'a> Place<'a> {
-    pub(crate) fn new(queue: &'a LockInternals, held: Arc<HeldNode>) -> Place<'a> {
-        Place { queue, held, is_left: AtomicBool::new(false) }
-    }
-
-    /// It went with its session.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.held.session().is_ended() || self.held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted)
-    }
-
-    fn leave(&self) {
-        if !self.is_left.swap(true, Ordering::AcqRel) {
-            self.queue.release_in_background(&self.held);
-        }
-    }
+    pub(crate) queue: &'a LockInternals,
+    pub(crate) held: Arc<HeldNode>,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.leave();
+        self.queue.release_in_background(&self.held);
     }
 }
 
@@ -84,35 +63,28 @@ pub(crate) enum Outcome {
 impl Wish<'_> {
     /// Blocks until it is granted, or the caller's time is up. Every way out but the grant takes the znodes out of the
     /// queue, in the background if need be.
-    pub(crate) fn acquire(self) -> Result<Outcome> {
+    pub(crate) fn acquire(mut self) -> Result<Outcome> {
         self.lock.check_validity(self.spec.min_validity)?;
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
-        let shell = Shell {
-            wish: &self,
-            call: &call,
-            io,
-            effects: Effects::new(self.lock),
-            retries: 0,
-            gone: 0,
-            has_made_directory: false,
-            sent: Instant::now(),
-        };
-        let wake = |message: Message| {
-            let sender = shell.effects.sender.clone();
+        let (place, effects) = (self.place.take(), Effects::new(self.lock));
+        let wake = |input: Input<Error>| {
+            let sender = effects.sender.clone();
             // The thread may have gone.
-            move || drop(sender.send(message.clone()))
+            move || drop(sender.send(input.clone()))
         };
         // Before the first look at the limit, so that no change after it is missed.
-        let _subscription = self.limit.map(|limit| limit.subscribe(Arc::new(wake(Message::Woken))));
-        if let Some(place) = self.place {
-            let bar = wake(Message::Barred);
+        let _subscription = self.limit.map(|limit| limit.subscribe(Arc::new(wake(Input::Woken))));
+        if let Some(place) = &place {
+            let bar = wake(Input::Barred);
             place.held.listen(Arc::new(move |state| {
                 if matches!(state, HoldState::Lost(_)) {
                     bar();
                 }
             }));
         }
+        let (wish, call, has_made_directory, sent) = (&self, &call, false, Instant::now());
+        let shell = Shell { wish, call, io, effects, place, retries: 0, gone: 0, has_made_directory, sent };
         let outcome = shell.run()?;
         match &outcome {
             Outcome::Granted { held, .. } => {
@@ -138,6 +110,7 @@ struct Shell<'a> {
     call: &'a Call<'a>,
     io: Stop<'a>,
     effects: Effects,
+    place: Option<Place<'a>>,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone.
     retries: u32,
     gone: u32,
@@ -151,7 +124,7 @@ impl<'a> Shell<'a> {
         let mut input = Input::Begin;
         loop {
             input = match self.step(input) {
-                Do::Connect(patience) => self.connect(patience),
+                Do::Connect => self.connect(),
                 Do::Ask(ask) => Input::Answers(self.ask(ask)),
                 Do::MakeDirectory => Input::DirectoryMade(self.make_directory()),
                 Do::Again(error) => self.again(error),
@@ -164,10 +137,10 @@ impl<'a> Shell<'a> {
     }
 
     fn step(&mut self, input: Input<Error>) -> Do<Error> {
-        let before = self.effects.contender.ahead();
+        let before = self.effects.contender.ahead;
         let (next, debris) = self.effects.step(self.wish.scene(), self.wish.patience.is_over(), input);
         self.clear_away(debris);
-        let ahead = self.effects.contender.ahead().filter(|now| before != Some(*now));
+        let ahead = self.effects.contender.ahead.filter(|now| before != Some(*now));
         if let Some((listener, ahead)) = self.wish.patience.terms.on_position.as_ref().zip(ahead) {
             listener.tell(ahead);
         }
@@ -185,12 +158,11 @@ impl<'a> Shell<'a> {
         self.wish.lock.client()
     }
 
-    fn connect(&mut self, patience: ConnectFor) -> Input<Error> {
-        let found = match patience {
-            ConnectFor::Call => self.call.session().map(Ok),
-            ConnectFor::Wait => {
-                self.client().core.connected_session(self.wish.patience.waits_until().unwrap_or(self.io))
-            }
+    fn connect(&mut self) -> Input<Error> {
+        let found = if self.effects.contender.stands() {
+            self.client().core.connected_session(self.wish.patience.waits_until().unwrap_or(self.io))
+        } else {
+            self.call.session().map(Ok)
         };
         match found {
             Ok(Ok(session)) => {
@@ -220,21 +192,19 @@ impl<'a> Shell<'a> {
     fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {
         self.sent = Instant::now();
         let Some(session) = self.effects.sends(&ask) else { return Vec::new() };
-        let mut requests = Vec::with_capacity(ask.requests.len());
-        for (request, watch) in ask.requests {
+        let mut requests = Vec::with_capacity(ask.len());
+        for (request, watch) in ask {
             let sender = self.effects.sender.clone();
-            let tell = move |message| drop(sender.send(message));
+            let tell = move |input| drop(sender.send(input));
             let watcher = watch.map(|watch| self.effects.watcher(self.wish.lock, watch, tell));
             requests.push((with_acl(self.client(), request), watcher));
         }
-        let farewell = self.client().call("release", self.wish.lock.base_path(), Stop::at(self.sent + FAREWELL));
-        let call = if ask.is_farewell { &farewell } else { self.call };
         let mut sent = submit(&session, requests);
-        call.await_last(&mut sent);
+        self.call.await_last(&mut sent);
         let (replies, watches): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
         self.effects.sent(watches, |watch| watch);
         let failed = |Failure { error, maybe_done }| self.failed(error, maybe_done);
-        replies.into_iter().map(|pending| call.reply_or_failure(pending).map_err(failed)).collect()
+        replies.into_iter().map(|pending| self.call.reply_or_failure(pending).map_err(failed)).collect()
     }
 
     fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {
@@ -252,7 +222,7 @@ impl<'a> Shell<'a> {
         };
         match allowed {
             Ok(()) => Input::Allowed,
-            Err(error) => Input::Failed(self.failed(error, false)),
+            Err(error) => Input::Failed(failed(error, false, Some(Reaction::Final))),
         }
     }
 
@@ -270,7 +240,7 @@ impl<'a> Shell<'a> {
         let stop = self.wish.patience.stop;
         let bound = recheck.map_or(stop, |at| stop.by(at));
         match bound.recv(&self.effects.mailbox) {
-            Ok(message) => message.into(),
+            Ok(input) => input,
             Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),
                 None => Input::Woken,
@@ -290,16 +260,14 @@ impl<'a> Shell<'a> {
         for (node, owners) in self.effects.held().iter().zip(wish.owners.iter().cycle()) {
             owners.entered(wish.lock, node.clone());
         }
-        if let Some(place) = wish.place {
-            place.leave();
-        }
+        drop(self.place.take());
         held
     }
 
     fn ended(mut self, end: End<Error>) -> Result<Outcome> {
         match end {
             End::Granted => {
-                let (held, has_waited) = (self.effects.take_held(), self.effects.contender.has_waited());
+                let (held, has_waited) = (self.effects.take_held(), self.effects.contender.has_waited);
                 Ok(Outcome::Granted { held, has_waited })
             }
             End::TimeUp => self.time_is_up(),
@@ -318,7 +286,7 @@ impl<'a> Shell<'a> {
     fn time_is_up(&self) -> Result<Outcome> {
         let waits = self.wish.spec.waits.is_some() || self.wish.patience.only_try;
         if waits && self.wish.patience.terms.has_to_say {
-            return Err(self.wish.lock.still_taken(self.effects.contender.ahead()));
+            return Err(self.wish.lock.still_taken(self.effects.contender.ahead));
         }
         Ok(Outcome::TimeUp)
     }
@@ -343,9 +311,15 @@ impl<'a> Shell<'a> {
 impl Drop for Shell<'_> {
     /// After a panic of the caller's code, too.
     fn drop(&mut self) {
-        let debris = self.effects.take_debris();
+        let mut debris = self.effects.take_debris();
+        let (client, lock, spec) = (self.client(), self.wish.lock, &self.wish.spec);
+        // A fixed name may be another one's znode by now: that takes a look first, which is the background's. And where
+        // nobody may queue behind a gate, this one queues there next.
+        if matches!(spec.naming, Naming::Unique(_)) && spec.gate.is_none() {
+            debris.delete_nodes(&client.call("release", lock.base_path(), Stop::at(Instant::now() + FAREWELL)), lock);
+        }
         self.clear_away(debris);
-        if self.has_made_directory && !self.effects.contender.is_held() {
+        if self.has_made_directory && !self.effects.contender.is_held {
             self.client().core.clean_up(Job::never_used(self.wish.lock.directory().clone()));
         }
     }

@@ -10,8 +10,8 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
 use super::{
-    effects::{Effects, Message, Scene, failed, moment, with_acl},
-    spec::{Answer, Ask, ConnectFor, Do, End, Input, Spec},
+    effects::{Effects, Scene, failed, moment, with_acl},
+    spec::{Answer, Ask, Do, End, Input, Reaction, Spec},
 };
 use crate::{
     Error, Result,
@@ -93,7 +93,7 @@ impl Attempt {
 
     /// The path of its znode, once it has one.
     pub(crate) fn node(&self) -> Option<ServerPath> {
-        let name = self.with(|work| Some(work.effects.contender.nodes().last()?.name.clone()))??;
+        let name = self.with(|work| Some(work.effects.contender.nodes.last()?.name.clone()))??;
         Some(self.lock.child(&name))
     }
 
@@ -131,7 +131,7 @@ impl Attempt {
             let Some((wanted, debris)) = self.with(step) else { return };
             debris.clear_away(&self.lock, &self.spec);
             next = match wanted {
-                Do::Connect(patience) => self.connect(patience),
+                Do::Connect => self.connect(),
                 Do::Ask(ask) => self.ask(ask, Input::Answers),
                 Do::MakeDirectory => self.make_directory(),
                 Do::Again(error) => self.again(error),
@@ -143,16 +143,16 @@ impl Attempt {
         }
     }
 
-    fn connect(self: &Arc<Self>, patience: ConnectFor) -> Option<Input<Error>> {
+    fn connect(self: &Arc<Self>) -> Option<Input<Error>> {
         if let Some(input) = self.connected() {
             return Some(input);
         }
-        let (number, has_caller) = self.with(|work| {
+        let (number, is_impatient) = self.with(|work| {
             work.waits += 1;
             work.awaits = Awaits::Connection(work.waits);
-            (work.waits, work.caller.is_some())
+            (work.waits, work.caller.is_some() && !work.effects.contender.stands())
         })?;
-        if has_caller && patience == ConnectFor::Call {
+        if is_impatient {
             let (this, core) = (self.clone(), &self.lock.client().core);
             core.run_later(core.config.connection_timeout, move || this.waited_long(number));
         }
@@ -182,19 +182,18 @@ impl Attempt {
     fn ask(self: &Arc<Self>, ask: Ask, input: fn(Vec<Answer<Error>>) -> Input<Error>) -> Option<Input<Error>> {
         let add = |(request, watch)| (with_acl(self.lock.client(), request), watch);
         // The provider is the caller's. The thread must outlast it.
-        let Some(requests) = caught("the ACL provider", || ask.requests.into_iter().map(add).collect()) else {
+        let Some(ask) = caught("the ACL provider", || ask.into_iter().map(add).collect::<Ask>()) else {
             let (name, value) = ("acl_provider", "a panic".into());
             let error = Error::InvalidArgument { name, value, rule: "an access control list for each path".into() };
             return Some(input(vec![Err(failed(error, false, None))]));
         };
-        let ask = Ask { requests, is_farewell: false };
         let mut work = self.work.lock();
         // Sent under the lock: if this is given up meanwhile, what it leaves is cleared away behind the requests.
         let effects = &mut work.as_mut()?.effects;
         let session = effects.sends(&ask)?;
-        let answers = Mutex::new(ask.requests.iter().map(|_| None).collect());
+        let answers = Mutex::new(ask.iter().map(|_| None).collect());
         let answers = Arc::new(Answers { attempt: self.clone(), answers, input });
-        let submissions = ask.requests.into_iter().enumerate().map(|(index, (request, watch))| {
+        let submissions = ask.into_iter().enumerate().map(|(index, (request, watch))| {
             let answers = answers.clone();
             let watcher = watch.map(|watch| effects.watcher(&self.lock, watch, self.mail(effects.sender.clone())));
             Submission { request, watcher, on_reply: Box::new(move |reply| answers.put(index, reply)) }
@@ -204,11 +203,11 @@ impl Attempt {
         None
     }
 
-    /// Puts a message into the mailbox, and has somebody look there.
-    fn mail(self: &Arc<Self>, sender: Sender<Message>) -> impl Fn(Message) + Send + Sync + 'static {
+    /// Puts an input into the mailbox, and has somebody look there.
+    fn mail(self: &Arc<Self>, sender: Sender<Input<Error>>) -> impl Fn(Input<Error>) + Send + Sync + 'static {
         let this = Arc::downgrade(self);
-        move |message| {
-            let _ = sender.send(message);
+        move |input| {
+            let _ = sender.send(input);
             if let Some(this) = this.upgrade() {
                 let core = this.lock.client().core.clone();
                 core.run_in_background(move || this.look_into_mailbox());
@@ -219,8 +218,8 @@ impl Attempt {
     fn look_into_mailbox(self: &Arc<Self>) {
         let take =
             |work: &mut Work| if work.awaits == Awaits::Event { work.effects.mailbox.try_recv().ok() } else { None };
-        if let Some(message) = self.with(take).flatten() {
-            self.drive(message.into());
+        if let Some(input) = self.with(take).flatten() {
+            self.drive(input);
         }
     }
 
@@ -232,7 +231,7 @@ impl Attempt {
             (Request::Create { path, data, acl, mode: CreateMode::Persistent, with_stat: false }, None)
         };
         let requests = directory.ancestors().chain([directory.clone()]).map(create).collect();
-        self.ask(Ask { requests, is_farewell: false }, |mut answers| match answers.pop() {
+        self.ask(requests, |mut answers| match answers.pop() {
             Some(Err(failed)) if failed.code != Some(ErrorCode::NodeExists) => Input::DirectoryMade(Err(failed)),
             _ => Input::DirectoryMade(Ok(())),
         })
@@ -252,26 +251,26 @@ impl Attempt {
         let delay = sleeper.0.into_inner();
         match is_allowed {
             Some(true) => self.later(delay, Input::Allowed),
-            _ if has_caller => return Some(Input::Failed(failed(error, false, None))),
+            _ if has_caller => return Some(Input::Failed(failed(error, false, Some(Reaction::Final)))),
             _ => self.later(delay.max(AFTER_REFUSAL), Input::Allowed),
         }
         None
     }
 
     fn sleep(&self) -> Option<Input<Error>> {
-        let (message, caller) = self.with(|work| {
+        let (input, caller) = self.with(|work| {
             work.retries = 0;
-            let message = work.effects.mailbox.try_recv().ok();
-            if message.is_none() {
+            let input = work.effects.mailbox.try_recv().ok();
+            if input.is_none() {
                 work.awaits = Awaits::Event;
             }
-            (message, work.caller.take())
+            (input, work.caller.take())
         })?;
         // It has its place in the queue.
         if let Some(caller) = caller {
             let _ = caller.send(Ok(()));
         }
-        message.map(Input::from)
+        input
     }
 
     fn doze(self: &Arc<Self>) -> Option<Input<Error>> {

@@ -14,12 +14,12 @@ use super::{
     unlisted::Over,
 };
 use crate::{
-    CuratorFramework, Error,
-    framework::{HeldNode, RevocableNode, Znode},
+    CuratorFramework, Error, Result,
+    framework::{Call, HeldNode, RevocableNode, Znode},
     locks::{LockInternals, limit::Limit},
     paths::ServerPath,
     proto::{Request, Response},
-    session::{Session, Watch, WatchEvent, Watcher},
+    session::{Session, Watch, WatchEvent, Watcher, submit},
 };
 
 /// What a contender contends for.
@@ -37,7 +37,7 @@ pub(super) struct Scene<'a> {
 
 /// A contender with its watches and its holds.
 pub(super) struct Effects {
-    pub(super) contender: Contender<Error>,
+    pub(super) contender: Contender,
     /// The session that was connected last.
     pub(super) session: Option<Arc<dyn Session>>,
     /// The one in which znodes were made.
@@ -51,26 +51,8 @@ pub(super) struct Effects {
     /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
     revocable: Option<Arc<RevocableNode>>,
     /// What wakes the contender. It exists before the watches are sent for, so that no event is lost.
-    pub(super) sender: Sender<Message>,
-    pub(super) mailbox: Receiver<Message>,
-}
-
-/// An input that comes by itself.
-#[derive(Clone)]
-pub(super) enum Message {
-    Event(WatchId, WatchEvent),
-    Woken,
-    Barred,
-}
-
-impl From<Message> for Input<Error> {
-    fn from(message: Message) -> Input<Error> {
-        match message {
-            Message::Event(watch, event) => Input::Event(watch, event),
-            Message::Woken => Input::Woken,
-            Message::Barred => Input::Barred,
-        }
-    }
+    pub(super) sender: Sender<Input<Error>>,
+    pub(super) mailbox: Receiver<Input<Error>>,
 }
 
 /// What is to be cleared away, under no lock.
@@ -109,16 +91,16 @@ impl Effects {
         let next = contender.step(scene.spec, &surroundings, &view, input);
         let leftovers = contender.take_discarded();
         let watches = self.watches.extract_if(.., |(watch, _)| !contender.wants(*watch)).collect();
-        let held = if contender.is_held() { Vec::new() } else { std::mem::take(&mut self.held) };
+        let held = if contender.is_held { Vec::new() } else { std::mem::take(&mut self.held) };
         (next, Debris { watches, held, leftovers, owner: self.owner.clone() })
     }
 
     /// Requests are about to be sent: in this session.
     pub(super) fn sends(&mut self, ask: &Ask) -> Option<Arc<dyn Session>> {
-        if ask.requests.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
+        if ask.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
             self.owner.clone_from(&self.session);
         }
-        self.asked = ask.requests.iter().map(|(_, watch)| *watch).collect();
+        self.asked = ask.iter().map(|(_, watch)| *watch).collect();
         self.session.clone()
     }
 
@@ -133,9 +115,9 @@ impl Effects {
         &mut self,
         lock: &LockInternals,
         id: WatchId,
-        tell: impl Fn(Message) + Send + Sync + 'static,
+        tell: impl Fn(Input<Error>) + Send + Sync + 'static,
     ) -> Watcher {
-        let tell = move |event: &WatchEvent| tell(Message::Event(id, event.clone()));
+        let tell = move |event: &WatchEvent| tell(Input::Event(id, event.clone()));
         match id {
             WatchId::Guard(number) => guard_watcher(lock, number),
             WatchId::Own(_) => {
@@ -176,14 +158,14 @@ impl Effects {
         let own = self.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
         let mut watch = own.map(|index| self.watches.swap_remove(index).1);
         let is_watched = watch.is_some();
-        for (node, session) in self.contender.nodes().iter().zip(self.session.iter().cycle()) {
+        for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
             // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that
             // wait behind it, and tokens must not shrink from one grant to the next.
             let token = scene.writer.map_or(node.czxid, HeldNode::token);
             let outlives_session = !scene.spec.mode.is_ephemeral();
-            let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited());
+            let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
             let znode = Znode { path, czxid: node.czxid, token, has_waited, outlives_session };
-            let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over());
+            let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
             self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), self.revocable.clone()));
         }
         self.remember(scene);
@@ -197,8 +179,8 @@ impl Effects {
         let Some(target) = &self.target else { return false };
         let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(held)));
         drop(before);
-        let of_own = self.mailbox.try_iter().filter_map(|message| match message {
-            Message::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
+        let of_own = self.mailbox.try_iter().filter_map(|input| match input {
+            Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
             _ => None,
         });
         let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
@@ -209,13 +191,13 @@ impl Effects {
 
     /// For those who come later.
     fn remember(&self, Scene { lock, spec, goes_by_numbers, .. }: Scene<'_>) {
-        let [node] = self.contender.nodes() else { return };
+        let [node] = &self.contender.nodes[..] else { return };
         // Who was never behind anybody was hardly ever seen behind anybody: its successors know from their own lists that
         // it holds the lock.
-        if self.contender.has_waited() && spec.driver.successor_follows_holder() {
+        if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
-        if self.contender.is_alone() && goes_by_numbers {
+        if self.contender.is_alone && goes_by_numbers {
             let useless = lock.unlisted().lock().stands_alone(&node.name);
             drop(useless);
         }
@@ -234,7 +216,7 @@ impl Effects {
     /// The lock is granted.
     pub(super) fn take_held(&mut self) -> Vec<Arc<HeldNode>> {
         // The last look may have gone over another connection than the first.
-        self.held.iter().for_each(|held| held.seen_again(self.contender.seen_over()));
+        self.held.iter().for_each(|held| held.seen_again(self.contender.seen_over));
         std::mem::take(&mut self.held)
     }
 
@@ -246,6 +228,27 @@ impl Effects {
 }
 
 impl Debris {
+    /// Deletes the znodes, and waits for that no longer than the call lasts. What is not known to be gone then stays.
+    pub(super) fn delete_nodes(&mut self, call: &Call<'_>, lock: &LockInternals) {
+        let Some(owner) = self.owner.as_ref().filter(|owner| owner.connection() != 0) else { return };
+        let delete = |leftover: &Leftover| match leftover {
+            Leftover::Node(node) => Some(Request::Delete { path: lock.child(&node.name).into_string(), version: -1 }),
+            Leftover::Doubt(_) => None,
+        };
+        let requests: Vec<_> = self.leftovers.iter().filter_map(delete).map(|request| (request, None)).collect();
+        if requests.is_empty() {
+            return;
+        }
+        let mut sent = submit(owner, requests);
+        call.await_last(&mut sent);
+        let mut replies = sent.into_iter().map(|(pending, _)| call.reply(pending));
+        let is_gone = |reply: Result<Response>| reply.map_or_else(|error| error.is_no_node(), |_| true);
+        self.leftovers.retain(|leftover| match leftover {
+            Leftover::Node(_) => !replies.next().is_some_and(is_gone),
+            Leftover::Doubt(_) => true,
+        });
+    }
+
     pub(super) fn clear_away(self, lock: &LockInternals, spec: &Spec) {
         // First the watches: after the deletes the server may be asked for nothing more.
         drop(self.watches);

@@ -111,7 +111,7 @@ pub trait Environment<E> {
     /// What to send with a create.
     fn plan(&self) -> Plan;
 
-    /// After a create by [`Plan::ByNumber`]: whether the new name proves that nobody else stands in the directory.
+    /// After a create by [`Plan::Bare`]: whether the new name proves that nobody else stands in the directory.
     fn proves_alone(&self, name: &str) -> bool;
 
     /// Whether the lock was granted to this znode in this process.
@@ -147,14 +147,12 @@ pub enum Condition {
 /// What goes out with a create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// Nothing.
+    /// Nothing: the number of the new znode is likely to say all, or the list would come too late.
     Bare,
     /// The request for the list of children.
     List,
     /// That, and one that leaves a watch with this number on the directory.
     ListAndGuard(u64),
-    /// Nothing: the number of the new znode is likely to say all.
-    ByNumber,
 }
 
 /// Names a watch of one contender. The numbers tell a new watch from an event of an old one.
@@ -168,7 +166,7 @@ pub enum WatchId {
     Own(u64),
     /// On the children of the directory.
     Directory(u64),
-    /// On the directory itself, for [`Plan::ByNumber`]. It outlives the contender.
+    /// On the directory itself, for [`Plan::Bare`]. It outlives the contender.
     Guard(u64),
 }
 
@@ -234,7 +232,7 @@ pub enum Reaction {
 #[derive(Debug, Clone)]
 pub enum Do<E> {
     /// A connected session.
-    Connect(ConnectFor),
+    Connect,
     /// The answers to these, sent back to back.
     Ask(Ask),
     /// The directory, and what is missing above it.
@@ -251,23 +249,8 @@ pub enum Do<E> {
     End(End<E>),
 }
 
-/// How long to wait for a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ConnectFor {
-    /// As one attempt of a call does.
-    Call,
-    /// As long as the caller waits for the lock: the znode keeps its place while the session may live.
-    Wait,
-}
-
-/// Requests that go out together.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    /// Each with the watch that it leaves.
-    pub requests: Vec<(Request, Option<WatchId>)>,
-    /// Deletes of one that gives up: nobody waits long for them.
-    pub is_farewell: bool,
-}
+/// Requests that go out together, each with the watch that it leaves.
+pub type Ask = Vec<(Request, Option<WatchId>)>;
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -22,8 +22,6 @@ const TO_FOLLOW: u32 = 8;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Unlisted<W> {
     last: Option<Last>,
-    /// The number of the latest znode that stood alone, also when `last` says no more.
-    latest: Option<u32>,
     /// How many holds in a row still have to follow each other before the list is left out.
     to_follow: u32,
     guard: Option<Guard<W>>,
@@ -44,8 +42,6 @@ pub struct Over {
 struct Last {
     number: u32,
     stage: Stage,
-    /// The watch that was in place when its delete was sent.
-    guard: Option<u64>,
     /// The next one goes by its number already.
     is_used: bool,
 }
@@ -53,9 +49,10 @@ struct Last {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     Held,
-    DeleteSent,
-    /// The server has confirmed the delete.
-    Gone,
+    /// With this watch in place, if any.
+    DeleteSent(Option<u64>),
+    /// The server has confirmed that delete.
+    Gone(Option<u64>),
 }
 
 /// The watch on the directory.
@@ -69,7 +66,7 @@ struct Guard<W> {
 
 impl<W> Default for Unlisted<W> {
     fn default() -> Self {
-        Unlisted { last: None, latest: None, to_follow: 0, guard: None, guards: 0 }
+        Unlisted { last: None, to_follow: 0, guard: None, guards: 0 }
     }
 }
 
@@ -81,8 +78,9 @@ impl<W> Unlisted<W> {
             return Plan::List;
         };
         last.is_used = true;
+        let has_left = |over_it| matches!(last.stage, Stage::DeleteSent(of) | Stage::Gone(of) if of == Some(over_it));
         match (self.to_follow, guard) {
-            (0, Some(guard)) if guard.over == over && last.guard == Some(guard.number) => Plan::ByNumber,
+            (0, Some(guard)) if guard.over == over && has_left(guard.number) => Plan::Bare,
             // Not with the first hold: many a lock is used once.
             (0 | 1, None) => {
                 self.guards += 1;
@@ -111,37 +109,38 @@ impl<W> Unlisted<W> {
     /// A znode has the lock, and was alone in the list of children.
     pub fn stands_alone(&mut self, name: &str) -> Option<W> {
         let number = number_of(name);
-        let mut useless = None;
-        if let (Some(number), Some(next)) = (number, self.latest.and_then(|latest| latest.checked_add(1))) {
-            match number.cmp(&next) {
-                Ordering::Equal => self.to_follow = self.to_follow.saturating_sub(1),
-                Ordering::Greater => {
-                    self.to_follow = TO_FOLLOW;
-                    // It would be of no use for long.
-                    useless = self.guard.take();
-                }
-                // In a new directory.
-                Ordering::Less => {}
+        let next = self.last.take().and_then(|last| last.number.checked_add(1));
+        self.last = number.map(|number| Last { number, stage: Stage::Held, is_used: false });
+        match number.cmp(&next) {
+            _ if number.is_none() || next.is_none() => None,
+            Ordering::Equal => {
+                self.to_follow = self.to_follow.saturating_sub(1);
+                None
             }
+            Ordering::Greater => {
+                self.to_follow = TO_FOLLOW;
+                // It would be of no use for long.
+                self.guard.take().and_then(|guard| guard.watch)
+            }
+            // In a new directory.
+            Ordering::Less => None,
         }
-        self.latest = number;
-        self.last = number.map(|number| Last { number, stage: Stage::Held, guard: None, is_used: false });
-        useless.and_then(|guard| guard.watch)
     }
 
     /// The delete of a znode that had the lock is about to be sent.
     pub fn leaves(&mut self, name: &str) {
         let guard = self.guard.as_ref().filter(|guard| guard.watch.is_some()).map(|guard| guard.number);
         if let Some(last) = self.named(name).filter(|last| last.stage == Stage::Held) {
-            last.stage = Stage::DeleteSent;
-            last.guard = guard;
+            last.stage = Stage::DeleteSent(guard);
         }
     }
 
     /// The server has confirmed that delete.
     pub fn left(&mut self, name: &str) {
-        if let Some(last) = self.named(name).filter(|last| last.stage == Stage::DeleteSent) {
-            last.stage = Stage::Gone;
+        if let Some(stage) = self.named(name).map(|last| &mut last.stage)
+            && let Stage::DeleteSent(guard) = *stage
+        {
+            *stage = Stage::Gone(guard);
         }
     }
 
@@ -155,7 +154,7 @@ impl<W> Unlisted<W> {
     pub fn proves_alone(&self, name: &str, over: Over) -> bool {
         let (Some(last), Some(guard)) = (&self.last, &self.guard) else { return false };
         let follows = number_of(name).and_then(|number| number.checked_sub(1)) == Some(last.number);
-        follows && last.stage == Stage::Gone && last.guard == Some(guard.number) && guard.over == over
+        follows && last.stage == Stage::Gone(Some(guard.number)) && guard.over == over
     }
 }
 

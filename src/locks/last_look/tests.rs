@@ -16,6 +16,14 @@ use crate::{
 const LONG: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
 
+fn all_certain(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Look {
+    last_look(held, time, stop, false)
+}
+
+fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Look {
+    last_look(held, time, stop, true)
+}
+
 /// Two holds of a session that is valid for long, seen over its connection.
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();

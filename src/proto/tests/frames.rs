@@ -66,7 +66,7 @@ fn a_million_random_and_mutated_frames_into_the_codec_do_no_harm() {
     }
     println!("codec: seed: {SEED:#x}");
     println!("codec: frames, and how many of them meant something: {:?}", (FRAMES, decoded));
-    println!("codec: most bytes allocated at one time: {:?}", most);
+    println!("codec: most bytes allocated at one time: {most:?}");
     assert!(decoded > FRAMES / 10 && decoded < FRAMES, "{decoded} frames meant something");
 }
 

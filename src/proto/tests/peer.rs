@@ -1,7 +1,7 @@
 //! The other side of the protocol: a server that reads requests and writes replies.
 
 use crate::proto::{
-    codec::{Reader, Writer},
+    codec::jute::{Reader, Writer},
     op,
     request::{MultiOp, Request},
     response::{MultiResult, ReplyKind, Response},

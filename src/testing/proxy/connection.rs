@@ -19,6 +19,7 @@ use super::rule::Rule;
 const WRITE_POLL: Duration = Duration::from_millis(50);
 
 /// Which way bytes go.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.

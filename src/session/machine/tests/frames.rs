@@ -363,7 +363,7 @@ fn a_million_random_and_mutated_frames_into_the_state_machine_do_no_harm() {
     }
     world.begin_anew();
     println!("state machine: seed: {SEED:#x}");
-    println!("state machine: frames: {:?}", FRAMES);
+    println!("state machine: frames: {FRAMES}");
     println!("state machine: what they met: {:?}", &world.tally);
     println!("state machine: most bytes allocated at one time, beside the limit: {:?}", (world.most, LIMIT));
     let Tally { frames_refused, answered_well, sessions, .. } = world.tally;

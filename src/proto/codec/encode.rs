@@ -1,7 +1,7 @@
 //! How requests go on the wire.
 
-use super::{
-    codec::Writer,
+use super::jute::Writer;
+use crate::proto::{
     op,
     request::{MultiOp, Request},
     types::{Acl, CreateMode, WatchTable},
@@ -110,7 +110,7 @@ impl MultiOp {
 
 impl CreateMode {
     /// Containers and TTL znodes need a code of their own: with their flag alone the server makes a plain znode.
-    pub(super) fn op_code(self, with_stat: bool) -> i32 {
+    pub(in crate::proto) fn op_code(self, with_stat: bool) -> i32 {
         match self {
             CreateMode::Container => op::CREATE_CONTAINER,
             CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_) => op::CREATE_TTL,

@@ -1,7 +1,7 @@
 //! How replies and notifications come off the wire.
 
-use super::{
-    codec::Reader,
+use super::jute::Reader;
+use crate::proto::{
     error::ProtoError,
     op,
     response::{MultiResult, ReplyKind, Response},
@@ -39,7 +39,7 @@ impl Response {
 }
 
 impl Notification {
-    /// Decodes the body of a frame with xid [`XID_NOTIFICATION`](super::XID_NOTIFICATION).
+    /// Decodes the body of a frame with xid [`XID_NOTIFICATION`](crate::proto::header::XID_NOTIFICATION).
     ///
     /// # Errors
     /// The body is not a notification.

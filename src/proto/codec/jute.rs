@@ -1,40 +1,40 @@
 //! Jute, ZooKeeper's encoding: big-endian numbers, and a length before everything whose size varies.
 
-use super::error::ProtoError;
+use crate::proto::error::ProtoError;
 
 /// Hands out checked pieces of a message. Every length is compared with what is left before anything is allocated.
-pub(super) struct Reader<'a> {
+pub(in crate::proto) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(in crate::proto) fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes }
     }
 
     /// What was not read yet.
-    pub(super) fn rest(&self) -> &'a [u8] {
+    pub(in crate::proto) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::proto) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Ends the message: bytes left over mean that the peer and we do not agree on its type.
-    pub(super) fn finish(self) -> Result<(), ProtoError> {
+    pub(in crate::proto) fn finish(self) -> Result<(), ProtoError> {
         if self.rest.is_empty() { Ok(()) } else { Err(ProtoError::Trailing { left: self.rest.len() }) }
     }
 
-    pub(super) fn i32(&mut self) -> Result<i32, ProtoError> {
+    pub(in crate::proto) fn i32(&mut self) -> Result<i32, ProtoError> {
         Ok(i32::from_be_bytes(self.array()?))
     }
 
-    pub(super) fn i64(&mut self) -> Result<i64, ProtoError> {
+    pub(in crate::proto) fn i64(&mut self) -> Result<i64, ProtoError> {
         Ok(i64::from_be_bytes(self.array()?))
     }
 
-    pub(super) fn bool(&mut self) -> Result<bool, ProtoError> {
+    pub(in crate::proto) fn bool(&mut self) -> Result<bool, ProtoError> {
         match self.array()? {
             [0] => Ok(false),
             [1] => Ok(true),
@@ -43,14 +43,14 @@ impl<'a> Reader<'a> {
     }
 
     /// A buffer; the null buffer (length -1) counts as empty.
-    pub(super) fn buffer(&mut self) -> Result<&'a [u8], ProtoError> {
+    pub(in crate::proto) fn buffer(&mut self) -> Result<&'a [u8], ProtoError> {
         let length = self.length()?;
         let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.short(length))?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    pub(super) fn string(&mut self) -> Result<String, ProtoError> {
+    pub(in crate::proto) fn string(&mut self) -> Result<String, ProtoError> {
         let bytes = self.buffer()?;
         if let Ok(text) = std::str::from_utf8(bytes) {
             return Ok(text.to_owned());
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A vector whose elements take at least `min_size` bytes each; the null vector (count -1) counts as empty.
-    pub(super) fn vector<T>(
+    pub(in crate::proto) fn vector<T>(
         &mut self,
         min_size: usize,
         mut element: impl FnMut(&mut Self) -> Result<T, ProtoError>,
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         Ok(elements)
     }
 
-    pub(super) fn strings(&mut self) -> Result<Vec<String>, ProtoError> {
+    pub(in crate::proto) fn strings(&mut self) -> Result<Vec<String>, ProtoError> {
         self.vector(4, Reader::string)
     }
 
@@ -126,20 +126,20 @@ fn split_surrogates(bytes: &[u8], at: usize) -> Option<(char, &[u8])> {
 }
 
 /// Builds one frame. The capacity is reserved once, so it should cover the whole frame.
-pub(super) struct Writer {
+pub(in crate::proto) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
     /// Begins a frame whose body takes at most `body` bytes.
-    pub(super) fn frame(body: usize) -> Self {
+    pub(in crate::proto) fn frame(body: usize) -> Self {
         let mut bytes = Vec::with_capacity(body.saturating_add(4));
         bytes.extend_from_slice(&[0; 4]);
         Writer { bytes }
     }
 
     /// Ends the frame: the length goes in front.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(in crate::proto) fn finish(mut self) -> Vec<u8> {
         let length = wire_length(self.bytes.len().saturating_sub(4));
         if let Some(prefix) = self.bytes.first_chunk_mut() {
             *prefix = length.to_be_bytes();
@@ -147,28 +147,28 @@ impl Writer {
         self.bytes
     }
 
-    pub(super) fn i32(&mut self, value: i32) {
+    pub(in crate::proto) fn i32(&mut self, value: i32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    pub(super) fn i64(&mut self, value: i64) {
+    pub(in crate::proto) fn i64(&mut self, value: i64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    pub(super) fn bool(&mut self, value: bool) {
+    pub(in crate::proto) fn bool(&mut self, value: bool) {
         self.bytes.push(value.into());
     }
 
-    pub(super) fn buffer(&mut self, bytes: &[u8]) {
+    pub(in crate::proto) fn buffer(&mut self, bytes: &[u8]) {
         self.i32(wire_length(bytes.len()));
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(super) fn string(&mut self, text: &str) {
+    pub(in crate::proto) fn string(&mut self, text: &str) {
         self.buffer(text.as_bytes());
     }
 
-    pub(super) fn vector<T>(&mut self, elements: &[T], mut element: impl FnMut(&mut Self, &T)) {
+    pub(in crate::proto) fn vector<T>(&mut self, elements: &[T], mut element: impl FnMut(&mut Self, &T)) {
         self.i32(wire_length(elements.len()));
         for each in elements {
             element(self, each);

@@ -1,0 +1,140 @@
+//! Znodes that are gone: who deleted them, and what the holder is told meanwhile.
+
+use super::*;
+
+#[test]
+fn a_znode_that_is_gone_is_in_doubt_until_its_session_has_answered() {
+    for (sync, exists) in [
+        (synced(), Err(SessionError::Server(ErrorCode::NoNode))),
+        (Err(SessionError::Server(ErrorCode::Unimplemented)), Ok(ours())),
+    ] {
+        let scene = Scene::new(None);
+        let (_node, states) = deleted(&scene);
+        scene.look_at(scene.begun);
+        assert_eq!(states.try_iter().collect::<Vec<_>>(), [IN_DOUBT]);
+        assert_eq!(scene.requests(), 2);
+        // Once.
+        scene.look_at(scene.begun + WATCH_AFTER);
+        assert_eq!(scene.requests(), 2);
+        scene.answer(sync);
+        assert!(!scene.is_woken());
+        scene.answer(exists);
+        assert!(scene.is_woken());
+        scene.look_at(scene.begun);
+        assert_eq!(states.iter().collect::<Vec<_>>(), [DELETED], "and the end of the channel");
+    }
+}
+
+#[test]
+fn a_znode_that_goes_with_its_session_is_lost_for_that_reason() {
+    for answers in [false, true] {
+        let scene = Scene::new(None);
+        let (node, states) = deleted(&scene);
+        scene.look_at(scene.begun);
+        if answers {
+            scene.answer(Err(SessionError::Server(ErrorCode::SessionExpired)));
+            scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+            scene.look_at(scene.begun);
+            assert_eq!(node.state(scene.begun), IN_DOUBT, "a server that has yet to close the connection");
+        }
+        let session: Arc<dyn Session> = scene.said.clone();
+        scene.held.lose_all(Some(&session), LostReason::SessionExpired);
+        scene.look_at(scene.begun);
+        assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, EXPIRED]);
+        assert_eq!(node.lost(), Some(LostReason::SessionExpired));
+    }
+}
+
+#[test]
+fn a_znode_that_is_gone_before_a_disconnect_was_deleted_if_the_session_has_another_connection() {
+    let scene = Scene::new(None);
+    let (node, states) = deleted(&scene);
+    scene.look_at(scene.begun);
+    scene.said.connection.store(0, Ordering::Release);
+    scene.answer(Err(SessionError::ConnectionLoss(None)));
+    scene.answer(Err(SessionError::ConnectionLoss(None)));
+    scene.look_at(scene.begun + 10 * WATCH_AFTER);
+    assert_eq!(node.state(scene.begun), IN_DOUBT);
+    scene.said.connection.store(2, Ordering::Release);
+    scene.look_at(scene.begun + 10 * WATCH_AFTER);
+    scene.look_at(scene.begun + 10 * WATCH_AFTER);
+    assert_eq!(scene.requests(), 0);
+    assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, DELETED]);
+}
+
+#[test]
+fn a_session_that_could_not_say_whether_it_lives_is_asked_again() {
+    let scene = Scene::new(None);
+    let (node, _states) = deleted(&scene);
+    scene.look_at(scene.begun);
+    scene.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
+    scene.answer(Ok(ours()));
+    let refused = Instant::now();
+    scene.look_at(refused);
+    assert_eq!(scene.requests(), 0, "not in a circle");
+    scene.look_at(refused + WATCH_AFTER + MOMENT);
+    scene.answer(synced());
+    scene.answer(Ok(ours()));
+    assert_eq!(node.state(scene.begun), DELETED);
+}
+
+#[test]
+fn a_znode_that_the_watch_finds_gone_is_asked_about_and_told() {
+    let scene = Scene::new(None);
+    let node = scene.hold();
+    let states = node.channel();
+    scene.look_at(node.since + WATCH_AFTER);
+    scene.is_woken();
+    scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+    assert!(scene.is_woken());
+    scene.look_at(node.since + WATCH_AFTER + MOMENT);
+    scene.answer(synced());
+    scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+    assert!(scene.is_woken());
+    assert_eq!(scene.look_at(node.since + WATCH_AFTER + MOMENT), Some(node.since + 2 * WATCH_AFTER + MOMENT));
+    assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, DELETED]);
+}
+
+#[test]
+fn a_znode_that_no_session_owns_is_nobodys_to_ask_about() {
+    let scene = Scene::new(None);
+    let znode =
+        Znode { path: ServerPath::from_server("/held"), czxid: 3, token: 3, has_waited: false, outlives_session: true };
+    let node = scene.held.add_znode(znode, scene.said.clone(), 1, None, None);
+    scene.deletes(&node);
+    assert_eq!(node.state(scene.begun), DELETED);
+}
+
+/// Gives out one session, and whom it tells what happens to it.
+struct Once(Arc<StubSession>, Sender<SessionObserver>);
+
+impl SessionFactory for Once {
+    fn open(&self, _config: &SessionConfig, observer: SessionObserver) -> crate::error::Result<Arc<dyn Session>> {
+        self.1.send(observer).unwrap_or_default();
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
+    let said = said(Instant::now() + LONG);
+    let session: Arc<dyn Session> = said.clone();
+    let (sender, observers) = unbounded();
+    let builder =
+        CuratorFramework::builder().connect_string("127.0.0.1:2181").retry_policy(RetryNTimes::new(1, MOMENT));
+    let client = builder.session_factory(Once(said, sender)).build().unwrap();
+    client.start().unwrap();
+    let observer = observers.recv_timeout(LONG).unwrap();
+    let held = &client.core.held;
+    let watch = Watch::new(session.clone(), Ticket(1));
+    let node = held.add(ServerPath::from_server("/held"), session.clone(), 3, 1, Some(watch));
+    let states = node.channel();
+    // The client's thread comes back when the doubt begins, and not before.
+    let deadline = Instant::now() + LONG / 2;
+    while held.planned_look() != session.valid_until() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(MOMENT);
+    }
+    observer(SessionEvent::AuthFailed("digest".into()));
+    assert_eq!(states.recv_timeout(LONG / 4).unwrap(), HoldState::Lost(LostReason::SessionExpired));
+}

@@ -1,0 +1,120 @@
+//! When holders are looked at and told, over a session that only says what the test wants.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod asking;
+mod gone;
+mod looks;
+mod told;
+
+use crossbeam_channel::Receiver;
+
+use super::*;
+use crate::{
+    framework::{
+        client::core::CuratorFramework, config::retry::RetryNTimes, events::event::event_channel,
+        held::registry::HeldNodes,
+    },
+    proto::{
+        response::Response,
+        types::{ErrorCode, EventType, Stat},
+    },
+    session::{
+        api::{Reply, SessionConfig, SessionError, SessionEvent, SessionFactory, SessionObserver, Ticket, WatchEvent},
+        fake::stub::StubSession,
+        wait::pending::Watch,
+    },
+};
+
+/// Longer than anything here should take.
+const LONG: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_millis(1);
+
+const IN_DOUBT: HoldState = HoldState::InDoubt;
+const DELETED: HoldState = HoldState::Lost(LostReason::NodeDeleted);
+const EXPIRED: HoldState = HoldState::Lost(LostReason::SessionExpired);
+
+/// Valid until then.
+fn said(valid_until: Instant) -> Arc<StubSession> {
+    let said = StubSession::new();
+    *said.valid_until.lock() = Some(valid_until);
+    said
+}
+
+/// The znodes, and what the client's thread does with them.
+struct Scene {
+    held: Arc<HeldNodes>,
+    received: Receiver<Event>,
+    said: Arc<StubSession>,
+    begun: Instant,
+}
+
+impl Scene {
+    fn new(max_hold_time: Option<Duration>) -> Scene {
+        let (events, received) = event_channel();
+        let begun = Instant::now();
+        let said = said(begun + LONG);
+        let dispatcher = Arc::new(Dispatcher::new());
+        dispatcher.start().unwrap();
+        Scene { held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher)), received, said, begun }
+    }
+
+    fn hold(&self) -> Arc<HeldNode> {
+        self.held.add(ServerPath::from_server("/held"), self.said.clone(), 3, 1, None)
+    }
+
+    /// A hold with its watch in place, that nobody listens to.
+    fn watched(&self) -> Arc<HeldNode> {
+        let node = self.hold();
+        self.look_at(node.since + WATCH_AFTER);
+        self.answer(Ok(ours()));
+        self.is_woken();
+        node
+    }
+
+    fn look_at(&self, now: Instant) -> Option<Instant> {
+        let next = self.held.look(now);
+        assert_eq!(self.held.planned_look(), next, "what is claimed is what is planned");
+        next
+    }
+
+    /// Somebody else's word that the znode is gone, over the first connection.
+    fn deletes(&self, node: &HeldNode) {
+        node.watched(&WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 });
+    }
+
+    /// Whether the client's thread was told to look.
+    fn is_woken(&self) -> bool {
+        self.received.try_iter().filter(|event| matches!(event, Event::Look)).count() > 0
+    }
+
+    fn requests(&self) -> usize {
+        self.said.submissions.lock().len()
+    }
+
+    fn answer(&self, reply: Reply) {
+        let submission = self.said.submissions.lock().remove(0);
+        (submission.on_reply)(reply);
+    }
+}
+
+fn ours() -> Response {
+    Response::Data { data: Vec::new(), stat: Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() } }
+}
+
+/// A hold whose znode is gone, and what its holder has been told.
+fn deleted(scene: &Scene) -> (Arc<HeldNode>, StateChanges) {
+    let node = scene.watched();
+    let states = node.channel();
+    scene.look_at(scene.begun);
+    scene.is_woken();
+    scene.deletes(&node);
+    assert!(scene.is_woken());
+    assert_eq!((node.state(scene.begun), node.lost()), (IN_DOUBT, Some(LostReason::NodeDeleted)), "before any look");
+    assert!(!node.is_certain() && node.valid_until() <= Instant::now());
+    (node, states)
+}
+
+fn synced() -> Reply {
+    Ok(Response::Synced { path: "/held".into() })
+}

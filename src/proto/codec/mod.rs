@@ -1,0 +1,5 @@
+//! Between bytes and messages: `jute` reads and writes fields, `encode` requests, `decode` replies and notifications.
+
+mod decode;
+mod encode;
+pub(super) mod jute;
