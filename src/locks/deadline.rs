@@ -30,7 +30,8 @@ use crate::framework::{DeadlineEvent, DeadlineSubscription, HeldNode};
 ///
 /// With T = 3 s on a local server it is 2.1 s and 1.35 s. A holder whose servers are gone has at least what it had, and is
 /// told a margin before that ends; nobody else can be granted the lock earlier, unless its znode is deleted. Then it is told
-/// at once, and only a [fencing token](Hold::fencing_token) helps.
+/// at once, and only a [fencing token](Hold::fencing_token) or a
+/// [guarded transaction](Hold::guard_transaction) helps.
 ///
 /// ```
 /// use std::time::Duration;
