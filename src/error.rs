@@ -19,6 +19,9 @@ pub enum LostReason {
     NodeDeleted,
     /// The client was closed while the lock was held.
     ClientClosed,
+    /// Somebody asked for it, and the holder's listener gave it
+    /// [back](crate::RevocationRequest::release). [`Hold::revocation`](crate::Hold::revocation) says who and why.
+    Revoked,
     /// It was held for as long as [its acquire](crate::AcquireOptions::hold_at_most) has allowed, and is given back.
     HeldTooLong,
 }
@@ -30,6 +33,7 @@ impl std::fmt::Display for LostReason {
             LostReason::SuspendedTooLong => "the connection was gone for the whole session timeout",
             LostReason::NodeDeleted => "somebody deleted the lock's znode",
             LostReason::ClientClosed => "the client was closed",
+            LostReason::Revoked => "somebody asked for it, and it was given back",
             LostReason::HeldTooLong => "it was held for as long as its acquire allowed",
         })
     }

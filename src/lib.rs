@@ -49,7 +49,7 @@
 //! | an election | [`WriteLock`] with [`LockListener`] |
 //! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`], [`HoldState`] and [`Deadline`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
-//! | asking for a lock back | [`Revoker`], [`Revocable`] |
+//! | asking for a lock back | [`Revoker`], [`Revocable`], [`RevocationRequest`] |
 //! | who queues, since when | [`LockInternals::participants`], [`Participant`] |
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
@@ -98,9 +98,9 @@ pub use locks::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease,
     LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard,
-    Participant, PredicateResults, ReadLockDriver, Revocable, RevocationListener, Revoker, SemaphoreMutexGuard,
-    SharedCount, StaleToken, StandardLockInternalsDriver, UncleanDeath, VersionedValue, WaitStrategy, WriteLock,
-    WriteLockDriver, ZNodeName, ZooKeeperFencingChecker,
+    Participant, PredicateResults, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker,
+    SemaphoreMutexGuard, SharedCount, StaleToken, StandardLockInternalsDriver, UncleanDeath, VersionedValue,
+    WaitStrategy, WriteLock, WriteLockDriver, ZNodeName, ZooKeeperFencingChecker,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

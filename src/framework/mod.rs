@@ -44,6 +44,6 @@ pub(crate) use held::{
     deadlines::Subscription as DeadlineSubscription,
     holds::{HoldKind, ThreadHold},
     node::{HeldNode, Znode},
-    revocation::{REVOKE_MESSAGE, RevocableNode, Revocation},
+    revocation::{REVOKE_MESSAGE, RevocableNode, Revocation, RevokeWord, with_request, without_request},
 };
 pub(crate) use znodes::create::protection;

@@ -177,7 +177,7 @@ impl LockInternals {
 
     /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
     fn forget_revocation(&self, held: &HeldNode) {
-        let Some(revocable) = held.revocable() else { return };
+        let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
         let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
         drop(current);

@@ -95,7 +95,7 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.participant_nodes()
     }
 
-    pub(super) fn leases(&self) -> &LockInternals {
+    pub(super) fn leases(&self) -> &Arc<LockInternals> {
         self.semaphore.leases()
     }
 

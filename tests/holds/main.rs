@@ -10,6 +10,7 @@ mod fencing;
 mod job;
 mod min_validity;
 mod owned;
+mod revocation;
 mod transaction;
 mod unclean;
 

@@ -57,6 +57,15 @@ impl HeldNode {
         Some(inner.limits.end().map_or(valid_until, |end| end.min(valid_until)))
     }
 
+    /// Ends a hold for its holder, if it has not ended before.
+    pub(crate) fn lose_unless_over(&self, reason: LostReason) -> bool {
+        if self.inner.lock().is_final() || !self.mark_lost(reason) {
+            return false;
+        }
+        self.events.send(Event::Look);
+        true
+    }
+
     /// Ends a hold that has lasted for too long: first for its holder, then for others.
     pub(super) fn end_if_over(&self, now: Instant) {
         let over = {

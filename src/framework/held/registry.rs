@@ -101,6 +101,9 @@ impl HeldNodes {
                 warnings: 0,
             }),
         });
+        if let Some(revocable) = &node.revocable {
+            revocable.holds(&node);
+        }
         let needed = node.next_look(self.max_hold_time, node.since);
         let mut registry = self.nodes.lock();
         registry.nodes.insert(node.id, node.clone());

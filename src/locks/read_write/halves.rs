@@ -50,6 +50,10 @@ macro_rules! half {
                 self.mutex.internals()
             }
 
+            pub(in crate::locks) fn shared_internals(&self) -> &Arc<LockInternals> {
+                self.mutex.parts().0
+            }
+
             pub(super) fn map(self, change: impl FnOnce(InterProcessMutex) -> InterProcessMutex) -> $lock {
                 $lock { mutex: change(self.mutex) }
             }
