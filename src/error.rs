@@ -1,6 +1,6 @@
 //! Errors, structured by who is to blame, and the one table of what they call for.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{error::Error as _, fmt, io, sync::Arc, time::Duration};
 
 pub use crate::proto::types::ErrorCode;
 
@@ -40,8 +40,11 @@ impl std::fmt::Display for LostReason {
 }
 
 /// Everything that can go wrong, by who is to blame: the caller, the server's answer, the connection, the peer.
+///
+/// `Display` says what happened, to what, and why. `Debug` says the same behind the variant's name, with all causes, so that
+/// `fn main() -> Result<(), Error>` prints what a person can read.
 #[non_exhaustive]
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum Error {
     /// A path that ZooKeeper or this recipe cannot use. Java: `IllegalArgumentException`.
     #[error("invalid path {path:?}: {rule}")]
@@ -161,16 +164,17 @@ pub enum Error {
         /// after it.
         codes: Vec<Option<ErrorCode>>,
     },
-    /// The connection broke, or never came about: whether the operation took effect is unknown.
-    #[error("{operation} {path}: connection lost, outcome unknown; see state() and try again when reconnected")]
+    /// The connection broke, or never came about.
+    #[error("{operation} {path}: {}", describe_loss(operation, *maybe_done, cause.as_deref()))]
     ConnectionLoss {
         /// The operation, for instance `create`.
         operation: &'static str,
         /// The path as the caller sees it.
         path: String,
-        /// What the operating system said, if it did.
-        #[source]
-        source: Option<Arc<io::Error>>,
+        /// A request was sent and not answered, so whether it was carried out is unknown. Otherwise nothing was sent.
+        maybe_done: bool,
+        /// Why there is no connection, as far as known: what each server or the operating system said.
+        cause: Option<Arc<io::Error>>,
     },
     /// The session ended before the operation did. A new session follows by itself.
     #[error("{operation} {path}: the session expired; what it owned is gone, a new session follows")]
@@ -187,7 +191,10 @@ pub enum Error {
         scheme: String,
     },
     /// A request or reply above the frame limit; it is not tried again.
-    #[error("{operation} {path}: a frame of {size} bytes is above the limit of {limit}; see max_frame_size()")]
+    #[error(
+        "{operation} {path}: {size} bytes in one request or reply are above the limit of {limit}; see max_frame_size(), and \
+         jute.maxbuffer of the servers"
+    )]
     FrameTooLarge {
         /// The operation, for instance `get_children`.
         operation: &'static str,
@@ -219,6 +226,62 @@ pub enum Error {
         #[source]
         source: Arc<io::Error>,
     },
+}
+
+fn describe_loss(operation: &str, maybe_done: bool, cause: Option<&io::Error>) -> String {
+    let what =
+        if maybe_done { "the connection was lost before the answer came" } else { "no connection to the servers" };
+    let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let then = match (operation, maybe_done) {
+        ("acquire", _) => "the lock was not acquired",
+        ("release", _) => "the client goes on deleting the znode in the background",
+        (_, true) => "whether it was carried out is unknown",
+        (_, false) => "nothing was sent",
+    };
+    format!("{what}{cause}; {then}")
+}
+
+impl Error {
+    /// The variant's name; of a server's answer the code's.
+    fn kind(&self) -> String {
+        let name = match self {
+            Error::Server { code, .. } => return format!("{code:?}"),
+            Error::InvalidPath { .. } => "InvalidPath",
+            Error::InvalidArgument { .. } => "InvalidArgument",
+            Error::NotStarted => "NotStarted",
+            Error::AlreadyStarted => "AlreadyStarted",
+            Error::ClientClosed => "ClientClosed",
+            Error::NotOwner { .. } => "NotOwner",
+            Error::LockLost { .. } => "LockLost",
+            Error::WouldDeadlock { .. } => "WouldDeadlock",
+            Error::SequenceExhausted { .. } => "SequenceExhausted",
+            Error::Cancelled { .. } => "Cancelled",
+            Error::Timeout { .. } => "Timeout",
+            Error::TransactionFailed { .. } => "TransactionFailed",
+            Error::Busy { .. } => "Busy",
+            Error::StillTaken { .. } => "StillTaken",
+            Error::ConnectionLoss { .. } => "ConnectionLoss",
+            Error::SessionExpired { .. } => "SessionExpired",
+            Error::AuthFailed { .. } => "AuthFailed",
+            Error::FrameTooLarge { .. } => "FrameTooLarge",
+            Error::Protocol(_) => "Protocol",
+            Error::Several { .. } => "Several",
+            Error::Io { .. } => "Io",
+        };
+        name.to_owned()
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {self}", self.kind())?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            write!(f, "; caused by: {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
 }
 
 fn list(errors: &[Error]) -> String {
@@ -359,5 +422,31 @@ mod tests {
             assert_eq!((error.is_retryable(), error.is_in_doubt()), (passes, is_in_doubt), "{code:?}");
         }
         assert!(Error::ClientClosed.is_in_doubt() && !Error::ClientClosed.is_retryable());
+    }
+
+    #[test]
+    fn a_lost_connection_says_why_and_what_became_of_the_call() {
+        let refused = || Some(Arc::new(io::Error::other("zk1 (10.0.0.1:2181): connection refused")));
+        let loss =
+            |operation, maybe_done, cause| Error::ConnectionLoss { operation, path: "/x".into(), maybe_done, cause };
+        let text = "acquire /x: no connection to the servers (zk1 (10.0.0.1:2181): connection refused); the lock was not acquired";
+        assert_eq!(loss("acquire", false, refused()).to_string(), text);
+        assert_eq!(
+            loss("create", true, None).to_string(),
+            "create /x: the connection was lost before the answer came; whether it was carried out is unknown"
+        );
+        assert!(loss("get_data", false, refused()).to_string().ends_with("nothing was sent"));
+        assert_eq!(format!("{:?}", loss("acquire", false, refused())), format!("ConnectionLoss: {text}"));
+    }
+
+    #[test]
+    fn debug_reads_as_display_does_with_every_cause() {
+        let source = Arc::new(io::Error::other("no such file"));
+        let io = Error::Io { what: "cannot read ca.pem".into(), source };
+        assert_eq!(format!("{io:?}"), "Io: cannot read ca.pem; caused by: no such file");
+        let refused = Error::Server { code: ErrorCode::NoAuth, operation: "delete", path: "/a".into() };
+        assert_eq!(format!("{refused:?}"), format!("NoAuth: {refused}"));
+        let several = Error::Several { first: Box::new(io), others: vec![Error::ClientClosed] };
+        assert!(format!("{several:?}").ends_with("caused by: cannot read ca.pem; caused by: no such file"));
     }
 }

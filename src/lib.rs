@@ -50,7 +50,7 @@
 //! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`], [`HoldState`] and [`Deadline`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`], [`RevocationRequest`] |
-//! | who queues, since when | [`LockInternals::participants`], [`Participant`] |
+//! | who holds, who waits, since when | [`LockQueue`], of every kind of lock and of other clients, too; [`LockInternals::participants`] |
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
@@ -79,6 +79,7 @@ mod panics;
 mod paths;
 mod proto;
 mod session;
+mod shared_count;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod unlocked;
@@ -94,13 +95,14 @@ pub use framework::{
     TransactionSetDataBuilder, operations,
 };
 pub use locks::{
-    AcquireOptions, Deadline, Decision, FencingChecker, FencingError, FencingToken, FileFencingChecker, Hold,
-    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease,
-    LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockListener, Locker, MultiLockGuard,
-    Participant, PredicateResults, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker,
-    SemaphoreMutexGuard, SharedCount, StaleToken, StandardLockInternalsDriver, UncleanDeath, VersionedValue,
-    WaitStrategy, WriteLock, WriteLockDriver, ZNodeName, ZooKeeperFencingChecker,
+    AcquireOptions, Caching, Deadline, Decision, EntryMode, EntryState, FencingChecker, FencingError, FencingToken,
+    FileFencingChecker, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
+    InterProcessWriteLock, Lease, LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind,
+    LockListener, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults, QueueEntry,
+    ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SemaphoreMutexGuard, StaleToken,
+    StandardLockInternalsDriver, UncleanDeath, WaitStrategy, WriteLock, WriteLockDriver, ZNodeName,
+    ZooKeeperFencingChecker,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]
@@ -108,6 +110,7 @@ pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
 pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
+pub use shared_count::{SharedCount, VersionedValue};
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -42,7 +42,7 @@ fn a_timed_call_is_refused_at_once_and_a_mere_try_is_false() {
     let (one, two) = (mutex(&client), mutex(&client));
     let held = one.lock().unwrap();
     let of_one = format!("the mutex of /lock ({})", held.path());
-    assert_refused(two.acquire_timeout(LONG).map(drop), "the mutex of /lock", &of_one);
+    assert_refused(two.acquire_timeout(PATIENCE).map(drop), "the mutex of /lock", &of_one);
     assert_eq!(children(&client, PATH).len(), 1, "nothing was queued");
     assert!(two.try_lock().unwrap().is_none());
     held.release().unwrap();

@@ -288,6 +288,7 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
         authorizations: vec![("digest".into(), secret.clone())],
         can_be_read_only: false,
         max_frame_size: 4096,
+        max_request_size: 4096,
     };
     vec![
         show(&buffer),

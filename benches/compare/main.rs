@@ -5,6 +5,7 @@
 #![allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::indexing_slicing)]
 
 mod acceptance;
+mod caching;
 mod contention;
 mod costs;
 mod drains;
@@ -35,7 +36,7 @@ fn main() -> Outcome<()> {
 
 type Section = fn(Run) -> Outcome<Run>;
 
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("uncontended", |run| with(run, &[uncontended::measure])),
     ("drains", |run| with(run, &[drains::one_client])),
     ("sessions", |run| with(run, &[drains::own_sessions])),
@@ -43,6 +44,7 @@ const SECTIONS: [(&str, Section); 9] = [
     ("processes", |run| with(run, &[contention::processes])),
     ("mixes", |run| with(run, &[contention::busy_try_lock, contention::mixes])),
     ("reconnect", |run| with(run, &[costs::reconnect])),
+    ("caching", |run| with(run, &[caching::measure])),
     ("costs", |run| with(run, &[costs::memory, costs::strategies])),
     ("disk", |run| with(run.on_disk()?, &[Run::warm_up, uncontended::a_few, drains::a_few])),
 ];

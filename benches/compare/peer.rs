@@ -24,10 +24,29 @@ pub enum Kind {
     Kazoo,
     ZooKeeperCrate,
     BareSocket,
+    /// This crate without caching, where the other figure is with it.
+    CuratorLocksPlain,
+    /// What needs no server, in one program.
+    Limits,
+    ParkingLot,
+    Channels,
 }
 
 impl Kind {
+    /// Those that have locks on a server.
     pub const ALL: [Kind; 5] = [Kind::CuratorLocks, Kind::Curator, Kind::Kazoo, Kind::ZooKeeperCrate, Kind::BareSocket];
+
+    /// All of which there are figures.
+    pub const EVERY: [Kind; 8] = [
+        Kind::CuratorLocks,
+        Kind::CuratorLocksPlain,
+        Kind::Curator,
+        Kind::Kazoo,
+        Kind::ZooKeeperCrate,
+        Kind::BareSocket,
+        Kind::ParkingLot,
+        Kind::Channels,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -36,6 +55,10 @@ impl Kind {
             Kind::Kazoo => "kazoo",
             Kind::ZooKeeperCrate => "zookeeper-crate",
             Kind::BareSocket => "bare-socket",
+            Kind::CuratorLocksPlain => "curator-locks-plain",
+            Kind::Limits => "limits",
+            Kind::ParkingLot => "parking_lot",
+            Kind::Channels => "channels",
         }
     }
 
@@ -52,7 +75,7 @@ impl Kind {
                 command.arg(peers.join("kazoo_peer.py"));
                 command
             }
-            Kind::CuratorLocks | Kind::ZooKeeperCrate | Kind::BareSocket => {
+            _ => {
                 let mut command = Command::new(env::current_exe()?);
                 command.args(["side", self.name()]);
                 command

@@ -45,7 +45,7 @@ fn color(side: Kind) -> RGBColor {
         Kind::Curator => RGBColor(0x2a, 0x6f, 0xbb),
         Kind::Kazoo => RGBColor(0x3c, 0x9a, 0x5f),
         Kind::ZooKeeperCrate => RGBColor(0x8a, 0x5f, 0xbf),
-        Kind::BareSocket => RGBColor(0x55, 0x55, 0x55),
+        _ => RGBColor(0x55, 0x55, 0x55),
     }
 }
 

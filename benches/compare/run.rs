@@ -144,7 +144,7 @@ impl Run {
         }
         let is_here = |row: &Row, key: &(&str, usize)| row.workload == key.0 && row.n == key.1;
         let has = |side: &Kind| rows.iter().any(|row| row.side == *side && keys.iter().any(|key| is_here(row, key)));
-        let sides: Vec<Kind> = Kind::ALL.into_iter().filter(has).collect();
+        let sides: Vec<Kind> = Kind::EVERY.into_iter().filter(has).collect();
         let header = ["workload".to_owned(), "n".to_owned()];
         let header: Vec<String> = header.into_iter().chain(sides.iter().map(|side| side.name().to_owned())).collect();
         let lines: Vec<Vec<String>> = keys

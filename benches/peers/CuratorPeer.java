@@ -195,8 +195,8 @@ public final class CuratorPeer {
     }
 
     private static String mix(String kind, String path, int threads, long millis) throws Exception {
-        if (kind.equals("semaphore")) {
-            Task cycle = cycle(shared, "semaphore", path);
+        if (!kind.equals("read_write")) {
+            Task cycle = cycle(shared, kind, path);
             return run(threads, millis, thread -> cycle);
         }
         Task read = cycle(shared, "read", path);

@@ -45,5 +45,6 @@ pub(crate) use held::{
     holds::{HoldKind, ThreadHold},
     node::{HeldNode, Znode},
     revocation::{REVOKE_MESSAGE, RevocableNode, Revocation, RevokeWord, with_request, without_request},
+    tenure::{Footing, Keeper},
 };
 pub(crate) use znodes::create::protection;

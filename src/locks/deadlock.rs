@@ -18,8 +18,8 @@ enum Outlook {
 }
 
 impl LockInternals {
-    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would wait for ever for what it holds through another object,
-    /// or through the other half of a read/write lock.
+    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would
+    /// wait for ever for what it holds through another object, or through the other half of a read/write lock.
     ///
     /// So does a call with a deadline: it would end by itself, and to no purpose. A mere try waits for nobody.
     pub(crate) fn by_thread<'p>(

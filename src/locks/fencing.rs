@@ -6,10 +6,9 @@ mod zookeeper;
 pub use file::FileFencingChecker;
 pub use zookeeper::ZooKeeperFencingChecker;
 
-use std::{
-    error, fmt,
-    sync::atomic::{AtomicI64, Ordering},
-};
+use std::{error, fmt};
+
+use parking_lot::Mutex;
 
 use super::FencingToken;
 
@@ -18,7 +17,8 @@ use super::FencingToken;
 /// It remembers the newest token of an exclusive lock that it was shown, and refuses older ones. Whatever the lock protects
 /// has one checker, and asks it in the same critical section as it reads or writes; with the newest token kept beside the
 /// data it survives a restart ([`resume`](FencingChecker::resume)). Where the storage can compare by itself, a column and a
-/// condition do the same: `UPDATE ... WHERE newest <= $token`.
+/// condition do the same: `UPDATE ... WHERE newest <= $token`, with [16 bytes](FencingToken::to_bytes) where locks are
+/// [cached](crate::Caching).
 ///
 /// | who shows its token | ask | why |
 /// |---|---|---|
@@ -47,8 +47,7 @@ use super::FencingToken;
 /// ```
 #[derive(Debug, Default)]
 pub struct FencingChecker {
-    /// Tokens are transaction ids, which begin at 1.
-    newest: AtomicI64,
+    newest: Mutex<Option<FencingToken>>,
 }
 
 /// A token that is older than one that was shown before: its holder has lost the lock.
@@ -71,19 +70,22 @@ impl FencingChecker {
     /// Goes on from the newest token seen before a restart.
     #[must_use]
     pub fn resume(newest: FencingToken) -> FencingChecker {
-        FencingChecker { newest: AtomicI64::new(newest.value()) }
+        FencingChecker { newest: Mutex::new(Some(newest)) }
     }
 
-    /// Takes the token of an exclusive lock down. Does not block.
+    /// Takes the token of an exclusive lock down. Does not wait for anything but another check.
     ///
     /// # Errors
     /// [`StaleToken`] if a newer one was shown before: here, not to [`check_shared`](FencingChecker::check_shared).
     pub fn check(&self, token: FencingToken) -> Result<(), StaleToken> {
-        let newest = self.newest.fetch_max(token.value(), Ordering::SeqCst);
-        if newest > token.value() {
-            return Err(StaleToken { token, newest: FencingToken::new(newest) });
+        let mut newest = self.newest.lock();
+        match *newest {
+            Some(newest) if newest > token => Err(StaleToken { token, newest }),
+            _ => {
+                *newest = Some(token);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Compares the token of a read lock with the newest one of a writer, and takes nothing down: so the storage has nothing
@@ -102,7 +104,7 @@ impl FencingChecker {
     /// The newest token of an exclusive lock so far.
     #[must_use]
     pub fn newest(&self) -> Option<FencingToken> {
-        Some(self.newest.load(Ordering::SeqCst)).filter(|newest| *newest != 0).map(FencingToken::new)
+        *self.newest.lock()
     }
 }
 
@@ -142,6 +144,15 @@ mod tests {
         assert!(error.to_string().contains("10") && error.to_string().contains("11"));
         assert_eq!(checker.newest(), Some(FencingToken::from_value(11)));
         assert_eq!(FencingChecker::new().newest(), None);
+    }
+
+    #[test]
+    fn of_two_grants_of_one_znode_the_later_one_passes() {
+        let checker = FencingChecker::new();
+        let [first, second] = [1, 2].map(|grant| FencingToken::of_grant(10, grant));
+        checker.check(first).unwrap();
+        checker.check(second).unwrap();
+        assert_eq!(checker.check(first), Err(StaleToken { token: first, newest: second }));
     }
 
     #[test]

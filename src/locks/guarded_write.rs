@@ -12,6 +12,8 @@ impl Hold {
     /// It works for every hold with a znode of its own, so for readers and each of a semaphore's leases, too. What the lock
     /// guards has to be in the same ZooKeeper; for all other storage see [`FencingChecker`](crate::FencingChecker).
     ///
+    /// With [`Caching`](crate::Caching) the znode is the process's, so it says nothing of two threads of one process.
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex): the next holder's
     /// znode has the same name, so that its existence proves nothing.

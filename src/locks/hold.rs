@@ -47,7 +47,7 @@ impl Hold {
     /// A number that grows with every grant of this lock, over all processes.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.held.token())
+        FencingToken::of_grant(self.held.token(), self.held.grant_number())
     }
 
     /// Up to here the servers cannot have given the lock to anybody else, unless somebody deletes its znode.

@@ -176,7 +176,7 @@ impl LockInternals {
     }
 
     /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
-    fn forget_revocation(&self, held: &HeldNode) {
+    pub(super) fn forget_revocation(&self, held: &HeldNode) {
         let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
         let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
@@ -277,7 +277,7 @@ impl LockInternals {
     ) -> Result<Option<Arc<HeldNode>>> {
         let spec = self.spec(patience);
         let (limit, place, writer) = (None, None, None);
-        match (Wish { lock: self, spec, patience, limit, place, writer, owners }).acquire()? {
+        match (Wish { lock: self, spec, patience, limit, place, writer, owners, seeker: None }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
         }
@@ -324,8 +324,8 @@ impl LockInternals {
             looks_first: false,
             ..self.spec(patience)
         };
-        let (limit, place, owners) = (None, None, Some(owners));
-        match (Wish { lock: self, spec, patience, limit, place, writer: Some(writer), owners }).acquire()? {
+        let (limit, place, owners, seeker) = (None, None, Some(owners), None);
+        match (Wish { lock: self, spec, patience, limit, place, writer: Some(writer), owners, seeker }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred => Ok(None),
             Outcome::WriterGone => {
@@ -362,6 +362,9 @@ impl LockInternals {
 
     /// Gives a lock back, and reports the end of a hold that was lost. At most the session timeout.
     pub(crate) fn release(&self, held: &Arc<HeldNode>) -> Released {
+        if let Some((keeper, tenure)) = held.keeper() {
+            return (keeper.release(held, tenure), None);
+        }
         self.release_all(slice::from_ref(held)).pop().unwrap_or((Ok(()), None))
     }
 
@@ -519,6 +522,10 @@ impl LockInternals {
 
     /// Gives a lock back without waiting: what the server does not confirm is left to the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
+        if let Some((keeper, tenure)) = held.keeper() {
+            // Its holder wants to hear nothing of it.
+            return drop(keeper.release(held, tenure));
+        }
         if self.end(held).is_err() {
             return;
         }
@@ -574,7 +581,8 @@ impl LockInternals {
     }
 }
 
-fn children_of(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
+/// The names of a znode's children, none if there is no such znode.
+pub(super) fn children_of(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
     match client.get_children().for_path(base_path) {
         Err(error) if error.is_no_node() => Ok(Vec::new()),
         result => result,

@@ -51,10 +51,15 @@ pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, 
             asked = Some(now);
             is_answered = true;
         } else {
-            // Whatever ends the pause, the next round looks at it.
-            let _ = by(stop, (shortest / 50).max(SHORTEST_PAUSE)).recv(&crossbeam_channel::never::<()>());
+            pause(shortest, stop);
         }
     }
+}
+
+/// A moment until the next look, with sessions of this timeout.
+pub(crate) fn pause(timeout: Duration, stop: Stop<'_>) {
+    // Whatever ends the pause, the next round looks at it.
+    let _ = by(stop, (timeout / 50).max(SHORTEST_PAUSE)).recv(&crossbeam_channel::never::<()>());
 }
 
 fn by(stop: Stop<'_>, time: Duration) -> Stop<'_> {
@@ -93,7 +98,7 @@ fn ask(held: &[Arc<HeldNode>], stop: Stop<'_>) -> bool {
 }
 
 /// One write: a sync, so that no server answers that has been cut off from the others, and a question for each znode.
-fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, stop: Stop<'_>) -> bool {
+pub(crate) fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, stop: Stop<'_>) -> bool {
     let (asked, connection, half) = (Instant::now(), session.connection(), session.timeout() / 2);
     let path = |held: &&Arc<HeldNode>| held.path().as_str().to_owned();
     let sync = held.first().map(|held| Request::Sync { path: path(held) });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::shared_count::SharedCount;
+use crate::shared_count::SharedCount;
 
 /// The number of leases: fixed, or shared with others and changing.
 #[derive(Debug, Clone)]

@@ -80,6 +80,12 @@ pub trait InterProcessLock: Send + Sync {
         None
     }
 
+    /// What the calling thread's last acquire waited for when its time was up, for messages: of several locks, which.
+    /// Defaults to the path.
+    fn waited_for(&self) -> Option<String> {
+        self.path().map(str::to_owned)
+    }
+
     /// What is known about each znode that the caller holds through this object: its fencing token, how long it is valid,
     /// whether it was lost. Defaults to none, for a lock that does not know.
     fn holds(&self) -> Vec<Hold> {
@@ -143,7 +149,9 @@ impl<'a> Locker<'a> {
         if lock.acquire_timeout(timeout)? {
             return Ok(Locker::of(lock));
         }
-        Err(Error::Timeout { what: "acquiring the lock".into(), after: timeout })
+        let what =
+            lock.waited_for().map_or_else(|| "acquiring the lock".to_owned(), |path| format!("acquiring {path}"));
+        Err(Error::Timeout { what, after: timeout })
     }
 
     fn of(lock: &'a dyn InterProcessLock) -> Locker<'a> {

@@ -4,7 +4,7 @@
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
 /// `give_back(&[Hold]) -> Result<()>` and `abandon(&[Hold])` for these holds or, if none is named, what the caller holds,
-/// `is_acquired() -> bool`, `base_path() -> Option<&str>` and `known_holds() -> Vec<Hold>`. The attributes are those of
+/// `is_acquired() -> bool`, `base_path() -> Option<&str>`, `last_wait() -> Option<String>` and `known_holds() -> Vec<Hold>`. The attributes are those of
 /// `acquire`.
 macro_rules! lock_methods {
     ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
@@ -161,6 +161,10 @@ macro_rules! lock_methods {
                 self.base_path()
             }
 
+            fn waited_for(&self) -> Option<String> {
+                self.last_wait()
+            }
+
             fn holds(&self) -> Vec<$crate::Hold> {
                 self.known_holds()
             }
@@ -222,6 +226,10 @@ macro_rules! thread_lock_methods {
 
             fn base_path(&self) -> Option<&str> {
                 Some(self.parts().0.base_path())
+            }
+
+            fn last_wait(&self) -> Option<String> {
+                self.base_path().map(str::to_owned)
             }
 
             fn known_holds(&self) -> Vec<$crate::Hold> {

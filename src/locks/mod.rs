@@ -1,5 +1,6 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 
+mod caching;
 mod candidate;
 pub(crate) mod contender;
 mod deadline;
@@ -20,12 +21,12 @@ mod mutex;
 mod options;
 mod owners;
 mod participant;
+mod queue_view;
 mod read_write;
 mod revocation;
 mod revocation_request;
 mod semaphore;
 mod semaphore_mutex;
-mod shared_count;
 mod terms;
 mod token;
 mod unclean;
@@ -34,6 +35,7 @@ mod validity;
 mod wait_strategy;
 mod zk_write_lock;
 
+pub use caching::Caching;
 pub use deadline::Deadline;
 #[allow(unused_imports, reason = "the model check uses it")]
 #[allow(unreachable_pub, reason = "as above")]
@@ -52,12 +54,12 @@ pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
 pub use options::AcquireOptions;
 pub use participant::Participant;
+pub use queue_view::{EntryMode, EntryState, LockKind, LockQueue, NameStyle, QueueEntry};
 pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
 pub use revocation::{Revocable, RevocationListener, Revoker};
 pub use revocation_request::RevocationRequest;
 pub use semaphore::InterProcessSemaphoreV2;
 pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};
-pub use shared_count::{SharedCount, VersionedValue};
 pub use token::FencingToken;
 pub use unclean::UncleanDeath;
 pub use unfair::InterProcessUnfairMutex;

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use super::{
     AcquireOptions, Hold, InterProcessLock, InterProcessMutex, Locker,
     internals::Patience,
@@ -44,6 +46,8 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// let both = InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
 /// if both.acquire_timeout(Duration::from_secs(5))? {
 ///     both.release()?;
+/// } else if let Some(path) = both.timed_out_at() {
+///     println!("somebody else holds {path}");
 /// }
 /// let held = both.lock()?; // or as a guard
 /// held.release()
@@ -53,6 +57,8 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 pub struct InterProcessMultiLock {
     /// In the order in which they are acquired.
     locks: Arc<[Arc<dyn InterProcessLock>]>,
+    /// Where the time was up last.
+    timed_out_at: Arc<Mutex<Option<String>>>,
 }
 
 impl InterProcessMultiLock {
@@ -86,7 +92,7 @@ impl InterProcessMultiLock {
             let rule = "at least one lock".into();
             return Err(Error::InvalidArgument { name: "locks", value: "none".into(), rule });
         }
-        Ok(InterProcessMultiLock { locks })
+        Ok(InterProcessMultiLock { locks, timed_out_at: Arc::default() })
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Taken<'_>>> {
@@ -116,19 +122,30 @@ impl InterProcessMultiLock {
         let mut taken = Taken { multi: self, count: 0, holds: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
-                return Ok(Round::TimeIsUp);
+                return Ok(self.time_is_up(&**lock, index));
             }
             match lock.acquire_with(&each) {
                 Ok(true) => taken.add(&interrupt),
-                Ok(false) => {
-                    log::debug!("the time was up at {}", name_of(&**lock, index));
-                    return Ok(Round::TimeIsUp);
-                }
+                Ok(false) => return Ok(self.time_is_up(&**lock, index)),
                 Err(Error::Cancelled { .. }) if is_lost() => return Ok(Round::MemberLost),
                 Err(error) => return Err(naming(&**lock, index, error)),
             }
         }
         self.look_at(taken, Patience::of(options))
+    }
+
+    fn time_is_up(&self, lock: &dyn InterProcessLock, index: usize) -> Round<'_> {
+        let name = lock.waited_for().unwrap_or_else(|| name_of(lock, index));
+        log::debug!("the time was up at {name}");
+        *self.timed_out_at.lock() = Some(name);
+        Round::TimeIsUp
+    }
+
+    /// The path of the lock for which the last acquire waited in vain until its time was up, whichever thread's it was; `None`
+    /// if there was none. A member without a path is named by its number.
+    #[must_use]
+    pub fn timed_out_at(&self) -> Option<String> {
+        self.timed_out_at.lock().clone()
     }
 
     fn look_at<'a>(&self, taken: Taken<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
@@ -219,6 +236,10 @@ impl InterProcessMultiLock {
     #[expect(clippy::unused_self, reason = "what each lock has")]
     fn base_path(&self) -> Option<&str> {
         None
+    }
+
+    fn last_wait(&self) -> Option<String> {
+        self.timed_out_at()
     }
 
     fn known_holds(&self) -> Vec<Hold> {

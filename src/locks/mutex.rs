@@ -1,11 +1,11 @@
 //! The re-entrant mutex.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{
-    AcquireOptions, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
-    StandardLockInternalsDriver, WaitStrategy, internals::Patience, methods::thread_lock_methods, owners::Owners,
-    revocation::revocation_of,
+    AcquireOptions, Caching, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
+    StandardLockInternalsDriver, WaitStrategy, caching::Cache, internals::Patience, methods::thread_lock_methods,
+    owners::Owners, revocation::revocation_of,
 };
 use crate::{
     CuratorFramework, Result,
@@ -64,6 +64,7 @@ pub struct InterProcessMutex {
     owners: Arc<Owners>,
     /// The threads that hold the write lock, of a read lock: they need not queue.
     writers: Option<Arc<Owners>>,
+    cache: Option<Arc<Cache>>,
 }
 
 impl InterProcessMutex {
@@ -99,7 +100,7 @@ impl InterProcessMutex {
     }
 
     pub(super) fn of(internals: LockInternals) -> InterProcessMutex {
-        InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), writers: None }
+        InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), writers: None, cache: None }
     }
 
     /// Lets the threads that hold this write lock in without queueing.
@@ -121,6 +122,24 @@ impl InterProcessMutex {
     pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessMutex {
         self.internals.set_strategy(strategy);
         self
+    }
+
+    /// Has this object keep the lock when a thread gives it back, for the next thread of this process or the next acquire:
+    /// see [`Caching`]. Off by default. It is for this object alone: another one on the same path is another contender.
+    ///
+    /// A release then talks to no server, and does not block. Only with the default [driver](InterProcessMutex::with_driver).
+    #[must_use]
+    pub fn with_caching(mut self, caching: Caching) -> InterProcessMutex {
+        self.cache = (self.internals.kind == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), caching));
+        self
+    }
+
+    /// How many threads of this process wait, in this object and [with caching](InterProcessMutex::with_caching), behind the one
+    /// that holds the lock or queues for it. They have no znode of their own, so that
+    /// [`participant_nodes`](InterProcessMutex::participant_nodes) does not show them. 0 without caching.
+    #[must_use]
+    pub fn local_waiters(&self) -> usize {
+        self.cache.as_ref().map_or(0, |cache| cache.waiting())
     }
 
     /// The paths of all contenders in the order of the queue, the holder first.
@@ -188,9 +207,12 @@ impl InterProcessMutex {
         lock: impl Fn(InterProcessMutex) -> L + Send + Sync + 'static,
     ) {
         let (internals, owners, writers) = (Arc::downgrade(&self.internals), self.owners.clone(), self.writers.clone());
+        // The cache has the lock, which has the listener.
+        let cache = self.cache.as_ref().map(Arc::downgrade);
         let this = move || {
             let (internals, owners, writers) = (internals.upgrade()?, owners.clone(), writers.clone());
-            Some(lock(InterProcessMutex { internals, owners, writers }))
+            let cache = cache.as_ref().and_then(Weak::upgrade);
+            Some(lock(InterProcessMutex { internals, owners, writers, cache }))
         };
         self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
     }
@@ -217,7 +239,13 @@ impl InterProcessMutex {
         if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
             return self.internals.downgrade(patience, &self.owners, &writer);
         }
-        self.internals.by_thread(patience, |patience| self.internals.attempt_lock(patience, Some(&self.owners)))
+        self.internals.by_thread(patience, |patience| match &self.cache {
+            Some(cache) => {
+                self.internals.check_cached(patience.terms)?;
+                cache.acquire(patience, &self.owners)
+            }
+            None => self.internals.attempt_lock(patience, Some(&self.owners)),
+        })
     }
 }
 

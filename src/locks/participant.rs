@@ -1,6 +1,10 @@
 //! Who stands in a queue.
 
-use super::{FencingToken, driver::sorted_contenders, internals::LockInternals};
+use super::{
+    FencingToken,
+    driver::sorted_contenders,
+    internals::{LockInternals, children_of},
+};
 use crate::{
     CuratorFramework, Result,
     framework::without_request,
@@ -12,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
-    /// How many contenders stand in front of it: 0 for the first, who holds the lock.
+    /// How many contenders stand in front of it: 0 for the first, who holds a mutex.
     pub position: usize,
     /// The path of its znode.
     pub path: String,
@@ -32,6 +36,9 @@ impl LockInternals {
     ///
     /// While the connection is suspended or lost it is tried again as the retry policy says.
     ///
+    /// It knows neither the kind of lock nor who holds it: in a read/write lock several do, a semaphore's queue has none, and
+    /// an unfair lock none at all. [`LockQueue::inspect`](crate::LockQueue::inspect) tells that.
+    ///
     /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
     ///
     /// ```no_run
@@ -48,16 +55,10 @@ impl LockInternals {
     /// As every operation on a znode.
     pub fn participants(client: &CuratorFramework, base_path: &str) -> Result<Vec<Participant>> {
         let directory = client.prefix.to_server(base_path)?;
+        let names = children_of(client, base_path)?;
+        let nodes: Vec<_> = sorted_contenders(&names).into_iter().map(|name| directory.join(name)).collect();
         let call = client.call("participants", base_path, Stop::default());
         call.retry(|session| {
-            let list = Request::GetChildren { path: directory.as_str().to_owned(), watch: false, with_stat: false };
-            let names = match call.ask(session, list) {
-                Ok(Response::Children { names, .. }) => names,
-                Ok(other) => return Err(call.unexpected(&other)),
-                Err(error) if error.is_no_node() => return Ok(Vec::new()),
-                Err(error) => return Err(error),
-            };
-            let nodes: Vec<_> = sorted_contenders(&names).into_iter().map(|name| directory.join(name)).collect();
             let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
             let replies = submit(session, reads.map(|read| (read, None)));
             let mut participants = Vec::with_capacity(nodes.len());

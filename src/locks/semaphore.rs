@@ -10,18 +10,19 @@ use std::{
 };
 
 use super::{
-    AcquireOptions, Lease, SharedCount, StandardLockInternalsDriver, WaitStrategy,
+    AcquireOptions, Lease, StandardLockInternalsDriver, WaitStrategy,
     contender::{
         blocking::{Outcome, Place, Wish},
         spec::Spec,
     },
     driver::sorted_contenders,
-    internals::{LockInternals, Patience},
+    internals::{LockInternals, Patience, children_of},
     limit::Limit,
 };
 use crate::{
     CuratorFramework, Error, LostReason, Result,
     framework::{HeldNode, HoldKind},
+    shared_count::SharedCount,
 };
 
 /// The directory of the queue, below the semaphore's path.
@@ -194,10 +195,8 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     /// As every operation on a znode.
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
-        match self.client().get_children().for_path(&format!("{}/{LEASES}", self.path())) {
-            Err(error) if error.is_no_node() => Ok(Vec::new()),
-            result => Ok(sorted_contenders(&result?).into_iter().map(str::to_owned).collect()),
-        }
+        let names = children_of(self.client(), &format!("{}/{LEASES}", self.path()))?;
+        Ok(sorted_contenders(&names).into_iter().map(str::to_owned).collect())
     }
 
     pub(super) fn path(&self) -> &str {
@@ -278,7 +277,7 @@ impl InterProcessSemaphoreV2 {
 
     fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {
         let (lock, limit) = (&*self.leases, Some(&self.limit));
-        Wish { lock, spec, patience, limit, place, writer: None, owners: None }.acquire()
+        Wish { lock, spec, patience, limit, place, writer: None, owners: None, seeker: None }.acquire()
     }
 }
 

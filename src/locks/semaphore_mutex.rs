@@ -132,6 +132,10 @@ impl InterProcessSemaphoreMutex {
         Some(self.semaphore.path())
     }
 
+    fn last_wait(&self) -> Option<String> {
+        self.base_path().map(str::to_owned)
+    }
+
     fn known_holds(&self) -> Vec<Hold> {
         self.hold().into_iter().collect()
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{AcquireOptions, internals::LockInternals};
-use crate::framework::HeldNode;
+use crate::{Error, Result, framework::HeldNode};
 
 /// On which terms a lock is acquired.
 #[derive(Debug, Clone)]
@@ -69,6 +69,15 @@ impl Terms {
 }
 
 impl LockInternals {
+    /// Where one znode serves many holds, nothing can be said of one of them alone.
+    pub(super) fn check_cached(&self, terms: &Terms) -> Result<()> {
+        if terms.hold_at_least.is_none() && terms.hold_at_most.is_none() && terms.min_validity.is_zero() {
+            return Ok(());
+        }
+        let rule = "neither a validity nor a length of the hold for a lock that is cached".to_owned();
+        Err(Error::InvalidArgument { name: "options", value: self.base_path().to_owned(), rule })
+    }
+
     /// These holds have just been granted.
     pub(super) fn limit_holds(&self, held: &[Arc<HeldNode>], terms: &Terms) {
         let after = |time: Option<Duration>| time.and_then(|time| Instant::now().checked_add(time));

@@ -1,6 +1,8 @@
 //! The number that storage checks.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
+
+use crate::Error;
 
 /// A number that grows with every grant of one lock, over all processes.
 ///
@@ -8,6 +10,17 @@ use std::fmt;
 /// that was paused for too long does no harm. It is the transaction id in which the lock's znode was created (czxid),
 /// so it keeps growing when the lock's directory was removed and made anew, which restarts the sequence numbers. The
 /// storage's side is a [`FencingChecker`](crate::FencingChecker); [the chapter on guarantees](crate::docs::guarantees#fencing) has an example.
+///
+/// With [`Caching`](crate::Caching) one znode serves many grants. There the token has a second part, the number of the
+/// [grant](FencingToken::grant), and storage has to compare both: [`value`](FencingToken::value) alone does not tell two
+/// threads of one process apart.
+///
+/// # Forms
+/// | form | without caching | with caching | sorts |
+/// |---|---|---|---|
+/// | [`value`](FencingToken::value) | the number | the first part | without caching |
+/// | [`to_bytes`](FencingToken::to_bytes) | 16 bytes, big-endian | the same | always |
+/// | `Display` and `FromStr` | the plain number | both parts, each at full width | as text with caching; as a number without |
 ///
 /// ```no_run
 /// # use curator_locks::{FencingToken, InterProcessMutex};
@@ -19,40 +32,133 @@ use std::fmt;
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FencingToken(i64);
+pub struct FencingToken {
+    czxid: i64,
+    /// Counted from 1 in each tenure; 0 without caching.
+    grant: u64,
+}
 
 impl FencingToken {
     pub(crate) fn new(czxid: i64) -> Self {
-        FencingToken(czxid)
+        FencingToken { czxid, grant: 0 }
+    }
+
+    pub(crate) fn of_grant(czxid: i64, grant: u64) -> Self {
+        FencingToken { czxid, grant }
     }
 
     /// A token that came as a number, for instance over the network to the storage.
     #[must_use]
     pub fn from_value(value: i64) -> FencingToken {
-        FencingToken(value)
+        FencingToken::new(value)
     }
 
-    /// The number as such.
+    /// The number as such; with caching the first part of the token, which many grants share.
     #[must_use]
     pub fn value(self) -> i64 {
-        self.0
+        self.czxid
     }
 
-    /// 16 bytes that sort as the tokens do.
+    /// Which grant of its znode it is, counted from 1; 0 without [`Caching`](crate::Caching).
+    #[must_use]
+    pub fn grant(self) -> u64 {
+        self.grant
+    }
+
+    /// Both parts, big-endian, so that the bytes sort as the tokens do.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
-        (u128::from(self.0.cast_unsigned()) << 64).to_be_bytes()
+        // Transaction ids are positive.
+        ((u128::from(self.czxid.cast_unsigned()) << 64) | u128::from(self.grant)).to_be_bytes()
     }
 
     /// The token that [`to_bytes`](FencingToken::to_bytes) made these of.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> FencingToken {
-        FencingToken(u64::try_from(u128::from_be_bytes(bytes) >> 64).unwrap_or(u64::MAX).cast_signed())
+        let both = u128::from_be_bytes(bytes);
+        let low = |part: u128| u64::try_from(part & u128::from(u64::MAX)).unwrap_or(u64::MAX);
+        FencingToken { czxid: low(both >> 64).cast_signed(), grant: low(both) }
     }
 }
 
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self.grant {
+            0 => self.czxid.fmt(f),
+            grant => f.pad(&format!("{:019}.{grant:020}", self.czxid)),
+        }
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = Error;
+
+    /// Reads what `Display` wrote.
+    fn from_str(text: &str) -> Result<FencingToken, Error> {
+        let (czxid, grant) = text.split_once('.').map_or((text, Some(0)), |(czxid, grant)| (czxid, grant.parse().ok()));
+        match (czxid.parse(), grant) {
+            (Ok(czxid), Some(grant)) => Ok(FencingToken { czxid, grant }),
+            _ => {
+                let rule = "a number, or two with a dot in between".into();
+                Err(Error::InvalidArgument { name: "token", value: text.to_owned(), rule })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// In their order.
+    fn tokens() -> Vec<FencingToken> {
+        let of = FencingToken::of_grant;
+        vec![
+            of(7, 0),
+            of(7, 1),
+            of(7, 2),
+            of(7, 10),
+            of(8, 1),
+            of(12, 0),
+            of(12, 300),
+            of(i64::MAX, 1),
+            of(i64::MAX, u64::MAX),
+        ]
+    }
+
+    #[test]
+    fn the_bytes_sort_as_the_tokens_do() {
+        let tokens = tokens();
+        assert!(tokens.is_sorted());
+        assert!(tokens.iter().map(|token| token.to_bytes()).is_sorted());
+        assert!(tokens.iter().all(|token| FencingToken::from_bytes(token.to_bytes()) == *token));
+    }
+
+    #[test]
+    fn without_caching_the_text_is_the_plain_number() {
+        let token = FencingToken::from_value(42);
+        assert_eq!((token.to_string().as_str(), token.value(), token.grant()), ("42", 42, 0));
+        assert_eq!(format!("{token:>5}"), "   42");
+    }
+
+    #[test]
+    fn with_caching_the_text_sorts_as_the_tokens_do() {
+        let cached: Vec<_> = tokens().into_iter().filter(|token| token.grant() > 0).collect();
+        assert!(cached.iter().map(ToString::to_string).is_sorted());
+        assert_eq!(cached[0].to_string(), "0000000000000000007.00000000000000000001");
+    }
+
+    #[test]
+    fn the_text_is_read_back() {
+        for token in tokens() {
+            assert_eq!(token.to_string().parse::<FencingToken>().unwrap(), token);
+        }
+        for text in ["", "x", "7.", ".7", "7.8.9", "7,8", "99999999999999999999"] {
+            assert!(
+                matches!(text.parse::<FencingToken>(), Err(Error::InvalidArgument { name: "token", .. })),
+                "{text}"
+            );
+        }
     }
 }

@@ -197,6 +197,8 @@ pub struct SessionConfig {
     pub can_be_read_only: bool,
     /// The largest frame accepted in either direction, in bytes.
     pub max_frame_size: usize,
+    /// The largest request sent, in bytes: a server that gets a larger one than it takes ends the connection.
+    pub max_request_size: usize,
 }
 
 impl fmt::Debug for SessionConfig {
@@ -209,6 +211,7 @@ impl fmt::Debug for SessionConfig {
             .field("authorization_schemes", &schemes)
             .field("can_be_read_only", &self.can_be_read_only)
             .field("max_frame_size", &self.max_frame_size)
+            .field("max_request_size", &self.max_request_size)
             .finish()
     }
 }

@@ -21,6 +21,7 @@ pub struct TestingServerBuilder {
     max_client_connections: u32,
     force_sync: bool,
     data_directory: Option<PathBuf>,
+    port: u16,
     tls: Option<TlsServerConfig>,
     properties: Vec<(String, String)>,
     system_properties: Vec<(String, String)>,
@@ -36,6 +37,7 @@ impl Default for TestingServerBuilder {
             max_client_connections: 0,
             force_sync: false,
             data_directory: None,
+            port: 0,
             tls: None,
             properties: Vec::new(),
             system_properties: Vec::new(),
@@ -88,6 +90,12 @@ impl TestingServerBuilder {
         self
     }
 
+    /// The port of 127.0.0.1 to listen on, which nobody else may have. Defaults to 0: any free one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
     /// Opens a second port, for clients that speak TLS: see
     /// [`secure_connect_string`](TestingServer::secure_connect_string). Defaults to none.
     pub fn secure_client_port(mut self, tls: TlsServerConfig) -> Self {
@@ -111,6 +119,10 @@ impl TestingServerBuilder {
     pub fn jvm_option(mut self, option: impl Into<String>) -> Self {
         self.jvm_options.push(option.into());
         self
+    }
+
+    pub(super) fn wanted_port(&self) -> u16 {
+        self.port
     }
 
     pub(super) fn is_secure(&self) -> bool {

@@ -20,9 +20,14 @@ pub(super) struct ReservedPort {
 
 impl ReservedPort {
     pub(super) fn new() -> io::Result<ReservedPort> {
+        ReservedPort::of(0)
+    }
+
+    /// This one; 0 for any.
+    pub(super) fn of(number: u16) -> io::Result<ReservedPort> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
-        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, number)).into())?;
         let address = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("not an IP socket"))?;
         Ok(ReservedPort { number: address.port(), _socket: socket })
     }

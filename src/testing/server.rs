@@ -70,7 +70,7 @@ impl TestingServerBuilder {
     /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 120 s: then with the end of
     /// its log.
     pub fn start(self) -> Result<TestingServer, TestingError> {
-        let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
+        let port = ReservedPort::of(self.wanted_port()).map_err(TestingError::io("the port is not free"))?;
         let server = TestingServer::prepare(self, port)?;
         server.restart()?;
         Ok(server)

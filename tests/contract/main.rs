@@ -11,6 +11,8 @@
 //! | lock | case | reason |
 //! |---|---|---|
 //! | mutex | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
+//! | cached_mutex | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
+//! | cached_mutex | refused_release | a release asks no server |
 //! | semaphore_mutex | release_by_another_thread | any thread may release it (`semaphore`: `any_thread_may_release_and_a_second_release_is_refused`) |
 //! | semaphore_mutex | reentrancy | it is not re-entrant (`semaphore`: `it_is_not_reentrant_and_a_timed_failure_keeps_what_is_held`) |
 //! | multi | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
@@ -142,6 +144,7 @@ const VALUES: &str = "what is given back is a value, which ends itself";
 const NO_GUARD: &str = "there is no guard";
 const NO_HOLD: &str = "nothing that its holder can ask outlives it";
 const NO_MEMBER: &str = "it is no `InterProcessLock`";
+const NO_REQUEST: &str = "a release asks no server";
 const NO_ZNODE: &str = "who waits has no znode";
 #[cfg(feature = "zookeeper")]
 const NO_CONTAINERS: &str = "the package makes plain znodes instead of containers";
@@ -163,6 +166,19 @@ contract! {
             released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
         ],
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
+    }
+    cached_mutex = subject::CACHED_MUTEX => {
+        run: [
+            released_changes,
+            stale_locker,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
+            exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
+            server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
+            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_withdrawal, old_answer, lost_member,
+        ],
+        not_applicable: [guard_send: super::BELONGS_TO_A_THREAD, refused_release: super::NO_REQUEST],
     }
     semaphore_mutex = subject::SEMAPHORE_MUTEX => {
         run: [

@@ -1,7 +1,9 @@
 //! The locks under test, and what the cases need of each.
 
+use std::time::Duration;
+
 use curator_locks::{
-    AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    AcquireOptions, Caching, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
     InterProcessWriteLock, LockGuard, MultiLockGuard, Result, SemaphoreMutexGuard,
 };
@@ -107,6 +109,10 @@ pub(crate) const MUTEX: Subject = Subject {
     remembers_releases: true,
 };
 
+/// Idle for no time, so that what a case leaves is the same as without caching.
+pub(crate) const CACHED_MUTEX: Subject =
+    Subject { name: "cached_mutex", make: cached_mutex, rival: cached_mutex, remembers_releases: false, ..MUTEX };
+
 pub(crate) const SEMAPHORE_MUTEX: Subject = Subject {
     name: "semaphore_mutex",
     make: semaphore_mutex,
@@ -139,6 +145,11 @@ pub(crate) const LEASE: Subject =
 
 fn mutex(client: &CuratorFramework) -> Box<dyn Lock> {
     Box::new(InterProcessMutex::new(client, LOCK).unwrap())
+}
+
+fn cached_mutex(client: &CuratorFramework) -> Box<dyn Lock> {
+    let caching = Caching::new().keep_idle(Duration::ZERO);
+    Box::new(InterProcessMutex::new(client, LOCK).unwrap().with_caching(caching))
 }
 
 fn semaphore_mutex(client: &CuratorFramework) -> Box<dyn Lock> {

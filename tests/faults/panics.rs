@@ -309,6 +309,7 @@ fn session_that_panics(server: &str) -> Arc<dyn Session> {
         authorizations: Vec::new(),
         can_be_read_only: false,
         max_frame_size: 1 << 20,
+        max_request_size: 1 << 20,
     };
     let observer = Arc::new(|event| assert!(matches!(event, SessionEvent::Connected { .. }), "not {event:?}"));
     let session = NativeSessionFactory.open(&config, observer).unwrap();

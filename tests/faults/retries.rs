@@ -145,7 +145,7 @@ fn server(code: ErrorCode) -> Error {
 fn errors() -> Vec<(Error, bool, bool)> {
     let (operation, path) = ("create", "/a".to_owned());
     vec![
-        (Error::ConnectionLoss { operation, path: path.clone(), source: None }, true, true),
+        (Error::ConnectionLoss { operation, path: path.clone(), maybe_done: true, cause: None }, true, true),
         (server(ErrorCode::ConnectionLoss), true, true),
         (server(ErrorCode::OperationTimeout), true, true),
         (server(ErrorCode::RequestTimeout), true, true),

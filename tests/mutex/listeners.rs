@@ -14,7 +14,7 @@ use curator_locks::{
     CuratorFramework, Error,
 };
 
-use crate::support::{PATIENCE, builder, connect, eventually, namespace, quick_server, server};
+use crate::support::{PATIENCE, SESSION, builder, connect, eventually, namespace, quick_server, server};
 
 fn states_of(client: &CuratorFramework) -> mpsc::Receiver<ConnectionState> {
     let (tell, told) = mpsc::channel();
@@ -92,7 +92,7 @@ fn waiting_for_a_connection_ends_with_it_or_with_the_time() {
     let client = connect(builder(server(), &namespace()));
     assert!(client.block_until_connected(None).unwrap());
     assert!(client.is_connected() && client.session_id() != 0 && client.session_password().len() == 16);
-    assert_eq!(client.session_timeout(), Duration::from_secs(20));
+    assert_eq!(client.session_timeout(), SESSION);
 }
 
 #[test]

@@ -35,12 +35,19 @@ class Peer:
                 self.locks[key] = CuratorsLock(self.client, path, "kazoo")
             elif kind == "own":
                 self.locks[key] = Lock(self.client, path, "kazoo", extra_lock_patterns=("lock-",))
+            elif kind == "read":
+                self.locks[key] = self.client.ReadLock(path, "kazoo")
+            elif kind == "write":
+                self.locks[key] = self.client.WriteLock(path, "kazoo")
+            elif kind.startswith("semaphore:"):
+                self.locks[key] = self.client.Semaphore(path, "kazoo", max_leases=int(kind.split(":")[1]))
             else:
                 self.locks[key] = Lock(self.client, path, "kazoo")
         return self.locks[key]
 
     def describe(self, lock):
-        node = lock.path + "/" + lock.node
+        # A lease's znode is what its semaphore makes.
+        node = lock.path + "/" + lock.node if hasattr(lock, "node") else lock.create_path
         stat = self.client.retry(self.client.exists, node)
         found = "%d %d" % (stat.czxid, stat.ephemeralOwner) if stat else "0 0"
         return "%s %s %d" % (node, found, self.session())

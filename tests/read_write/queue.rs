@@ -68,7 +68,7 @@ fn upgrading_a_read_lock_is_refused_at_once_and_a_mere_try_is_false() {
     let client = client_in("upgrade");
     let lock = lock(&client);
     lock.read_lock().acquire().unwrap();
-    let timed = lock.write_lock().acquire_timeout(LONG);
+    let timed = lock.write_lock().acquire_timeout(PATIENCE);
     assert!(matches!(timed, Err(Error::WouldDeadlock { .. })), "{timed:?}");
     assert!(lock.write_lock().try_lock().unwrap().is_none());
     match lock.write_lock().acquire() {

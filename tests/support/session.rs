@@ -27,6 +27,7 @@ impl RawSession {
             authorizations: Vec::new(),
             can_be_read_only: false,
             max_frame_size: 4 * 1024 * 1024,
+            max_request_size: 4 * 1024 * 1024,
         };
         RawSession(NativeSessionFactory.open(&config, Arc::new(|_| {})).unwrap())
     }

@@ -1,16 +1,20 @@
 //! This crate.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
 
 use curator_locks::{
-    CuratorFramework, ExponentialBackoffRetry, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    Caching, CuratorFramework, ExponentialBackoffRetry, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease,
     WaitStrategy,
 };
 use parking_lot::Mutex;
 
 use super::{
-    LEASES, Outcome, Side,
+    LEASES, Outcome, Side, now,
     threaded::{Library, Lock, Threaded},
     unknown,
 };
@@ -49,6 +53,7 @@ impl Library for CuratorLocks {
 
     fn lock(&self, client: &CuratorFramework, kind: &str, path: &str) -> Outcome<Arc<dyn Lock>> {
         Ok(match kind {
+            "cached" => plain(InterProcessMutex::new(client, path)?.with_caching(Caching::new())),
             "mutex" => plain(InterProcessMutex::new(client, path)?.with_wait_strategy(self.strategy)),
             "semaphore_mutex" => plain(InterProcessSemaphoreMutex::new(client, path)?),
             "unfair" => plain(InterProcessUnfairMutex::new(client, path)?),
@@ -68,8 +73,9 @@ impl Library for CuratorLocks {
         Ok(stat.map_or(0, |stat| usize::try_from(stat.num_children).unwrap_or(0)))
     }
 
-    fn answer(&mut self, words: &[&str]) -> Outcome<Vec<u64>> {
+    fn answer(&mut self, client: Option<&CuratorFramework>, words: &[&str]) -> Outcome<Vec<u64>> {
         match *words {
+            ["cached_drain", path, count] => cached_drain(client.ok_or("not connected")?, path, count.parse()?),
             ["heap"] => Ok(vec![heap::live()]),
             ["strategy", "poll", millis] => self.wait_by(WaitStrategy::Poll(Duration::from_millis(millis.parse()?))),
             ["strategy", "parent"] => self.wait_by(WaitStrategy::WatchParent),
@@ -84,6 +90,37 @@ impl CuratorLocks {
         self.strategy = strategy;
         Ok(Vec::new())
     }
+}
+
+/// Threads that wait for a cached lock: when it was released, and when the last of them had it.
+fn cached_drain(client: &CuratorFramework, path: &str, count: usize) -> Outcome<Vec<u64>> {
+    let mutex = InterProcessMutex::new(client, path)?.with_caching(Caching::new());
+    let last = Barrier::new(count + 1);
+    let mut ends = Vec::new();
+    let mut begin = 0;
+    mutex.acquire()?;
+    thread::scope(|scope| {
+        let wait = || {
+            let at = mutex.acquire().map_err(Into::into).and_then(|()| now());
+            mutex.release()?;
+            // The end of a thread costs as much as a hand-over, and is none.
+            last.wait();
+            at
+        };
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(wait)).collect();
+        while mutex.local_waiters() < count {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(100));
+        begin = now()?;
+        mutex.release()?;
+        last.wait();
+        for thread in threads {
+            ends.push(thread.join().map_err(|_| "a thread panicked")??);
+        }
+        Outcome::Ok(())
+    })?;
+    Ok(vec![begin, ends.into_iter().max().unwrap_or(begin)])
 }
 
 fn plain(lock: impl InterProcessLock + 'static) -> Arc<dyn Lock> {

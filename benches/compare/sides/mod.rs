@@ -2,6 +2,7 @@
 
 mod bare_socket;
 mod curator_locks;
+mod limits;
 mod threaded;
 mod zookeeper_crate;
 
@@ -27,6 +28,7 @@ pub fn serve(name: &str) -> Outcome<()> {
     let mut side: Box<dyn Side> = match name {
         "curator-locks" => Box::new(curator_locks::side()),
         "zookeeper-crate" => Box::new(zookeeper_crate::side()),
+        "limits" => Box::new(limits::Limits::default()),
         "bare-socket" => Box::new(bare_socket::BareSocket::default()),
         _ => return Err(format!("no such side: {name}").into()),
     };

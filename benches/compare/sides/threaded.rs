@@ -31,7 +31,7 @@ pub trait Library {
     /// How many children a znode has, 0 if there is none.
     fn children(&self, client: &Self::Client, path: &str) -> Outcome<usize>;
     /// What only this library can be asked.
-    fn answer(&mut self, words: &[&str]) -> Outcome<Vec<u64>> {
+    fn answer(&mut self, _client: Option<&Self::Client>, words: &[&str]) -> Outcome<Vec<u64>> {
         Err(unknown(words))
     }
 }
@@ -101,6 +101,16 @@ impl<L: Library> Side for Threaded<L> {
                 let (lock, count) = (self.lock(kind, path)?, count.parse()?);
                 timed(|done| done >= count, || lock.acquire().and_then(|()| lock.release()))
             }
+            ["batch", kind, path, count] => {
+                let (lock, count): (_, usize) = (self.lock(kind, path)?, count.parse()?);
+                lock.acquire().and_then(|()| lock.release())?;
+                let begin = now()?;
+                for _ in 0..count {
+                    lock.acquire()?;
+                    lock.release()?;
+                }
+                Ok(vec![now()? - begin])
+            }
             ["hammer", path, millis] => {
                 let (lock, end) = (self.lock("mutex", path)?, now()? + millis.parse::<u64>()? * 1_000_000);
                 timed(|_| now().is_ok_and(|now| now >= end), || lock.acquire().and_then(|()| lock.release()))
@@ -154,8 +164,8 @@ impl<L: Library> Side for Threaded<L> {
             }
             ["mix", kind, path, threads, millis] => {
                 let (usual, rare) = match kind {
-                    "semaphore" => (self.lock(kind, path)?, None),
-                    _ => (self.lock("read", path)?, Some(self.lock("write", path)?)),
+                    "read_write" => (self.lock("read", path)?, Some(self.lock("write", path)?)),
+                    _ => (self.lock(kind, path)?, None),
                 };
                 run(threads.parse()?, millis.parse()?, |thread| {
                     let mut chance = fastrand::Rng::with_seed(thread as u64);
@@ -167,7 +177,7 @@ impl<L: Library> Side for Threaded<L> {
                     }
                 })
             }
-            _ => self.library.answer(words),
+            _ => self.library.answer(self.shared.as_ref(), words),
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Background {
     /// When the followers look again although nothing happened.
     next_recheck: Option<Instant>,
     later: Vec<(Instant, Task)>,
+    /// It was said that there was no connection from the beginning on.
+    has_warned: bool,
 }
 
 impl Background {
@@ -59,6 +61,7 @@ impl Background {
             next_look: None,
             next_recheck: None,
             later: Vec::new(),
+            has_warned: false,
         };
         background.open_session()?;
         std::thread::Builder::new()
@@ -154,6 +157,7 @@ impl Background {
         }
         if self.next_servers.is_some_and(|at| now >= at) {
             self.next_servers = Some(now + LOOK_FOR_SERVERS);
+            self.warn_if_never_connected();
             self.look_for_servers();
         }
         if self.core.cleanup.wake(now) {
@@ -212,12 +216,22 @@ impl Background {
             authorizations: config.authorizations.clone(),
             can_be_read_only: config.can_be_read_only,
             max_frame_size: config.max_frame_size,
+            max_request_size: config.max_request_size,
         };
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
         let session = config.session_factory.open(&session_config, observer)?;
         self.core.set_session(session);
         self.has_session = true;
         Ok(())
+    }
+
+    /// Once: a connection that goes later is told as a change of the state.
+    fn warn_if_never_connected(&mut self) {
+        let session = self.core.current_session().filter(|_| self.states.current().is_none() && !self.has_warned);
+        if let Some(error) = session.and_then(|session| session.last_error()) {
+            self.has_warned = true;
+            log::warn!("no connection so far: {error}");
+        }
     }
 
     /// The connect string may have changed, which matters only while there is no connection.

@@ -17,6 +17,11 @@ use crate::{
     session::{api::SessionFactory, native::factory::NativeSessionFactory, servers::connect_string::ConnectString},
 };
 
+/// The servers' own default (`jute.maxbuffer`).
+const LARGEST_REQUEST: usize = 0xf_ffff;
+
+const LARGEST_REPLY: usize = 4 * 1024 * 1024;
+
 /// Configures a client. Java: `CuratorFrameworkFactory.Builder`.
 ///
 /// ```
@@ -45,7 +50,7 @@ pub struct Builder {
     default_data: Option<Vec<u8>>,
     container_parents: bool,
     can_be_read_only: bool,
-    max_frame_size: usize,
+    max_frame_size: Option<usize>,
     max_close_wait: Duration,
     expiration_percent: u8,
     max_hold_time: Option<Duration>,
@@ -68,7 +73,7 @@ impl Default for Builder {
             default_data: None,
             container_parents: true,
             can_be_read_only: false,
-            max_frame_size: 4 * 1024 * 1024,
+            max_frame_size: None,
             max_close_wait: Duration::from_millis(900),
             expiration_percent: 100,
             recheck_interval: Some(Duration::from_secs(30)),
@@ -155,10 +160,13 @@ impl Builder {
         self
     }
 
-    /// The largest request or reply in bytes. Defaults to 4 MiB; the servers have a limit of their own
-    /// (`jute.maxbuffer`, 1 MiB).
+    /// The largest request or reply in bytes. Defaults to 1,048,575 for a request, which is what servers take unless their
+    /// `jute.maxbuffer` says otherwise, and 4 MiB for a reply.
+    ///
+    /// A larger request is refused here, with [`Error::FrameTooLarge`]: the server would end the connection, and with it
+    /// every lock of this client would be in doubt.
     pub fn max_frame_size(mut self, bytes: usize) -> Self {
-        self.max_frame_size = bytes;
+        self.max_frame_size = Some(bytes);
         self
     }
 
@@ -240,8 +248,9 @@ impl Builder {
             let value = self.expiration_percent.to_string();
             return Err(invalid("simulated_session_expiration_percent", value, "must be 1 to 100"));
         }
-        if self.max_frame_size < 1024 || i32::try_from(self.max_frame_size).is_err() {
-            let value = self.max_frame_size.to_string();
+        let max_frame_size = self.max_frame_size.unwrap_or(LARGEST_REPLY);
+        if max_frame_size < 1024 || i32::try_from(max_frame_size).is_err() {
+            let value = max_frame_size.to_string();
             return Err(invalid("max_frame_size", value, "must be 1024 to 2147483647 bytes"));
         }
         let prefix = Prefix::new(hosts.chroot(), &self.namespace)?;
@@ -256,7 +265,8 @@ impl Builder {
             default_data: self.default_data.unwrap_or_else(local_address),
             container_parents: self.container_parents,
             can_be_read_only: self.can_be_read_only,
-            max_frame_size: self.max_frame_size,
+            max_frame_size,
+            max_request_size: self.max_frame_size.unwrap_or(LARGEST_REQUEST),
             max_close_wait: self.max_close_wait,
             expiration_percent: self.expiration_percent,
             recheck_interval: self.recheck_interval,

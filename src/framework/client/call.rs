@@ -1,7 +1,7 @@
 //! One call from outside: its deadline, its cancellation, its retries.
 
 use std::{
-    cell::OnceCell,
+    cell::{Cell, OnceCell},
     fmt,
     sync::Arc,
     time::{Duration, Instant},
@@ -33,6 +33,8 @@ pub(crate) struct Call<'a> {
     started: Instant,
     /// The session it began with.
     session: OnceCell<Arc<dyn Session>>,
+    /// The answer to a request that was sent never came, in whichever attempt.
+    is_in_doubt: Cell<bool>,
 }
 
 /// Why a request has no reply.
@@ -51,7 +53,15 @@ impl fmt::Debug for Call<'_> {
 
 impl<'a> Call<'a> {
     pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Self {
-        Call { core, operation, path, stop, started: Instant::now(), session: OnceCell::new() }
+        Call {
+            core,
+            operation,
+            path,
+            stop,
+            started: Instant::now(),
+            session: OnceCell::new(),
+            is_in_doubt: Cell::new(false),
+        }
     }
 
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
@@ -148,6 +158,7 @@ impl<'a> Call<'a> {
                 Err(Failure { error: self.cancelled(), maybe_done: sent })
             }
             Answer::Stopped { end: WaitEnd::Deadline, sent } => {
+                self.is_in_doubt.set(self.is_in_doubt.get() || sent);
                 Err(Failure { error: self.connection_loss(), maybe_done: sent })
             }
         }
@@ -158,7 +169,10 @@ impl<'a> Call<'a> {
         let (operation, path) = (self.operation, self.path.to_owned());
         match error {
             SessionError::Server(code) => Error::Server { code, operation, path },
-            SessionError::ConnectionLoss(source) => Error::ConnectionLoss { operation, path, source },
+            SessionError::ConnectionLoss(cause) => {
+                self.is_in_doubt.set(true);
+                Error::ConnectionLoss { operation, path, maybe_done: true, cause }
+            }
             SessionError::Expired => Error::SessionExpired { operation, path },
             SessionError::Closed => Error::ClientClosed,
             SessionError::AuthFailed(scheme) => Error::AuthFailed { scheme },
@@ -167,8 +181,9 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn connection_loss(&self) -> Error {
-        let source = self.core.current_session().and_then(|session| session.last_error());
-        Error::ConnectionLoss { operation: self.operation, path: self.path.to_owned(), source }
+        let cause = self.core.current_session().and_then(|session| session.last_error());
+        let (path, maybe_done) = (self.path.to_owned(), self.is_in_doubt.get());
+        Error::ConnectionLoss { operation: self.operation, path, maybe_done, cause }
     }
 
     pub(crate) fn cancelled(&self) -> Error {

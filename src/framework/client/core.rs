@@ -242,7 +242,7 @@ impl Core {
 
     /// Publishes a connection state and tells the listeners.
     pub(crate) fn raise(&self, client: Option<CuratorFramework>, state: ConnectionState) {
-        log::debug!("connection state {state}");
+        self.log_state(state);
         {
             let mut link = self.link.lock();
             link.state = Some(state);
@@ -255,6 +255,25 @@ impl Core {
             let client = client.clone();
             self.dispatcher.run(move || listener(&client, state));
         }
+    }
+
+    /// One line when a connection goes, one when the session is given up for that, and one when there is a connection again.
+    fn log_state(&self, state: ConnectionState) {
+        match state {
+            ConnectionState::Suspended => {
+                let cause = self.current_session().and_then(|session| session.last_error());
+                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+                log::warn!("connection state {state}, session {:#x} may live on{cause}", self.session_id());
+            }
+            ConnectionState::Lost => log::warn!("connection state {state}: the session and its locks are gone"),
+            ConnectionState::Connected | ConnectionState::Reconnected | ConnectionState::ReadOnly => {
+                log::info!("connection state {state}, session {:#x}", self.session_id());
+            }
+        }
+    }
+
+    fn session_id(&self) -> i64 {
+        self.current_session().map_or(0, |session| session.id())
     }
 
     /// No session will come: ends every call that waits for one.

@@ -1,7 +1,7 @@
 //! What a user of the client calls.
 
 use std::{
-    fmt,
+    fmt, io,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -52,6 +52,8 @@ impl CuratorFramework {
 
     /// Waits until there is a connection: `true`, or `false` when the time is up. `None` waits for ever.
     ///
+    /// Why it came to `false`, [`connection_error`](Self::connection_error) says.
+    ///
     /// # Errors
     /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
     pub fn block_until_connected(&self, timeout: Option<Duration>) -> Result<bool> {
@@ -82,6 +84,26 @@ impl CuratorFramework {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.core.link.lock().session.as_ref().is_some_and(|session| session.connection() != 0)
+    }
+
+    /// Why there is no connection, as far as known: what each server said to the last attempt, or why the last connection
+    /// ended. `None` while there is one, and before the first attempt has failed.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn example(client: &curator_locks::CuratorFramework) -> curator_locks::Result<()> {
+    /// if !client.block_until_connected(Some(Duration::from_secs(10)))? {
+    ///     match client.connection_error() {
+    ///         Some(error) => eprintln!("no connection: {error}"),
+    ///         None => eprintln!("no connection so far"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn connection_error(&self) -> Option<Arc<io::Error>> {
+        self.core.current_session().and_then(|session| session.last_error())
     }
 
     /// A client that puts another namespace in front of its paths, on the same session. Empty for none.

@@ -25,6 +25,7 @@ pub(crate) struct Config {
     pub(crate) container_parents: bool,
     pub(crate) can_be_read_only: bool,
     pub(crate) max_frame_size: usize,
+    pub(crate) max_request_size: usize,
     pub(crate) max_close_wait: Duration,
     pub(crate) expiration_percent: u8,
     pub(crate) recheck_interval: Option<Duration>,

@@ -73,7 +73,6 @@ impl ConnectionStateMachine {
     }
 
     /// The state raised last.
-    #[cfg(test)]
     pub(crate) fn current(&self) -> Option<ConnectionState> {
         self.current
     }

@@ -26,6 +26,10 @@ impl HeldNode {
     /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it;
     /// after its end, whether the session lives.
     pub(super) fn check(self: &Arc<Self>, now: Instant) {
+        if self.grant.is_some() {
+            // Its znode is looked after already.
+            return;
+        }
         let connection = self.session.connection();
         let (is_over, is_deleted) = {
             let inner = self.inner.lock();
@@ -77,6 +81,7 @@ impl HeldNode {
         let node = Arc::downgrade(self);
         let on_reply = Box::new(move |reply| {
             if let Some(node) = node.upgrade() {
+                node.watch_answered(&reply);
                 node.seen(connection, reply);
             }
         });
@@ -88,6 +93,14 @@ impl HeldNode {
             inner.watch = WatchState::Present(watch);
         } else {
             drop_unlocked(inner, watch);
+        }
+    }
+
+    fn watch_answered(&self, reply: &Reply) {
+        if let Ok(Response::Data { stat, .. } | Response::Stat(stat)) = reply
+            && self.is_ours(stat)
+        {
+            self.inner.lock().is_watched = true;
         }
     }
 
@@ -104,6 +117,9 @@ impl HeldNode {
 
     /// A reply tells whether the znode is there, and still the same.
     pub(crate) fn seen(&self, connection: u64, reply: Reply) {
+        if self.grant.is_some() {
+            return self.root().seen(connection, reply);
+        }
         if let (Ok(Response::Data { data, stat }), Some(revocable)) = (&reply, &self.revocable)
             && self.is_ours(stat)
             && !self.inner.lock().released
@@ -172,6 +188,7 @@ impl HeldNode {
             }
             inner.deletion.get_or_insert(Deletion { connection, is_asked: false });
         }
+        self.tell_keeper();
         // Not asked from here: this thread reads for the session, and a full socket could block it.
         self.events.send(Event::Look);
     }
@@ -229,6 +246,7 @@ impl HeldNode {
 
     fn unwatched(&self) {
         let mut inner = self.inner.lock();
+        inner.is_watched = false;
         let watch = mem::replace(&mut inner.watch, WatchState::Absent);
         drop_unlocked(inner, watch);
     }

@@ -150,7 +150,7 @@ impl HeldNode {
         nodes.iter().map(|node| (Arc::downgrade(node), node.want(margin, &subscriber))).collect()
     }
 
-    fn want(&self, margin: Duration, subscriber: &Arc<Subscriber>) -> u64 {
+    fn want(self: &Arc<Self>, margin: Duration, subscriber: &Arc<Subscriber>) -> u64 {
         let mut inner = self.inner.lock();
         let id = inner.audience.deadlines.next;
         inner.audience.deadlines.next += 1;
@@ -163,6 +163,7 @@ impl HeldNode {
             subscriber.tell(true, &self.dispatcher);
         }
         if inner.lost.is_none() {
+            self.join_tenure(&mut inner);
             inner.audience.deadlines.wanted.insert(id, Wanted { margin, is_near, subscriber: subscriber.clone() });
             // The next look may be planned for later than this needs it.
             self.events.send(Event::Look);

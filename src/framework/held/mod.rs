@@ -9,3 +9,4 @@ mod limits;
 pub(crate) mod node;
 pub(crate) mod registry;
 pub(crate) mod revocation;
+pub(crate) mod tenure;

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt, mem,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -18,6 +18,7 @@ use super::{
     deadlines::Deadlines,
     limits::Limits,
     revocation::RevocableNode,
+    tenure::{Grant, Keeper},
 };
 use crate::{
     error::LostReason,
@@ -55,7 +56,7 @@ pub(crate) struct Znode {
 /// A znode of a session, held until released or lost.
 pub(crate) struct HeldNode {
     pub(super) id: u64,
-    pub(super) znode: Znode,
+    pub(super) znode: Arc<Znode>,
     pub(super) session: Arc<dyn Session>,
     pub(super) since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
@@ -66,6 +67,10 @@ pub(crate) struct HeldNode {
     pub(super) revocable: Option<Arc<RevocableNode>>,
     pub(super) events: EventSender,
     pub(super) dispatcher: Arc<Dispatcher>,
+    /// It is one of many holds that one held znode serves.
+    pub(super) grant: Option<Grant>,
+    /// It is such a znode.
+    pub(super) keeper: OnceLock<Weak<dyn Keeper>>,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -76,6 +81,8 @@ pub(super) struct Inner {
     pub(super) deletion: Option<Deletion>,
     /// A watch, or a check after a reconnect, is on its way or in place.
     pub(super) watch: WatchState,
+    /// The server has confirmed the watch, and it has not been used up.
+    pub(super) is_watched: bool,
     /// The connection over which a question came to nothing, and until when it is not asked again there.
     pub(super) failed: Option<(u64, Instant)>,
     /// The server has refused the data, so it is asked only whether the znode is there.
@@ -88,6 +95,10 @@ pub(super) struct Inner {
     pub(super) limits: Limits,
     /// How often it was said that the lock is held for long.
     pub(super) warnings: u32,
+    /// The holds that this znode serves and that are looked after: somebody listens, or they may last too long.
+    pub(super) grants: Vec<Arc<HeldNode>>,
+    /// It is among those of its znode.
+    pub(super) is_attended: bool,
 }
 
 pub(super) enum WatchState {
@@ -142,6 +153,25 @@ impl Audience {
 }
 
 impl Inner {
+    pub(super) fn new(watch: Option<Watch>) -> Inner {
+        Inner {
+            lost: None,
+            released: false,
+            deletion: None,
+            is_watched: watch.is_some(),
+            watch: watch.map_or(WatchState::Absent, WatchState::Present),
+            failed: None,
+            may_not_read: false,
+            told: HoldState::Held,
+            interrupts: Vec::new(),
+            audience: Audience::default(),
+            limits: Limits::default(),
+            warnings: 0,
+            grants: Vec::new(),
+            is_attended: false,
+        }
+    }
+
     /// Nothing changes any more.
     pub(super) fn is_final(&self) -> bool {
         self.lost.is_some() || self.released
@@ -196,6 +226,7 @@ impl HeldNode {
     fn lost_in(&self, inner: &Inner) -> Option<LostReason> {
         match inner.lost {
             None if inner.released => None,
+            None if self.grant.is_some() => self.root().lost(),
             // The background thread has yet to say why.
             None if self.has_session_ended() => Some(LostReason::SessionExpired),
             None => inner.deletion.as_ref().map(|_| LostReason::NodeDeleted),
@@ -224,6 +255,7 @@ impl HeldNode {
         match inner.lost {
             Some(reason) => HoldState::Lost(reason),
             None if inner.released => HoldState::Released,
+            None if self.grant.is_some() => self.root().state(now),
             None if self.has_session_ended() => HoldState::Lost(LostReason::SessionExpired),
             None if self.is_there(inner, now) => HoldState::Held,
             None => HoldState::InDoubt,
@@ -253,7 +285,7 @@ impl HeldNode {
         let (of_doubt, of_question) = match state {
             HoldState::Lost(_) | HoldState::Released => return None,
             HoldState::Held => {
-                let is_watched = matches!(inner.watch, WatchState::Present(_));
+                let is_watched = self.grant.is_some() || matches!(inner.watch, WatchState::Present(_));
                 let of_doubt = self.certain_until(&inner).filter(|_| inner.audience.was_asked);
                 (of_doubt, (!is_watched).then(|| now + WATCH_AFTER))
             }
@@ -262,6 +294,7 @@ impl HeldNode {
         };
         // Not sooner than that: a limit so short that it is always over would keep the thread busy.
         let of_warning = max_hold_time
+            .filter(|_| self.keeper.get().is_none())
             .and_then(|limit| self.since.checked_add(inner.next_warning(limit)))
             .map(|at| at.max(now + WATCH_AFTER));
         [of_doubt, of_question, of_deadlines, of_warning, inner.limits.end()].into_iter().flatten().min()
@@ -269,6 +302,9 @@ impl HeldNode {
 
     /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
     pub(crate) fn is_certain(&self) -> bool {
+        if self.grant.is_some() {
+            return self.root().is_certain();
+        }
         let inner = self.inner.lock();
         inner.lost.is_none() && !self.has_session_ended() && self.is_there(&inner, Instant::now())
     }
@@ -276,7 +312,7 @@ impl HeldNode {
     /// The znode was seen over this connection, after the hold began. A later one may be known already, over which nobody
     /// asks again.
     pub(crate) fn seen_again(&self, connection: u64) {
-        self.seen_over.fetch_max(connection, Ordering::AcqRel);
+        self.root().seen_over.fetch_max(connection, Ordering::AcqRel);
     }
 
     /// Listeners hear of it now. The first reason stays.
@@ -289,6 +325,9 @@ impl HeldNode {
 
     /// `false`: it was released before.
     pub(super) fn mark_lost(&self, reason: LostReason) -> bool {
+        if self.grant.is_some() {
+            return self.root().mark_lost(reason);
+        }
         let mut inner = self.inner.lock();
         if inner.released {
             return false;
@@ -299,11 +338,15 @@ impl HeldNode {
         for token in interrupts.iter().filter_map(Weak::upgrade) {
             token.cancel();
         }
+        self.tell_keeper();
         true
     }
 
     /// Cancels the token when the znode is lost, unless the token has gone by then.
     pub(crate) fn interrupt_on_loss(&self, token: &Arc<CancelToken>) {
+        if self.grant.is_some() {
+            return self.root().interrupt_on_loss(token);
+        }
         let mut inner = self.inner.lock();
         inner.interrupts.retain(|other| other.strong_count() > 0);
         inner.interrupts.push(Arc::downgrade(token));
@@ -323,9 +366,14 @@ impl HeldNode {
         }
         inner.lost = self.lost_in(&inner);
         inner.released = true;
-        let audience = self.tell_in(&mut inner, Instant::now());
+        // What time it is does not matter any more.
+        let audience = self.tell_in(&mut inner, self.since);
+        let is_attended = mem::take(&mut inner.is_attended);
         let over = inner.limits.ended();
         drop_unlocked(inner, (audience, over));
+        if is_attended {
+            self.leave_tenure();
+        }
     }
 
     /// Tells of the state if it is not that in which a hold begins, and of every change. What happened between the grant
@@ -355,7 +403,7 @@ impl HeldNode {
     }
 
     /// As [`channel`](Self::channel), on the dispatch thread.
-    pub(crate) fn listen(&self, listener: HoldListener) {
+    pub(crate) fn listen(self: &Arc<Self>, listener: HoldListener) {
         let mut inner = self.inner.lock();
         inner.audience.listeners.push((HoldState::Held, listener));
         if !inner.is_final() {
@@ -366,8 +414,9 @@ impl HeldNode {
     }
 
     /// Somebody wants to be told, for which looks have to be planned.
-    fn is_asked(&self, inner: &mut Inner) {
+    fn is_asked(self: &Arc<Self>, inner: &mut Inner) {
         if !mem::replace(&mut inner.audience.was_asked, true) {
+            self.join_tenure(inner);
             self.events.send(Event::Look);
         }
     }
@@ -388,7 +437,7 @@ impl HeldNode {
             inner.lost.get_or_insert(reason);
         }
         if mem::replace(&mut inner.told, state) != state {
-            log::debug!("{}: {state:?}", self.znode.path);
+            self.log_state(state);
         }
         inner.audience.tell(state, &self.dispatcher);
         // Who has given it back has nothing to stop.
@@ -399,8 +448,23 @@ impl HeldNode {
         if inner.is_final() { mem::take(&mut inner.audience) } else { Audience::default() }
     }
 
+    fn log_state(&self, state: HoldState) {
+        match state {
+            // The holder's own doing.
+            HoldState::Lost(LostReason::ClientClosed) => log::debug!("{}: the client was closed", self.znode.path),
+            HoldState::Lost(reason) => log::warn!("{}: the lock is lost: {reason}", self.znode.path),
+            HoldState::Held | HoldState::InDoubt | HoldState::Released => {
+                log::debug!("{}: {state:?}", self.znode.path);
+            }
+        }
+    }
+
     /// At the limit, and each time the hold has lasted twice as long as at the last warning.
     pub(super) fn warn_if_held_for_long(&self, limit: Duration, now: Instant) {
+        if self.keeper.get().is_some() {
+            // Nobody holds it, but by one of its grants.
+            return;
+        }
         let held_for = now.saturating_duration_since(self.since);
         let mut inner = self.inner.lock();
         if inner.released || held_for < inner.next_warning(limit) {

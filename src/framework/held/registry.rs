@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -12,9 +12,7 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    changes::HoldState,
-    limits::Limits,
-    node::{Audience, HeldNode, Inner, WATCH_AFTER, WatchState, Znode},
+    node::{HeldNode, Inner, WATCH_AFTER, Znode},
     revocation::RevocableNode,
 };
 use crate::{
@@ -79,7 +77,7 @@ impl HeldNodes {
     ) -> Arc<HeldNode> {
         let node = Arc::new(HeldNode {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
-            znode,
+            znode: Arc::new(znode),
             session,
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
@@ -87,19 +85,9 @@ impl HeldNodes {
             revocable,
             events: self.events.clone(),
             dispatcher: self.dispatcher.clone(),
-            inner: Mutex::new(Inner {
-                lost: None,
-                released: false,
-                deletion: None,
-                watch: watch.map_or(WatchState::Absent, WatchState::Present),
-                failed: None,
-                may_not_read: false,
-                told: HoldState::Held,
-                interrupts: Vec::new(),
-                audience: Audience::default(),
-                limits: Limits::default(),
-                warnings: 0,
-            }),
+            grant: None,
+            keeper: OnceLock::new(),
+            inner: Mutex::new(Inner::new(watch)),
         });
         if let Some(revocable) = &node.revocable {
             revocable.holds(&node);
@@ -144,7 +132,7 @@ impl HeldNodes {
             // Each znode is either among these, or its adding finds no look planned and plans one.
             registry.next_look = None;
             registry.is_looking = true;
-            registry.nodes.values().cloned().collect()
+            registry.nodes.values().flat_map(HeldNode::with_grants).collect()
         };
         let looking = Looking(self);
         for node in &nodes {

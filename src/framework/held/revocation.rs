@@ -75,6 +75,11 @@ impl Revocation {
     pub(crate) fn is_lasting(&self) -> bool {
         self.is_lasting
     }
+
+    /// Tells of a request that has come some other way.
+    pub(crate) fn request(&self) {
+        (self.request)(&RevokeWord::default(), None);
+    }
 }
 
 /// One znode that can be revoked, from the first look at its data on.

@@ -12,7 +12,8 @@ use super::{
 use crate::{
     CuratorFramework, Error, HoldState, Result, WaitStrategy,
     framework::{Call, Failure, HeldNode, Job},
-    locks::{LockInternals, internals::Patience, limit::Limit, owners::Owners},
+    locks::{LockInternals, caching::Seeker, internals::Patience, limit::Limit, owners::Owners},
+    proto::Request,
     session::{Stop, WaitEnd, submit},
 };
 
@@ -33,6 +34,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) writer: Option<&'a HeldNode>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
+    /// What the znode is for, where it is to serve many threads.
+    pub(crate) seeker: Option<Seeker<'a>>,
 }
 
 /// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
@@ -67,7 +70,11 @@ impl Wish<'_> {
         self.lock.check_validity(self.spec.min_validity)?;
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
-        let (place, effects) = (self.place.take(), Effects::new(self.lock));
+        let revocable = match self.seeker {
+            Some(seeker) => Some(seeker.revocable_node()),
+            None => self.lock.revocable_node(),
+        };
+        let (place, effects) = (self.place.take(), Effects::new(revocable));
         let wake = |input: Input<Error>| {
             let sender = effects.sender.clone();
             // The thread may have gone.
@@ -192,6 +199,7 @@ impl<'a> Shell<'a> {
     fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {
         self.sent = Instant::now();
         let Some(session) = self.effects.sends(&ask) else { return Vec::new() };
+        let creates = ask.iter().any(|(request, _)| matches!(request, Request::Create { .. }));
         let mut requests = Vec::with_capacity(ask.len());
         for (request, watch) in ask {
             let sender = self.effects.sender.clone();
@@ -200,6 +208,9 @@ impl<'a> Shell<'a> {
             requests.push((with_acl(self.client(), request), watcher));
         }
         let mut sent = submit(&session, requests);
+        if let Some(seeker) = self.wish.seeker.filter(|_| creates) {
+            seeker.created();
+        }
         self.call.await_last(&mut sent);
         let (replies, watches): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
         self.effects.sent(watches, |watch| watch);

@@ -73,7 +73,7 @@ impl Attempt {
         caller: Option<Caller>,
         on_end: OnEnd,
     ) -> Arc<Attempt> {
-        let effects = Effects::new(lock);
+        let effects = Effects::new(lock.revocable_node());
         let (awaits, waits, retries, started) = (Awaits::Input, 0, 0, Instant::now());
         let work = Work { effects, awaits, waits, retries, started, caller, on_end };
         let attempt = Arc::new(Attempt { lock: lock.clone(), spec: spec.clone(), work: Mutex::new(Some(work)) });

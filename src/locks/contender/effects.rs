@@ -65,7 +65,8 @@ pub(super) struct Debris {
 }
 
 impl Effects {
-    pub(super) fn new(lock: &LockInternals) -> Effects {
+    /// `revocable`: who is told about requests to give the lock back.
+    pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> Effects {
         let (sender, mailbox) = unbounded();
         Effects {
             contender: Contender::default(),
@@ -75,7 +76,7 @@ impl Effects {
             watches: Vec::new(),
             held: Vec::new(),
             target: None,
-            revocable: lock.revocable_node(),
+            revocable,
             sender,
             mailbox,
         }

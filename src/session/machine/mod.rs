@@ -219,7 +219,8 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Whether the request may go out.
     fn check(&self, request: &Request, frame: usize, has_watcher: bool) -> Result<(), SessionError> {
-        let (size, limit) = (frame.saturating_sub(PREFIX), self.config.max_frame_size);
+        let limit = self.config.max_frame_size.min(self.config.max_request_size);
+        let size = frame.saturating_sub(PREFIX);
         if size > limit {
             return Err(SessionError::FrameTooLarge { size, limit });
         }

@@ -8,3 +8,4 @@ mod reader;
 mod search;
 mod session;
 mod shared;
+mod troubles;

@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, Sender};
 use super::{
     search::Search,
     shared::{CurrentWriter, SessionShared, does_not_take, invalid_data},
+    troubles::Troubles,
 };
 use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
@@ -33,6 +34,10 @@ pub(super) const LONGEST_READ: Duration = Duration::from_secs(1);
 /// at once.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 
+/// What a server may mean that closes the connection instead of answering.
+const HUNG_UP: &str = "the server closed the connection instead of answering the handshake: it does not serve yet or has no \
+                       quorum, has too many connections (maxClientCnxns), or this is its port for TLS";
+
 /// The thread that connects, reads, and keeps the timers.
 pub(super) struct ReaderThread {
     pub(super) shared: Arc<SessionShared>,
@@ -49,15 +54,26 @@ impl ReaderThread {
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
         let mut search = Search::new(self.shared.transport.clone(), config.connection_timeout);
+        let mut troubles = Troubles::default();
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
             }
-            match rotation.step() {
-                NextTry::Pause(pause) => self.pause(pause),
+            let next = rotation.step();
+            for (host, why) in rotation.unresolved() {
+                troubles.unresolved(host, why);
+            }
+            match next {
+                NextTry::Pause(pause) => {
+                    if let Some(error) = troubles.of_names().filter(|_| rotation.has_no_address()) {
+                        *self.shared.last_error.lock() = Some(Arc::new(error));
+                    }
+                    self.pause(pause);
+                }
                 NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((connection, buffer)) => {
                         let since = Instant::now();
+                        troubles.clear();
                         self.serve(connection, buffer, rotation.hosts(), &mut search);
                         rotation.connection_ended(since.elapsed());
                         if let Some(server) = search.take_found() {
@@ -66,7 +82,7 @@ impl ReaderThread {
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
-                        self.disconnected(Some(error));
+                        self.disconnected(Some(troubles.refused(&host, address, &error)));
                     }
                 },
             }
@@ -130,7 +146,7 @@ impl ReaderThread {
             // In steps, so that a close does not wait for a server that says nothing.
             let timeout = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
             match reader.read(buffer.space(), timeout)? {
-                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, HUNG_UP)),
                 Some(count) => buffer.filled(count),
                 None => {}
             }
@@ -190,7 +206,7 @@ impl ReaderThread {
         self.take_frames(buffer)?;
         let Some(timeout) = self.keep_timers()? else { return Ok(false) };
         match reader.read(buffer.space(), timeout.min(most))? {
-            Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
             Some(count) => buffer.filled(count),
             None => {}
         }

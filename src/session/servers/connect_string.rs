@@ -34,7 +34,7 @@ impl ConnectString {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with the text and the rule that it breaks: no server, an empty entry, a bad host or
-    /// port, an IPv6 address without brackets, or a chroot that is not a valid path.
+    /// port, an IPv6 address without brackets, or a chroot that is not a valid path or holds a comma.
     pub fn parse(text: &str) -> Result<ConnectString> {
         parse(text).map_err(|rule| Error::InvalidArgument { name: "connect_string", value: text.to_owned(), rule })
     }
@@ -92,6 +92,11 @@ fn parse(text: &str) -> Result<ConnectString, String> {
 fn checked_chroot(chroot: &str) -> Result<String, String> {
     if chroot.is_empty() || chroot == "/" {
         return Ok(String::new());
+    }
+    if chroot.contains(',') {
+        return Err(format!(
+            "a chroot stands once, behind the last server, as in zk1:2181,zk2:2181/chroot, and {chroot:?} holds a comma"
+        ));
     }
     match validate_path(chroot) {
         Ok(()) => Ok(chroot.to_owned()),
@@ -178,7 +183,6 @@ mod tests {
             ("a:1 /app", &[("a", 1)], "/app"),
             ("a/", &[("a", 2181)], ""),
             ("a:1,b:2/x/y", &[("a", 1), ("b", 2)], "/x/y"),
-            ("a/with,comma:1", &[("a", 2181)], "/with,comma:1"),
             ("[::1]", &[("::1", 2181)], ""),
             ("[::1]:1,[2001:db8::7]/app", &[("::1", 1), ("2001:db8::7", 2181)], "/app"),
             ("[fe80::1%eth0.1]:1", &[("fe80::1%eth0.1", 1)], ""),
@@ -234,6 +238,8 @@ mod tests {
             ("[::1]1", "without a colon"),
             ("[::1]:", "1 to 65535"),
             ("[::1]:x", "1 to 65535"),
+            ("zk1:2181/a,zk2:2181", "behind the last server"),
+            ("zk1/a,zk2/a", "behind the last server"),
             ("a//app", "not a valid path"),
             ("a/app/", "not a valid path"),
             ("a/app/../b", "not a valid path"),

@@ -27,6 +27,8 @@ pub(crate) struct Names {
     under_way: HashMap<Host, LookUp>,
     /// What each name stood for the last time, for when nobody answers.
     known: HashMap<Host, Vec<SocketAddr>>,
+    /// Which names had no address in the last round, and why.
+    unresolved: Vec<(String, String)>,
 }
 
 struct LookUp {
@@ -37,7 +39,7 @@ struct LookUp {
 
 impl Names {
     pub(crate) fn new(resolve: Resolve) -> Names {
-        Names { resolve, under_way: HashMap::new(), known: HashMap::new() }
+        Names { resolve, under_way: HashMap::new(), known: HashMap::new(), unresolved: Vec::new() }
     }
 
     /// The addresses of a server: those of now, or where they are not to be had in time, those of the last time.
@@ -48,6 +50,7 @@ impl Names {
             }
         }
         let deadline = Instant::now() + LOOK_UP_LIMIT;
+        self.unresolved.clear();
         let mut found = Vec::new();
         for host in hosts {
             let addresses = match literal(host) {
@@ -57,6 +60,11 @@ impl Names {
             found.extend(addresses.into_iter().map(|address| (host.0.clone(), address)));
         }
         found
+    }
+
+    /// Which names the last look-up found no address for, and why.
+    pub(crate) fn unresolved(&self) -> &[(String, String)] {
+        &self.unresolved
     }
 
     /// Forgets all but these hosts.
@@ -88,16 +96,18 @@ impl Names {
         if !matches!(answer, Err(RecvTimeoutError::Timeout)) {
             self.under_way.remove(host);
         }
-        let name = &host.0;
-        match answer {
+        let why = match answer {
             Ok(Ok(addresses)) => {
                 self.known.insert(host.clone(), addresses.clone());
                 return addresses;
             }
-            Ok(Err(error)) => log::warn!("cannot resolve {name}: {error}"),
-            Err(RecvTimeoutError::Timeout) => log::warn!("cannot resolve {name} so far: no answer"),
-            Err(RecvTimeoutError::Disconnected) => log::error!("resolving {name} panicked"),
-        }
+            Ok(Err(error)) => format!("cannot be resolved: {error}"),
+            Err(RecvTimeoutError::Timeout) => "cannot be resolved so far: no answer".to_owned(),
+            Err(RecvTimeoutError::Disconnected) => "resolving it panicked".to_owned(),
+        };
+        // Each round says so again: whoever looks after the connection warns once.
+        log::debug!("{} {why}", host.0);
+        self.unresolved.push((host.0.clone(), why));
         self.known.get(host).cloned().unwrap_or_default()
     }
 }

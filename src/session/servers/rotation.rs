@@ -31,6 +31,7 @@ pub(crate) struct Rotation {
     next_host: usize,
     round: Vec<(String, SocketAddr)>,
     addresses: usize,
+    is_empty_round: bool,
     /// A round is under way: when its servers are used up, the round has failed.
     in_round: bool,
     failed_rounds: u32,
@@ -54,6 +55,7 @@ impl Rotation {
             next_host: 0,
             round: Vec::new(),
             addresses: 1,
+            is_empty_round: false,
             in_round: false,
             failed_rounds: 0,
             longest,
@@ -79,6 +81,16 @@ impl Rotation {
         &self.hosts
     }
 
+    /// Which names have no address, and why; as of the last round.
+    pub(crate) fn unresolved(&self) -> &[(String, String)] {
+        self.names.unresolved()
+    }
+
+    /// Whether the last round had nowhere to go.
+    pub(crate) fn has_no_address(&self) -> bool {
+        self.is_empty_round
+    }
+
     /// The next step. Names are resolved anew at the start of each round.
     pub(crate) fn step(&mut self) -> NextTry {
         if self.round.is_empty() {
@@ -102,6 +114,7 @@ impl Rotation {
         let mut round = self.names.look_up(&[sooner, later].concat());
         self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
         self.addresses = round.len().max(1);
+        self.is_empty_round = round.is_empty();
         round.reverse();
         self.round = round;
     }

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 ///
 /// The handshake counts towards the time of an attempt to connect
 /// ([`connection_timeout`](crate::framework::Builder::connection_timeout)). One that fails is like a server that is
-/// away: it is tried again, and calls that have waited long enough end with [`Error::ConnectionLoss`], whose source says
+/// away: it is tried again, and calls that have waited long enough end with [`Error::ConnectionLoss`], which says
 /// what was wrong. Java: `zookeeper.client.secure`, `zookeeper.ssl.trustStore.location`,
 /// `zookeeper.ssl.keyStore.location`.
 ///

@@ -129,7 +129,8 @@ impl FaultProxy {
 
     /// Delivers nothing any more in this direction, without closing anything. Like TCP, which sends again what was not
     /// acknowledged, [`pass`](Self::pass) then delivers all of it, but for clients that have left before they reached
-    /// the server. New connections come about (the kernel accepts them), but their bytes go nowhere either.
+    /// the server. New connections come about (the kernel accepts them), but their bytes go nowhere either. A second hole,
+    /// in the other direction, leaves the first one as it is.
     pub fn black_hole(&self, direction: Direction) {
         self.relay.set_black_hole(direction);
     }

@@ -67,7 +67,10 @@ impl Relay {
     }
 
     pub(super) fn set_black_hole(&self, direction: Direction) {
-        self.change(|state| state.black_hole = Some(direction));
+        self.change(|state| {
+            let both = state.black_hole.is_some_and(|before| before != direction);
+            state.black_hole = Some(if both { Direction::Both } else { direction });
+        });
     }
 
     pub(super) fn set_delay(&self, delay: Duration) {

@@ -144,7 +144,7 @@ fn server(code: ErrorCode) -> Error {
 #[test]
 fn only_errors_of_connection_and_session_are_retried() {
     let expired = Error::SessionExpired { operation: "create", path: "/a".into() };
-    let lost = Error::ConnectionLoss { operation: "create", path: "/a".into(), source: None };
+    let lost = Error::ConnectionLoss { operation: "create", path: "/a".into(), maybe_done: true, cause: None };
     let plain = RetryForever::new(MS);
     let strict = SessionFailedRetryPolicy::new(plain);
     for (error, by_default, session_failed) in [

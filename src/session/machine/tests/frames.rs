@@ -17,6 +17,7 @@ fn frame_config() -> SessionConfig {
         authorizations: vec![("digest".into(), b"user:secret".to_vec())],
         can_be_read_only: true,
         max_frame_size: LIMIT,
+        max_request_size: LIMIT,
     }
 }
 

@@ -1,0 +1,272 @@
+//! What the command line says.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::SignedDuration;
+
+const EXAMPLES: &str = "\
+Examples:
+  zklock run /jobs/report -- make report          one machine at a time makes the report
+  zklock run --nonblock /jobs/report -- make report || echo 'somebody else does'
+  zklock run --semaphore 3 /downloads -- wget URL at most three downloads at a time
+  zklock ls /jobs/report                          who holds it, who waits, since when
+  zklock tree / --watch                           every lock of the ensemble, again and again
+  zklock doctor                                   what is wrong with the set-up, and what to set
+
+The servers come from --connect, from ZK_CONNECT, or from a line such as
+  connect = \"zk1:2181,zk2:2181,zk3:2181/app\"
+in ~/.config/zklock.toml or /etc/zklock.toml.";
+
+const RUN_HELP: &str = "\
+The command gets these variables:
+  ZKLOCK_PATH       the lock's path (with --also: one on each line, in the order of the paths)
+  ZKLOCK_NODE       the znode that is the hold (one on each line)
+  ZKLOCK_TOKEN      the fencing token, which grows with every grant (one on each line)
+  ZKLOCK_SESSION    the id of the session
+
+Exit status: the command's own; 128 + N if it died of signal N. Besides:
+  123  the lock was lost or about to be lost, and the command was ended
+  124  the lock was not to be had: --nonblock, or --timeout is over (see --conflict-exit-code)
+  125  zklock itself failed, and the command was not run, or not to its end
+  126  the command cannot be executed
+  127  the command was not found
+
+While the command runs, zklock keeps the session alive. If the servers may be about to give the lock to somebody else, the
+command's process group gets TERM when 15 % of the session timeout are left, and KILL when 5 % are left, by this machine's
+clock. If zklock dies, the command is killed. A command that leaves its process group (setsid) is out of reach.
+HUP, INT, QUIT, TERM, USR1 and USR2 go on to the command. `zklock revoke` makes it TERM.
+
+Examples:
+  zklock run /jobs/report -- make report
+  zklock run --timeout 30s /jobs/report -- sh -c 'make report && mail report'
+  zklock run --also /accounts/17 /accounts/4 -- ./transfer 4 17 100
+  zklock run --at-least 1m /cron/nightly -- ./nightly    for clocks of cron that differ by less than a minute";
+
+/// Locks of a cluster, on ZooKeeper, for scripts and operators.
+///
+/// They are the locks of Apache Curator: processes in Java, Rust and Python queue in the same directories.
+#[derive(Debug, Parser)]
+#[command(name = "zklock", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How to reach the servers.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Connection {
+    /// The servers: host:port,host:port/chroot
+    #[arg(long, short, env = "ZK_CONNECT", global = true, value_name = "SERVERS")]
+    pub(crate) connect: Option<String>,
+    /// A configuration file instead of ~/.config/zklock.toml and /etc/zklock.toml
+    #[arg(long, env = "ZKLOCK_CONFIG", global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// So long after the last sign of life the servers give the lock to the next one [default: 20s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    pub(crate) session_timeout: Option<Duration>,
+    /// How long to try to connect [default: 15s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    pub(crate) connection_timeout: Option<Duration>,
+    /// Credentials, SCHEME:CREDENTIALS, for instance digest:user:password; better in ZKLOCK_AUTH or the file, as others see
+    /// the command line
+    #[arg(long, env = "ZKLOCK_AUTH", hide_env_values = true, global = true, value_name = "AUTH")]
+    pub(crate) auth: Vec<String>,
+    /// What is created may be used by those with these credentials only
+    #[arg(long, global = true)]
+    pub(crate) creator_acl: bool,
+    /// Encrypt, and trust what the certificates in this PEM file have issued
+    #[cfg(feature = "tls")]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The client's certificate, PEM
+    #[cfg(feature = "tls")]
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The client's private key, PEM
+    #[cfg(feature = "tls")]
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Log to standard error what the client does; twice for more
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command while holding a lock
+    #[command(after_help = RUN_HELP)]
+    Run(Run),
+    /// Show who holds a lock and who waits for it
+    Ls(Ls),
+    /// Show every lock below a path, and who waits for whom in a circle
+    Tree(Tree),
+    /// Ask a holder to give its lock back
+    ///
+    /// A command under `zklock run` gets TERM. Other holders may listen or not; what their znode carried is lost.
+    Revoke(Revoke),
+    /// Take a lock from its holder by deleting its znode
+    Break(Break),
+    /// Check the set-up: connection, permissions, latency, clocks, timeouts
+    Doctor(Doctor),
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    #[command(hide = true)]
+    Man,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "kind", multiple = false)]
+pub(crate) struct Kind {
+    /// A read lock: beside other readers, not beside --write
+    #[arg(long, group = "kind")]
+    pub(crate) shared: bool,
+    /// The write lock of those who read with --shared
+    #[arg(long, group = "kind")]
+    pub(crate) write: bool,
+    /// One of N leases
+    #[arg(long, group = "kind", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) semaphore: Option<u32>,
+    /// A lock without a queue: cheapest where nobody waits
+    #[arg(long, group = "kind")]
+    pub(crate) unfair: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) kind: Kind,
+    /// Wait at most so long for the lock
+    #[arg(long, short, value_name = "DURATION", value_parser = duration, conflicts_with = "nonblock")]
+    pub(crate) timeout: Option<Duration>,
+    /// Do not wait at all for others
+    #[arg(long, short)]
+    pub(crate) nonblock: bool,
+    /// One more lock of the same kind; all or none, in sorted order
+    #[arg(long, value_name = "PATH", conflicts_with = "semaphore")]
+    pub(crate) also: Vec<String>,
+    /// Keep the lock at least so long, also if the command ends earlier
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) at_least: Option<Duration>,
+    /// The exit status if the lock was not to be had
+    #[arg(long, short = 'E', value_name = "STATUS", default_value_t = crate::failure::NOT_HAD)]
+    pub(crate) conflict_exit_code: u8,
+    /// What others see in the lock's znode [default: host, process id and the command's name]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) data: Option<String>,
+    /// No waiting line on the terminal
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The lock's path
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show it again and again, until interrupted
+    #[arg(long, short, value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
+    pub(crate) watch: Option<Duration>,
+    /// When to use colours
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) show: Show,
+    /// The lock's path
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tree {
+    #[command(flatten)]
+    pub(crate) show: Show,
+    /// Where to begin
+    #[arg(value_name = "ROOT", default_value = "/")]
+    pub(crate) root: String,
+    /// Look into so many directories at most
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Revoke {
+    /// A lock's path, which means its holders, or the znode of a holder
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Break {
+    /// The znode of a holder or waiter, as `zklock ls` shows it
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Where to try out whether locks can be made; what is made there is removed
+    #[arg(long, value_name = "PATH", default_value = "/zklock-doctor")]
+    pub(crate) path: String,
+}
+
+/// `30s`, `1m 30s`, `1.5h`; a bare number means seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let bare = text.parse::<f64>().ok().map(Duration::try_from_secs_f64);
+    if let Some(seconds) = bare {
+        return seconds.map_err(|error| error.to_string());
+    }
+    let signed: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(signed).map_err(|_| "must not be negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_what_people_write() {
+        for (text, millis) in [("5", 5000), ("0.5", 500), ("30s", 30_000), ("1m 30s", 90_000), ("250ms", 250), ("0", 0)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "x", "-5", "-5s", "1e400", "NaN"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The client, as the command line, the environment and a file say.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{CreatorAllAclProvider, CuratorFramework, RetryPolicy};
+use serde::Deserialize;
+
+use crate::{
+    args::{Connection, duration},
+    failure::{Failure, Result, cannot},
+};
+
+const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The files that are looked for, below the user's own directory and below `/etc`.
+const FILE: &str = "zklock.toml";
+
+/// What a file may say; the command line and the environment come first.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    connect: Option<String>,
+    session_timeout: Option<String>,
+    connection_timeout: Option<String>,
+    auth: Vec<String>,
+    creator_acl: bool,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+}
+
+/// Where to connect, and how.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) connect: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connection_timeout: Duration,
+    auth: Vec<String>,
+    creator_acl: bool,
+    tls: Option<Tls>,
+}
+
+#[derive(Debug)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "a program without TLS says that it has none"))]
+struct Tls {
+    ca: PathBuf,
+    identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Settings {
+    pub(crate) fn of(args: &Connection) -> Result<Settings> {
+        let file = read_file(args.config.as_deref())?;
+        let connect = args.connect.clone().or(file.connect).ok_or_else(|| {
+            Failure::new("which servers? Say --connect HOST:PORT, or set ZK_CONNECT, or write connect = \"HOST:PORT\" into ~/.config/zklock.toml")
+        })?;
+        let time = |arg: Option<Duration>, text: Option<String>, default| match (arg, text) {
+            (Some(time), _) => Ok(time),
+            (None, Some(text)) => duration(&text).map_err(cannot(format!("read the duration {text:?} of the file"))),
+            (None, None) => Ok(default),
+        };
+        #[cfg(feature = "tls")]
+        let (ca, cert, key) = (args.tls_ca.clone(), args.tls_cert.clone(), args.tls_key.clone());
+        #[cfg(not(feature = "tls"))]
+        let (ca, cert, key) = (None, None, None);
+        let tls = ca.or(file.tls_ca).map(|ca| Tls { ca, identity: cert.or(file.tls_cert).zip(key.or(file.tls_key)) });
+        Ok(Settings {
+            connect,
+            session_timeout: time(args.session_timeout, file.session_timeout, SESSION_TIMEOUT)?,
+            connection_timeout: time(args.connection_timeout, file.connection_timeout, CONNECTION_TIMEOUT)?,
+            auth: if args.auth.is_empty() { file.auth } else { args.auth.clone() },
+            creator_acl: args.creator_acl || file.creator_acl,
+            tls,
+        })
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// A client that is started, and not connected yet.
+    pub(crate) fn client(&self, policy: impl RetryPolicy, data: Option<&str>) -> Result<CuratorFramework> {
+        let mut builder = CuratorFramework::builder()
+            .connect_string(&self.connect)
+            .session_timeout(self.session_timeout)
+            .connection_timeout(self.connection_timeout)
+            .retry_policy(policy);
+        for auth in &self.auth {
+            let (scheme, credentials) = auth
+                .split_once(':')
+                .ok_or_else(|| Failure::new("--auth is SCHEME:CREDENTIALS, for instance digest:user:password"))?;
+            builder = builder.authorization(scheme, credentials);
+        }
+        if self.creator_acl {
+            builder = builder.acl_provider(CreatorAllAclProvider);
+        }
+        if let Some(data) = data {
+            builder = builder.default_data(data);
+        }
+        if let Some(tls) = &self.tls {
+            builder = encrypted(builder, tls)?;
+        }
+        let client = builder.build()?;
+        client.start()?;
+        Ok(client)
+    }
+
+    /// Waits for a connection, or says why there is none.
+    pub(crate) fn await_connection(&self, client: &CuratorFramework, is_over: impl Fn() -> bool) -> Result<()> {
+        let deadline = Instant::now() + self.connection_timeout;
+        while !client.block_until_connected(Some(Duration::from_millis(50)))? {
+            if is_over() || Instant::now() >= deadline {
+                return Err(self.no_connection(client.connection_error()));
+            }
+        }
+        Ok(())
+    }
+
+    fn no_connection(&self, why: Option<Arc<io::Error>>) -> Failure {
+        let why = why.map_or_else(|| "no answer".to_owned(), |why| why.to_string());
+        Failure::new(format!("no connection to {} within {:?}: {why}", self.connect, self.connection_timeout))
+    }
+}
+
+/// A connected client, for a look.
+pub(crate) fn connect(args: &Connection) -> Result<CuratorFramework> {
+    let settings = Settings::of(args)?;
+    let client = settings.client(curator_locks::RetryNTimes::new(3, Duration::from_millis(200)), None)?;
+    settings.await_connection(&client, || false)?;
+    Ok(client)
+}
+
+#[cfg(feature = "tls")]
+fn encrypted(builder: curator_locks::Builder, tls: &Tls) -> Result<curator_locks::Builder> {
+    let mut config = curator_locks::TlsConfig::new().root_certificates_file(&tls.ca)?;
+    if let Some((certificate, key)) = &tls.identity {
+        config = config.client_certificate_files(certificate, key)?;
+    }
+    Ok(builder.tls(config))
+}
+
+#[cfg(not(feature = "tls"))]
+fn encrypted(_: curator_locks::Builder, _: &Tls) -> Result<curator_locks::Builder> {
+    Err(Failure::new("this zklock was built without TLS: build it with the features cli and tls"))
+}
+
+fn read_file(named: Option<&Path>) -> Result<File> {
+    let of_user = || {
+        let home = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+        home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".config"))).map(|home| home.join(FILE))
+    };
+    let candidates = match named {
+        Some(path) => vec![path.to_owned()],
+        None => of_user().into_iter().chain([Path::new("/etc").join(FILE)]).collect(),
+    };
+    for path in candidates {
+        match fs::read_to_string(&path) {
+            Ok(text) => return toml::from_str(&text).map_err(cannot(format!("understand {}", path.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {}
+            Err(error) => return Err(cannot(format!("read {}", path.display()))(error)),
+        }
+    }
+    Ok(File::default())
+}

@@ -1,0 +1,235 @@
+//! `zklock doctor`: what is wrong with the set-up, and what to set.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    time::{Duration, Instant},
+};
+
+use curator_locks::{ConnectString, CreateMode, CuratorFramework, ErrorCode, InterProcessMutex, RetryNTimes};
+use jiff::Timestamp;
+
+use crate::{
+    args::{Connection, Doctor},
+    connection::Settings,
+    failure::Result,
+    show,
+};
+
+/// A command of four letters takes no longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PROBES: usize = 20;
+/// Beyond that ages and schedules are misleading.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
+
+/// How a check went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    Mind,
+    Wrong,
+}
+
+struct Report {
+    is_wrong: bool,
+}
+
+impl Report {
+    fn say(&mut self, verdict: Verdict, what: &str, found: &str) {
+        let mark = match verdict {
+            Verdict::Fine => show::green("ok   "),
+            Verdict::Mind => show::yellow("mind "),
+            Verdict::Wrong => show::red("WRONG"),
+        };
+        self.is_wrong |= verdict == Verdict::Wrong;
+        anstream::println!("{mark}  {what:<12} {found}");
+    }
+}
+
+/// 0: nothing is wrong; 1: something is.
+pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
+    let settings = Settings::of(connection)?;
+    let mut report = Report { is_wrong: false };
+    let servers = ConnectString::parse(&settings.connect)?;
+    let mut ticks = None;
+    for (host, port) in servers.hosts() {
+        ticks = ticks.max(check_server(&mut report, &settings, host, *port));
+    }
+    let client = settings.client(RetryNTimes::new(2, Duration::from_millis(200)), None)?;
+    if let Err(failure) = settings.await_connection(&client, || false) {
+        report.say(Verdict::Wrong, "connection", &failure.text);
+        return Ok(1);
+    }
+    report.say(Verdict::Fine, "connection", &format!("session {:#x}", client.session_id()));
+    check_timeout(&mut report, &settings, &client, ticks);
+    check_latency(&mut report, &client);
+    check_making(&mut report, &client, &args.path);
+    client.close();
+    Ok(u8::from(report.is_wrong))
+}
+
+/// Asks one server what it is. Gives its tick, if it tells.
+fn check_server(report: &mut Report, settings: &Settings, host: &str, port: u16) -> Option<Duration> {
+    let name = format!("{host}:{port}");
+    let begun = Instant::now();
+    let stream = match connect(host, port) {
+        Ok(stream) => stream,
+        Err(why) => {
+            report.say(Verdict::Wrong, "server", &format!("{name}: {why}"));
+            return None;
+        }
+    };
+    let took = show::brief(begun.elapsed());
+    drop(stream);
+    if settings.is_encrypted() {
+        report.say(Verdict::Fine, "server", &format!("{name}: connects within {took}"));
+        return None;
+    }
+    match four_letters(host, port, "srvr") {
+        Some(answer) if answer.contains("Mode: ") => {
+            let line =
+                |key: &str| answer.lines().find_map(|line| line.strip_prefix(key)).unwrap_or("?").trim().to_owned();
+            let version = line("Zookeeper version:");
+            let version = version.split(['-', ',']).next().unwrap_or_default().to_owned();
+            let found = format!("{name}: ZooKeeper {version}, {}, connects within {took}", line("Mode:"));
+            let is_old = version.starts_with("3.4.") || version.starts_with("3.3.");
+            report.say(if is_old { Verdict::Wrong } else { Verdict::Fine }, "server", &found);
+        }
+        Some(answer) if answer.contains("not currently serving") => {
+            report.say(Verdict::Wrong, "server", &format!("{name}: does not serve: no quorum"));
+        }
+        _ => {
+            report.say(Verdict::Mind, "server", &format!("{name}: connects within {took}, but does not answer `srvr`"))
+        }
+    }
+    let conf = four_letters(host, port, "conf")?;
+    let millis = conf.lines().find_map(|line| line.strip_prefix("tickTime=")?.trim().parse().ok());
+    millis.map(Duration::from_millis)
+}
+
+fn connect(host: &str, port: u16) -> std::result::Result<TcpStream, String> {
+    let addresses = (host, port).to_socket_addrs().map_err(|error| format!("cannot be resolved: {error}"))?;
+    let mut why = "the name has no address".to_owned();
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => why = format!("{address}: {error}"),
+        }
+    }
+    Err(why)
+}
+
+/// `None`: no answer. A server answers only what is on its list (`4lw.commands.whitelist`).
+fn four_letters(host: &str, port: u16, word: &str) -> Option<String> {
+    let mut stream = connect(host, port).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(word.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    // What came before an error counts.
+    let _ = stream.take(1 << 20).read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    (!answer.is_empty() && !answer.contains("not in the whitelist")).then_some(answer)
+}
+
+fn check_timeout(report: &mut Report, settings: &Settings, client: &CuratorFramework, tick: Option<Duration>) {
+    let (wanted, given) = (settings.session_timeout, client.session_timeout());
+    if wanted == given {
+        report.say(Verdict::Fine, "timeout", &format!("session timeout {given:?}"));
+    } else {
+        let found = format!(
+            "asked for a session timeout of {wanted:?}, got {given:?}: see minSessionTimeout and maxSessionTimeout of the servers"
+        );
+        report.say(Verdict::Mind, "timeout", &found);
+    }
+    match tick {
+        None => report.say(
+            Verdict::Mind,
+            "tick",
+            &format!(
+                "no server tells its tickTime (4lw.commands.whitelist lacks conf): the session timeout of {given:?} has to be two ticks or more"
+            ),
+        ),
+        Some(tick) if given < tick * 2 => report.say(
+            Verdict::Wrong,
+            "tick",
+            &format!("tickTime is {tick:?}, more than half of the session timeout: set --session-timeout to {:?} or more", tick * 2),
+        ),
+        Some(tick) => report.say(Verdict::Fine, "tick", &format!("tickTime {tick:?}")),
+    }
+}
+
+fn check_latency(report: &mut Report, client: &CuratorFramework) {
+    let mut took: Vec<Duration> = Vec::with_capacity(PROBES);
+    for _ in 0..PROBES {
+        let begun = Instant::now();
+        if let Err(error) = client.sync().for_path("/") {
+            report.say(Verdict::Wrong, "latency", &error.to_string());
+            return;
+        }
+        took.push(begun.elapsed());
+    }
+    took.sort_unstable();
+    let (middle, worst) = (took.get(PROBES / 2).copied().unwrap_or_default(), took.last().copied().unwrap_or_default());
+    let limit = client.session_timeout() / 6;
+    let found = format!("sync takes {middle:.1?}, at worst {worst:.1?}");
+    if worst >= limit {
+        let found = format!(
+            "{found}: above a sixth of the session timeout a heartbeat proves nothing; set a longer --session-timeout"
+        );
+        report.say(Verdict::Wrong, "latency", &found);
+    } else {
+        report.say(Verdict::Fine, "latency", &found);
+    }
+}
+
+/// Makes a lock and releases it, and looks at the clock of the server.
+fn check_making(report: &mut Report, client: &CuratorFramework, path: &str) {
+    let held = InterProcessMutex::new(client, path).and_then(|mutex| {
+        let begun = Instant::now();
+        let now = Timestamp::now();
+        mutex.acquire()?;
+        let node = mutex.lock_path().unwrap_or_default();
+        let made = client.check_exists().for_path(&node)?.map(|stat| stat.ctime);
+        let took = begun.elapsed();
+        mutex.release()?;
+        Ok((now, made, took))
+    });
+    let (now, made, took) = match held {
+        Ok(held) => held,
+        Err(error) => {
+            report.say(Verdict::Wrong, "lock", &error.to_string());
+            if error.code() == Some(ErrorCode::NoAuth) {
+                report.say(Verdict::Mind, "lock", "say --auth, or --path with a directory that this client may use");
+            }
+            return;
+        }
+    };
+    report.say(Verdict::Fine, "lock", &format!("acquired and released at {path}, in {}", show::brief(took)));
+    if let Some(made) = made {
+        let off = Duration::from_millis(made.abs_diff(now.as_millisecond())).saturating_sub(took);
+        let found = format!("the server's differs from this machine's by {}", show::brief(off));
+        let verdict = if off > CLOCK_TOLERANCE { Verdict::Mind } else { Verdict::Fine };
+        report.say(verdict, "clock", &format!("{found}; no lock depends on it, but ages do"));
+    }
+    check_containers(report, client, path);
+}
+
+/// Directories of locks go by themselves only where servers know containers.
+fn check_containers(report: &mut Report, client: &CuratorFramework, path: &str) {
+    let probe = format!("{path}-container");
+    match client.create().with_mode(CreateMode::Container).for_path_and_data(&probe, []) {
+        Ok(_) => {
+            let found =
+                "known; servers remove empty ones every znode.container.checkIntervalMs, 60 s if nothing else is set";
+            report.say(Verdict::Fine, "containers", found);
+        }
+        Err(error) if error.code() == Some(ErrorCode::Unimplemented) => {
+            report.say(Verdict::Mind, "containers", "not known to this server: directories of locks stay for ever");
+        }
+        Err(error) => report.say(Verdict::Mind, "containers", &error.to_string()),
+    }
+    // What is left, the server removes by itself.
+    for left in [probe.as_str(), path] {
+        let _ = client.delete().for_path(left);
+    }
+}

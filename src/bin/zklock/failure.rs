@@ -1,0 +1,45 @@
+//! How the program ends other than well.
+
+use curator_locks::Error;
+
+/// The lock was lost, or about to be lost, and the command was ended.
+pub(crate) const LOST: u8 = 123;
+/// The lock was not to be had.
+pub(crate) const NOT_HAD: u8 = 124;
+/// The program itself failed.
+pub(crate) const FAILED: u8 = 125;
+/// The command cannot be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// What to say, and the exit status.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: u8,
+    /// Nothing is said where it is empty.
+    pub(crate) text: String,
+}
+
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    pub(crate) fn new(text: impl Into<String>) -> Failure {
+        Failure { status: FAILED, text: text.into() }
+    }
+
+    pub(crate) fn silent(status: u8) -> Failure {
+        Failure { status, text: String::new() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+/// Says of an error of the operating system what was tried.
+pub(crate) fn cannot<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Failure {
+    move |error| Failure::new(format!("cannot {what}: {error}"))
+}

@@ -1,0 +1,37 @@
+//! What the client logs, on standard error.
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+struct Logger;
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let level = match record.level() {
+                Level::Error => "error: ",
+                Level::Warn => "warning: ",
+                Level::Info | Level::Debug | Level::Trace => "",
+            };
+            anstream::eprintln!("zklock: {level}{}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// What goes wrong while a command runs is said; of a mere look its error says enough.
+pub(crate) fn begin(verbose: u8, is_run: bool) {
+    let level = match verbose {
+        0 if is_run => LevelFilter::Warn,
+        0 => LevelFilter::Off,
+        1 => LevelFilter::Info,
+        _ => LevelFilter::Debug,
+    };
+    log::set_max_level(level);
+    // The only logger of this program.
+    let _ = log::set_logger(&Logger);
+}

@@ -1,0 +1,152 @@
+//! `zklock run`: a command while a lock is held.
+//!
+//! Three processes: this one holds the lock and knows what is known of it ([`hold`]), the command, and a watchdog in the
+//! command's process group ([`watchdog`]), which ends the group by its own clock, or if this process dies.
+
+mod child;
+mod command;
+mod hold;
+mod signals;
+mod terminal;
+mod waiting;
+mod watchdog;
+
+use std::{thread, time::Instant};
+
+use crossbeam_channel::{Receiver, after, bounded, select};
+use curator_locks::{AcquireOptions, CancelToken, CuratorFramework, Error, RetryForever};
+use nix::unistd::{gethostname, getpid};
+
+use self::{hold::Locks, signals::Signals};
+use crate::{
+    args::{Connection, Run},
+    connection::Settings,
+    failure::{Failure, Result},
+};
+
+pub(crate) use self::{
+    child::{EXEC, exec},
+    watchdog::{WATCH, watch},
+};
+
+/// While the command waits for its turn, whatever keeps it from the servers passes.
+const RETRY: std::time::Duration = std::time::Duration::from_millis(500);
+
+pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
+    let begun = Instant::now();
+    let signals = Signals::catch()?;
+    let settings = Settings::of(connection)?;
+    let data = args.data.clone().unwrap_or_else(|| describe(args));
+    let client = settings.client(RetryForever::new(RETRY), Some(&data))?;
+    let ending = EndOfWait::begin(&signals)?;
+    if let Err(failure) = settings.await_connection(&client, || ending.is_cancelled()) {
+        return Err(ending.finish().map_or(failure, ended_by));
+    }
+    let locks = Locks::new(&client, args)?;
+    let mut options = AcquireOptions::new().cancel_token(&ending.token);
+    if let Some(timeout) = args.nonblock.then_some(std::time::Duration::ZERO).or(args.timeout) {
+        let left = timeout.saturating_sub(begun.elapsed());
+        // Zero would mean not to wait at all.
+        options =
+            options.timeout(if timeout.is_zero() { timeout } else { left.max(std::time::Duration::from_millis(1)) });
+    }
+    let line = (!args.quiet).then(|| waiting::Line::begin(&client, args)).flatten();
+    let acquired = locks.acquire(&options);
+    drop(line);
+    let signal = ending.finish();
+    let held = match (acquired, signal) {
+        (Ok(Some(held)), None) => held,
+        // Dropping what was acquired gives it back.
+        (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => return Err(give_up(&client, signal)),
+        (Ok(None), None) => return Err(not_had(&client, &locks, args)),
+        (Err(error), _) => return Err(error.into()),
+    };
+    let since = Instant::now();
+    let status = command::supervise(&client, &held, locks.asked(), args, &signals);
+    if let (Some(at_least), Ok(_)) = (args.at_least, &status) {
+        keep(at_least.saturating_sub(since.elapsed()), signals.receiver());
+    }
+    if let Err(error) = held.release() {
+        // What the command has done is done: its status tells.
+        log::warn!("{error}");
+    }
+    drop(locks);
+    client.close();
+    status
+}
+
+fn ended_by(signal: i32) -> Failure {
+    Failure::silent(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+}
+
+fn give_up(client: &CuratorFramework, signal: i32) -> Failure {
+    client.close();
+    ended_by(signal)
+}
+
+fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
+    let path = locks.stopped_at().unwrap_or_else(|| args.path.clone());
+    let by = waiting::holders(client, &path).map(|holders| format!(" by {holders}")).unwrap_or_default();
+    client.close();
+    let text = match args.timeout {
+        Some(timeout) if !args.nonblock => format!("{path}: still held{by} after {timeout:?}"),
+        _ => format!("{path}: held{by}"),
+    };
+    Failure { status: args.conflict_exit_code, text }
+}
+
+/// What others see: where the command runs, and what it is, without its arguments, which may be secret.
+fn describe(args: &Run) -> String {
+    let host = gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let command = args.command.first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
+    format!("{host} pid {} {command}", getpid())
+}
+
+/// Keeps the lock, until a signal.
+fn keep(time: std::time::Duration, signals: &Receiver<i32>) {
+    let end = after(time);
+    loop {
+        select! {
+            recv(end) -> _ => return,
+            recv(signals) -> signal => if !signal.is_ok_and(|signal| !signals::ends(signal)) { return },
+        }
+    }
+}
+
+/// Cancels the wait for the lock at the first signal that would end a program.
+struct EndOfWait {
+    token: CancelToken,
+    stop: crossbeam_channel::Sender<()>,
+    thread: thread::JoinHandle<Option<i32>>,
+}
+
+impl EndOfWait {
+    fn begin(signals: &Signals) -> Result<EndOfWait> {
+        let token = CancelToken::new();
+        let (stop, stopped) = bounded::<()>(0);
+        let (receiver, cancelled) = (signals.receiver().clone(), token.clone());
+        let wait = move || {
+            loop {
+                select! {
+                    recv(stopped) -> _ => return None,
+                    recv(receiver) -> signal => if let Some(signal) = signal.ok().filter(|signal| signals::ends(*signal)) {
+                        cancelled.cancel();
+                        return Some(signal);
+                    },
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("signals".into()).spawn(wait);
+        Ok(EndOfWait { token, stop, thread: thread.map_err(crate::failure::cannot("start a thread"))? })
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    /// From here on signals go elsewhere. Gives the one that has ended the wait.
+    fn finish(self) -> Option<i32> {
+        drop(self.stop);
+        self.thread.join().unwrap_or_default()
+    }
+}

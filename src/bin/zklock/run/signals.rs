@@ -1,0 +1,51 @@
+//! Signals that go on to the command.
+
+use std::{fs, thread};
+
+use crossbeam_channel::{Receiver, unbounded};
+use signal_hook::{
+    consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    iterator,
+};
+
+use crate::failure::{Result, cannot};
+
+const FORWARDED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT];
+
+/// The signals that this process gets, from the first moment on.
+pub(crate) struct Signals {
+    receiver: Receiver<i32>,
+}
+
+impl Signals {
+    pub(crate) fn catch() -> Result<Signals> {
+        let ignored = ignored();
+        // Under nohup the command, too, is to ignore HUP, which it inherits only from one that ignores it.
+        let caught = FORWARDED.into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+        let mut signals = iterator::Signals::new(caught).map_err(cannot("catch signals"))?;
+        let (sender, receiver) = unbounded();
+        let pass_on = move || {
+            // Nobody listens any more at the end of the program.
+            let _ = signals.forever().try_for_each(|signal| sender.send(signal));
+        };
+        let thread = thread::Builder::new().name("signals".into()).spawn(pass_on);
+        thread.map_err(cannot("start a thread"))?;
+        Ok(Signals { receiver })
+    }
+
+    pub(crate) fn receiver(&self) -> &Receiver<i32> {
+        &self.receiver
+    }
+}
+
+/// Whether it ends a program that does nothing about it.
+pub(crate) fn ends(signal: i32) -> bool {
+    signal != SIGCONT
+}
+
+/// The signals that this process was started to ignore, a bit for each.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+}

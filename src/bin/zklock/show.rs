@@ -1,0 +1,281 @@
+//! `zklock ls`: what a lock's queue looks like, as a table and as JSON.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    thread,
+    time::Duration,
+};
+
+use curator_locks::{CuratorFramework, LockKind, LockQueue, QueueEntry};
+use jiff::{Timestamp, tz::TimeZone};
+use serde::Serialize;
+
+use crate::{
+    args::{Color, Connection, Ls, Show},
+    connection::connect,
+    failure::{Result, cannot},
+};
+
+/// Longer data are cut in the table.
+const WIDEST_DATA: usize = 48;
+
+pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<()> {
+    let client = connect(connection)?;
+    repeat(&args.show, || {
+        let queues: curator_locks::Result<Vec<LockQueue>> =
+            args.paths.iter().map(|path| LockQueue::inspect(&client, path)).collect();
+        let queues = queues?;
+        if args.show.json {
+            return Ok(json(&queues.iter().map(Lock::of).collect::<Vec<_>>()));
+        }
+        Ok(queues.iter().map(table).collect::<Vec<_>>().join("\n"))
+    })
+}
+
+/// Prints what `look` gives, once or again and again.
+pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> Result<()> {
+    match show.color {
+        Color::Auto => {}
+        Color::Always => anstream::ColorChoice::Always.write_global(),
+        Color::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    let clears = show.watch.is_some() && !show.json && io::stdout().is_terminal();
+    loop {
+        let text = look()?;
+        let mut out = anstream::stdout().lock();
+        let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
+        match write!(out, "{clear}{text}").and_then(|()| out.flush()) {
+            // `zklock ls | head` has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            result => result.map_err(cannot("write"))?,
+        }
+        drop(out);
+        let Some(pause) = show.watch else { return Ok(()) };
+        thread::sleep(pause.max(Duration::from_millis(100)));
+    }
+}
+
+/// One document on one line, so that `--watch` makes a stream of documents.
+pub(crate) fn json(document: &impl Serialize) -> String {
+    // Nothing that is shown can fail to be JSON.
+    serde_json::to_string(document).unwrap_or_default() + "\n"
+}
+
+/// A lock as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Lock {
+    path: String,
+    kind: String,
+    held: bool,
+    /// Whether waiters are to be seen.
+    shows_waiters: bool,
+    leases: Option<u64>,
+    entries: Vec<Entry>,
+    others: Vec<String>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    state: String,
+    position: Option<usize>,
+    mode: String,
+    client: String,
+    session: Option<String>,
+    token: i64,
+    since: String,
+    age_seconds: f64,
+    data: Option<String>,
+    node: String,
+}
+
+impl Lock {
+    pub(crate) fn of(queue: &LockQueue) -> Lock {
+        Lock {
+            path: queue.path.clone(),
+            kind: queue.kind.to_string(),
+            held: queue.is_held(),
+            shows_waiters: queue.shows_waiters(),
+            leases: queue.leases,
+            entries: queue.entries.iter().map(Entry::of).collect(),
+            others: queue.others.clone(),
+            notes: queue.notes.clone(),
+        }
+    }
+}
+
+impl Entry {
+    fn of(entry: &QueueEntry) -> Entry {
+        let text = |data: &Vec<u8>| String::from_utf8_lossy(data).into_owned();
+        Entry {
+            state: entry.state.to_string(),
+            position: match entry.state {
+                curator_locks::EntryState::Holds => None,
+                curator_locks::EntryState::Waits(position) => Some(position),
+            },
+            mode: entry.mode.to_string(),
+            client: entry.names.to_string(),
+            session: (entry.session != 0).then(|| format!("{:#x}", entry.session)),
+            token: entry.fencing_token.value(),
+            since: Timestamp::from_millisecond(entry.since_millis).unwrap_or_default().to_string(),
+            age_seconds: age(entry.since_millis).as_secs_f64(),
+            data: entry.data.as_ref().map(text),
+            node: entry.path.clone(),
+        }
+    }
+}
+
+/// A lock as lines: a heading, a row for each contender, notes.
+pub(crate) fn table(queue: &LockQueue) -> String {
+    let (holds, waits) = (queue.holders().count(), queue.waiters().count());
+    let mut facts = vec![queue.kind.to_string()];
+    facts.extend(queue.leases.filter(|leases| *leases != 1).map(|leases| format!("{leases} leases")));
+    if queue.kind != LockKind::Unused {
+        facts.push(if holds == 0 {
+            "free".to_owned()
+        } else {
+            format!("{holds} hold{}", if holds == 1 { "s" } else { "" })
+        });
+        match waits {
+            _ if !queue.shows_waiters() => facts.push("waiters of this kind are not to be seen".to_owned()),
+            0 => {}
+            1 => facts.push("1 waits".to_owned()),
+            waits => facts.push(format!("{waits} wait")),
+        }
+    }
+    let mut text = format!("{}  {}\n", bold(&queue.path), facts.join(", "));
+    let mut rows = vec![["STATE", "MODE", "SINCE", "AGE", "SESSION", "NAMES", "DATA", "NODE"].map(str::to_owned)];
+    rows.extend(queue.entries.iter().map(|entry| row(queue, entry)));
+    if rows.len() > 1 {
+        text.push_str(&columns(&rows));
+    }
+    for note in &queue.notes {
+        text.push_str(&format!("  {}\n", yellow(&format!("note: {note}"))));
+    }
+    if !queue.others.is_empty() && queue.kind != LockKind::Unused {
+        text.push_str(&format!("  others: {}\n", queue.others.join(", ")));
+    }
+    text
+}
+
+fn row(queue: &LockQueue, entry: &QueueEntry) -> [String; 8] {
+    let state = match entry.state {
+        curator_locks::EntryState::Holds => "holds".to_owned(),
+        curator_locks::EntryState::Waits(position) => format!("waits {}", position + 1),
+    };
+    let session = if entry.session == 0 { "none".to_owned() } else { format!("{:#x}", entry.session) };
+    let node = entry.path.strip_prefix(&queue.path).map_or(entry.path.as_str(), |node| node.trim_start_matches('/'));
+    [
+        state,
+        entry.mode.to_string(),
+        since(entry.since_millis),
+        brief(age(entry.since_millis)),
+        session,
+        entry.names.to_string(),
+        data(entry),
+        node.to_owned(),
+    ]
+}
+
+/// Aligned, the first row as a heading. Colours come after the widths are known.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let line = format!("  {}", cells.join("  ")).trim_end().to_owned();
+        let is_holder = row.first().is_some_and(|state| state == "holds");
+        text.push_str(&if index == 0 {
+            dim(&line)
+        } else if is_holder {
+            green(&line)
+        } else {
+            line
+        });
+        text.push('\n');
+    }
+    text
+}
+
+/// What the znode carries, for a terminal: nothing in it moves the cursor.
+pub(crate) fn data(entry: &QueueEntry) -> String {
+    let Some(data) = &entry.data else { return "(not readable)".to_owned() };
+    let text: String = String::from_utf8_lossy(data).trim().chars().flat_map(char::escape_debug).collect();
+    match text.char_indices().nth(WIDEST_DATA) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+/// By this machine's clock, of a moment of the server's; never negative.
+pub(crate) fn age(since_millis: i64) -> Duration {
+    let elapsed = Timestamp::now().as_millisecond().saturating_sub(since_millis);
+    Duration::from_millis(u64::try_from(elapsed).unwrap_or_default())
+}
+
+fn since(millis: i64) -> String {
+    let at = Timestamp::from_millisecond(millis).unwrap_or_default().to_zoned(TimeZone::system());
+    let is_recent = age(millis) < Duration::from_secs(20 * 3600);
+    at.strftime(if is_recent { "%H:%M:%S" } else { "%Y-%m-%d %H:%M" }).to_string()
+}
+
+/// `4s`, `3m 20s`, `2h 5m`, `6d 1h`.
+pub(crate) fn brief(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 => format!("{}ms", time.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+pub(crate) fn bold(text: &str) -> String {
+    format!("\x1b[1m{text}\x1b[0m")
+}
+
+pub(crate) fn dim(text: &str) -> String {
+    format!("\x1b[2m{text}\x1b[0m")
+}
+
+pub(crate) fn green(text: &str) -> String {
+    format!("\x1b[32m{text}\x1b[0m")
+}
+
+pub(crate) fn yellow(text: &str) -> String {
+    format!("\x1b[33m{text}\x1b[0m")
+}
+
+pub(crate) fn red(text: &str) -> String {
+    format!("\x1b[31m{text}\x1b[0m")
+}
+
+/// Where only the connected client is at hand.
+pub(crate) fn look(client: &CuratorFramework, path: &str) -> Result<LockQueue> {
+    Ok(LockQueue::inspect(client, path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_brief() {
+        for (seconds, expected) in [(5, "5s"), (200, "3m 20s"), (7500, "2h 5m"), (522_000, "6d 1h")] {
+            assert_eq!(brief(Duration::from_secs(seconds)), expected);
+        }
+        assert_eq!(brief(Duration::from_millis(250)), "250ms");
+        assert_eq!(age(i64::MAX), Duration::ZERO, "a server's clock that goes ahead");
+    }
+
+    #[test]
+    fn columns_are_aligned_whatever_stands_in_them() {
+        let rows = [["A", "B"], ["long", "x"], ["\u{fc}", "y"]].map(|row| row.map(str::to_owned));
+        let plain = anstream::adapter::strip_str(&columns(&rows)).to_string();
+        assert_eq!(plain, "  A     B\n  long  x\n  \u{fc}     y\n");
+    }
+}

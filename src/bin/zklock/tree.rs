@@ -1,0 +1,194 @@
+//! `zklock tree`: every lock below a path, and sessions that wait for each other in a circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use curator_locks::{CuratorFramework, Error, ErrorCode, LockKind, LockQueue, NameStyle};
+use serde::Serialize;
+
+use crate::{
+    args::{Connection, Tree},
+    connection::connect,
+    failure::Result,
+    show::{self, Lock},
+};
+
+/// What the servers keep for themselves.
+const SYSTEM: &str = "/zookeeper";
+
+#[derive(Serialize)]
+struct Document {
+    root: String,
+    locks: Vec<Lock>,
+    /// Sessions that wait for each other in a circle.
+    circles: Vec<Vec<String>>,
+    notes: Vec<String>,
+}
+
+pub(crate) fn tree(connection: &Connection, args: &Tree) -> Result<()> {
+    let client = connect(connection)?;
+    show::repeat(&args.show, || {
+        let walk = Walk::through(&client, args)?;
+        let circles = circles(&walk.locks);
+        Ok(if args.show.json {
+            show::json(&Document {
+                root: args.root.clone(),
+                locks: walk.locks.iter().map(Lock::of).collect(),
+                circles: circles.iter().map(|circle| circle.iter().map(|session| hex(*session)).collect()).collect(),
+                notes: walk.notes,
+            })
+        } else {
+            describe(args, &walk, &circles)
+        })
+    })
+}
+
+fn hex(session: i64) -> String {
+    format!("{session:#x}")
+}
+
+fn describe(args: &Tree, walk: &Walk, circles: &[Vec<i64>]) -> String {
+    let mut blocks: Vec<String> = walk.locks.iter().map(show::table).collect();
+    if blocks.is_empty() {
+        blocks.push(format!("no locks below {}\n", args.root));
+    }
+    for circle in circles {
+        let names: Vec<String> = circle.iter().chain(circle.first()).map(|session| hex(*session)).collect();
+        let text =
+            format!("these sessions wait for each other, for ever if the same threads do: {}", names.join(" -> "));
+        blocks.push(format!("{}\n", show::red(&text)));
+    }
+    blocks.extend(walk.notes.iter().map(|note| format!("{}\n", show::yellow(&format!("note: {note}")))));
+    blocks.join("\n")
+}
+
+/// All directories from a root on.
+#[derive(Default)]
+struct Walk {
+    locks: Vec<LockQueue>,
+    notes: Vec<String>,
+}
+
+impl Walk {
+    fn through(client: &CuratorFramework, args: &Tree) -> Result<Walk> {
+        let mut walk = Walk::default();
+        let mut left = vec![args.root.clone()];
+        let mut seen = 0;
+        while let Some(path) = left.pop() {
+            seen += 1;
+            if seen > args.limit {
+                walk.notes.push(format!(
+                    "there are more than {} directories: begin further below, or set --limit",
+                    args.limit
+                ));
+                break;
+            }
+            match look_into(client, &path) {
+                Ok((lock, below)) => {
+                    // The last one comes first.
+                    left.extend(below.into_iter().rev().filter(|path| path != SYSTEM));
+                    walk.locks.extend(lock);
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
+                    walk.notes.push(format!("may not look into {path}"))
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        walk.drop_queues_of_semaphores();
+        Ok(walk)
+    }
+
+    /// Those of kazoo's semaphores are beside them, and shown with them.
+    fn drop_queues_of_semaphores(&mut self) {
+        let is_kazoos = |lock: &&LockQueue| {
+            lock.kind == LockKind::Semaphore && lock.entries.iter().any(|entry| entry.names == NameStyle::Kazoo)
+        };
+        let queues: BTreeSet<String> =
+            self.locks.iter().filter(is_kazoos).map(|lock| format!("{}-__lock__", lock.path)).collect();
+        self.locks.retain(|lock| !queues.contains(&lock.path));
+    }
+}
+
+/// The lock there, and the directories below that are not the lock's own.
+fn look_into(client: &CuratorFramework, path: &str) -> Result<(Option<LockQueue>, Vec<String>), Error> {
+    let below = |names: &[String]| names.iter().map(|name| format!("{}/{name}", path.trim_end_matches('/'))).collect();
+    if path == "/" {
+        let mut names = client.get_children().for_path(path)?;
+        names.sort_unstable();
+        return Ok((None, below(&names)));
+    }
+    let queue = LockQueue::inspect(client, path)?;
+    let directories = below(&queue.others);
+    Ok(((queue.kind != LockKind::Unused).then_some(queue), directories))
+}
+
+/// Circles of sessions, each of which waits for a lock that the next one holds. A session is a client of many threads
+/// perhaps, so that a circle need not be a deadlock.
+fn circles(locks: &[LockQueue]) -> Vec<Vec<i64>> {
+    let mut waits_for: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
+    for lock in locks {
+        for waiter in lock.waiters() {
+            let others = lock.holders().map(|holder| holder.session).filter(|holder| *holder != waiter.session);
+            waits_for.entry(waiter.session).or_default().extend(others);
+        }
+    }
+    let mut found: Vec<Vec<i64>> = Vec::new();
+    for start in waits_for.keys() {
+        let is_known = found.iter().flatten().any(|session| session == start);
+        if !is_known && let Some(circle) = way_back(*start, &waits_for) {
+            found.push(circle);
+        }
+    }
+    found
+}
+
+/// A shortest way from a session to itself.
+fn way_back(start: i64, waits_for: &BTreeMap<i64, BTreeSet<i64>>) -> Option<Vec<i64>> {
+    let mut from: BTreeMap<i64, i64> = BTreeMap::new();
+    let mut next = vec![start];
+    while !next.is_empty() {
+        let mut further = Vec::new();
+        for session in next {
+            for other in waits_for.get(&session).into_iter().flatten().copied() {
+                if other == start {
+                    let mut circle = vec![session];
+                    while let Some(before) =
+                        circle.last().filter(|last| **last != start).and_then(|last| from.get(last))
+                    {
+                        circle.push(*before);
+                    }
+                    circle.reverse();
+                    return Some(circle);
+                }
+                if !from.contains_key(&other) {
+                    from.insert(other, session);
+                    further.push(other);
+                }
+            }
+        }
+        next = further;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(edges: &[(i64, i64)]) -> BTreeMap<i64, BTreeSet<i64>> {
+        let mut graph: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
+        for (from, to) in edges {
+            graph.entry(*from).or_default().insert(*to);
+        }
+        graph
+    }
+
+    #[test]
+    fn the_shortest_circle_is_found_and_a_chain_is_none() {
+        assert_eq!(way_back(1, &graph(&[(1, 2), (2, 3)])), None);
+        assert_eq!(way_back(1, &graph(&[(1, 2), (2, 1)])), Some(vec![1, 2]));
+        assert_eq!(way_back(1, &graph(&[(1, 2), (2, 3), (3, 1), (3, 4), (4, 3)])), Some(vec![1, 2, 3]));
+        // A circle of others is not this one's.
+        assert_eq!(way_back(1, &graph(&[(1, 2), (2, 3), (3, 2)])), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! One held znode that serves many holds, one after the other or side by side.
+
+use std::{
+    iter,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    node::{HeldNode, Inner},
+    revocation::RevocableNode,
+};
+use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
+
+/// Who hands a held znode on from hold to hold.
+pub(crate) trait Keeper: Send + Sync {
+    /// The znode, or its session, is gone. Runs on a thread that reads for a session or on the client's own, under no lock;
+    /// must not block.
+    fn gone(&self, tenure: &HeldNode);
+
+    /// Ends one of its holds, without waiting for a server.
+    fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()>;
+}
+
+/// What one hold of many knows.
+pub(super) struct Grant {
+    tenure: Arc<HeldNode>,
+    /// The keeper's name for the tenure.
+    tenure_number: u64,
+    /// Counted from 1 in each tenure.
+    number: u64,
+    keeper: Weak<dyn Keeper>,
+}
+
+/// What is known of a held znode without asking.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Footing {
+    /// It is gone, or its session is, or it was given back.
+    pub(crate) is_gone: bool,
+    /// The live connection, 0 if there is none.
+    pub(crate) connection: u64,
+    /// Over this connection it was seen to stand.
+    pub(crate) seen_over: u64,
+    /// A watch on it is in place, and has told nothing.
+    pub(crate) is_watched: bool,
+    /// The servers cannot have expired the session yet.
+    pub(crate) is_valid: bool,
+}
+
+impl HeldNode {
+    /// From here on it serves the holds that this keeper hands out.
+    pub(crate) fn serve(&self, keeper: Weak<dyn Keeper>) {
+        let _ = self.keeper.set(keeper);
+    }
+
+    pub(super) fn tell_keeper(&self) {
+        if let Some(keeper) = self.keeper.get().and_then(Weak::upgrade) {
+            keeper.gone(self);
+        }
+    }
+
+    /// One hold of this znode. It begins at this moment, in which nothing is checked.
+    pub(crate) fn grant(
+        self: &Arc<Self>,
+        tenure_number: u64,
+        number: u64,
+        revocable: Option<Arc<RevocableNode>>,
+        is_attended: bool,
+    ) -> Arc<HeldNode> {
+        let keeper = self.keeper.get().cloned().unwrap_or_else(|| Weak::<Nobody>::new());
+        let grant = Arc::new(HeldNode {
+            id: 0,
+            znode: self.znode.clone(),
+            session: self.session.clone(),
+            since: Instant::now(),
+            seen_over: AtomicU64::new(0),
+            asked_over: AtomicU64::new(0),
+            revocable,
+            events: self.events.clone(),
+            dispatcher: self.dispatcher.clone(),
+            grant: Some(Grant { tenure: self.clone(), tenure_number, number, keeper }),
+            keeper: OnceLock::new(),
+            inner: Mutex::new(Inner::new(None)),
+        });
+        if is_attended {
+            grant.join_tenure(&mut grant.inner.lock());
+            grant.events.send(Event::Look);
+        }
+        grant
+    }
+
+    /// Who ends this hold, where the znode stays: with the keeper's name for its tenure.
+    pub(crate) fn keeper(&self) -> Option<(Arc<dyn Keeper>, u64)> {
+        let grant = self.grant.as_ref()?;
+        Some((grant.keeper.upgrade()?, grant.tenure_number))
+    }
+
+    /// Which grant of its znode it is; 0 for the only one.
+    pub(crate) fn grant_number(&self) -> u64 {
+        self.grant.as_ref().map_or(0, |grant| grant.number)
+    }
+
+    /// The znode that is looked after for this hold.
+    pub(super) fn root(&self) -> &HeldNode {
+        self.grant.as_ref().map_or(self, |grant| &grant.tenure)
+    }
+
+    pub(crate) fn footing(&self) -> Footing {
+        let (is_gone, is_watched) = {
+            let inner = self.inner.lock();
+            let is_gone = inner.is_final() || inner.deletion.is_some() || self.has_session_ended();
+            (is_gone, inner.is_watched)
+        };
+        let (connection, seen_over) = (self.session.connection(), self.seen_over.load(Ordering::Acquire));
+        // The clock comes last: what it is compared with can only be older.
+        let is_valid = self.session.valid_until().is_some_and(|until| Instant::now() < until);
+        Footing { is_gone, connection, seen_over, is_watched, is_valid }
+    }
+
+    /// Itself, and the holds of this znode that are looked after.
+    pub(super) fn with_grants(self: &Arc<Self>) -> impl Iterator<Item = Arc<HeldNode>> + use<> {
+        let grants = self.inner.lock().grants.clone();
+        iter::once(self.clone()).chain(grants)
+    }
+
+    /// This hold is looked after from here on.
+    pub(super) fn join_tenure(self: &Arc<Self>, inner: &mut Inner) {
+        if let Some(grant) = &self.grant
+            && !std::mem::replace(&mut inner.is_attended, true)
+        {
+            grant.tenure.inner.lock().grants.push(self.clone());
+        }
+    }
+
+    pub(super) fn leave_tenure(&self) {
+        let mut inner = self.root().inner.lock();
+        let left: Vec<_> = inner.grants.extract_if(.., |other| std::ptr::eq(&raw const **other, self)).collect();
+        drop_unlocked(inner, left);
+    }
+}
+
+enum Nobody {}
+
+impl Keeper for Nobody {
+    fn gone(&self, _tenure: &HeldNode) {}
+
+    fn release(&self, _grant: &HeldNode, _tenure: u64) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,16 @@
+//! One granted znode for many holds of one process, off by default.
+//!
+//! A *tenure* is the time for which one znode of a lock object is granted. [`turns`] decides which thread has its turn, and
+//! when the znode goes: a plain type without thread, clock or request, tried in every schedule by `model`. [`look`] is the last
+//! look before a thread returns with the lock. [`cache`] is the shell: it sleeps, wakes, queues at the servers by the same
+//! contender as every other lock, and watches the directory for others. [`options`] is what a caller sets.
+
+mod cache;
+mod look;
+#[cfg(test)]
+mod model;
+mod options;
+mod turns;
+
+pub(crate) use cache::{Cache, Seeker};
+pub use options::Caching;

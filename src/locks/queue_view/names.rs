@@ -1,0 +1,247 @@
+//! What the names of a directory's children tell.
+
+use super::{EntryMode, EntryState, LockKind, NameStyle};
+use crate::locks::{
+    ZNodeName,
+    driver::{number_text, sequence_for},
+};
+
+/// The prefix of a protected znode: `_c_`, a UUID, `-`.
+const PROTECTED: &str = "_c_";
+/// What kazoo puts in front of its names: a UUID without dashes.
+const KAZOO_ID: usize = 32;
+
+/// A contender's name, taken apart.
+pub(super) struct Named {
+    pub(super) style: NameStyle,
+    pub(super) mode: EntryMode,
+    sequence: i64,
+    is_latch: bool,
+    /// By which name its kind of lock knows its own.
+    word: Word,
+}
+
+/// What stands in front of the number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// `lock-`, `__READ__`, `__WRIT__`: Curator's, of which kazoo's users can use the first.
+    Curators,
+    /// `__lock__`, `__rlock__`.
+    Kazoos,
+    /// `latch-`.
+    Latch,
+    /// `x-<session>-`.
+    Zookeepers,
+    Other,
+}
+
+impl Named {
+    /// Of a name that ends in a sequence number.
+    pub(super) fn of(name: &str) -> Named {
+        let prefix = name.strip_suffix(number_text(name)).unwrap_or(name);
+        let is_read = prefix.ends_with("__READ__") || prefix.ends_with("__rlock__");
+        let word = if prefix.ends_with("__lock__") || prefix.ends_with("__rlock__") {
+            Word::Kazoos
+        } else if prefix.ends_with("latch-") {
+            Word::Latch
+        } else if is_session_of_zookeepers(prefix) {
+            Word::Zookeepers
+        } else if ["lock-", "lease-", "__READ__", "__WRIT__"].iter().any(|own| prefix.ends_with(own)) {
+            Word::Curators
+        } else {
+            Word::Other
+        };
+        let style = match word {
+            Word::Zookeepers => NameStyle::ZooKeeper,
+            _ if prefix.starts_with(PROTECTED) => NameStyle::Curator,
+            Word::Kazoos => NameStyle::Kazoo,
+            Word::Curators if has_kazoo_id(prefix) => NameStyle::Kazoo,
+            _ => NameStyle::Other,
+        };
+        let mode = if is_read {
+            EntryMode::Read
+        } else if prefix.ends_with("__WRIT__") {
+            EntryMode::Write
+        } else {
+            EntryMode::Exclusive
+        };
+        let sequence = sequence_for(name, "__WRIT__").unwrap_or_default();
+        Named { style, mode, sequence, is_latch: word == Word::Latch, word }
+    }
+}
+
+/// Whether a child takes part in a queue.
+pub(super) fn is_contender(name: &str) -> bool {
+    sequence_for(name, "").is_some() && !is_kazoo_lease(name)
+}
+
+/// Whether it is the name of a lease of kazoo's semaphore: a UUID without dashes, and nothing else.
+pub(super) fn is_kazoo_lease(name: &str) -> bool {
+    name.len() == KAZOO_ID && is_kazoo_id(name)
+}
+
+fn has_kazoo_id(prefix: &str) -> bool {
+    prefix.get(..KAZOO_ID).is_some_and(is_kazoo_id)
+}
+
+fn is_kazoo_id(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// `x-105-` and `x--105-`.
+fn is_session_of_zookeepers(prefix: &str) -> bool {
+    let session = prefix.strip_prefix("x-").and_then(|rest| rest.strip_suffix('-'));
+    session.is_some_and(|session| session.parse::<i64>().is_ok())
+}
+
+/// What kind of lock these contenders make.
+pub(super) fn kind_of(contenders: &[Named]) -> LockKind {
+    let all = |is: fn(&Named) -> bool| contenders.iter().all(is);
+    let any = |is: fn(&Named) -> bool| contenders.iter().any(is);
+    if all(|named| named.word == Word::Zookeepers) {
+        LockKind::WriteLock
+    } else if all(|named| named.is_latch) {
+        LockKind::LeaderLatch
+    } else if any(|named| named.is_latch || named.word == Word::Zookeepers) {
+        LockKind::Mixed
+    } else if any(|named| named.mode != EntryMode::Exclusive) {
+        LockKind::ReadWrite
+    } else {
+        LockKind::Mutex
+    }
+}
+
+/// What an operator has to know about names that stand side by side.
+pub(super) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<String> {
+    let any = |word: Word| contenders.iter().any(|named| named.word == word);
+    let mut notes = Vec::new();
+    if kind == LockKind::Mixed {
+        notes.push("names of several recipes stand in one directory: each may have a holder of its own".to_owned());
+    } else if any(Word::Curators) && any(Word::Kazoos) {
+        let note = "names of Curator and kazoo's own stand in one directory: Curator and kazoo as it is do not wait for \
+                    each other; kazoo needs extra_lock_patterns or Curator's names";
+        notes.push(note.to_owned());
+    }
+    if any(Word::Other) {
+        notes.push("some names are of no known recipe; every child with a sequence number counts here".to_owned());
+    }
+    notes
+}
+
+/// Tells of one contender after the other, in the order of the queue, whether it holds.
+#[derive(Default)]
+pub(super) struct Turns {
+    seen: usize,
+    waiting: usize,
+    /// The number of the first one that is no reader.
+    first_writer: Option<i64>,
+}
+
+impl Turns {
+    pub(super) fn next(&mut self, named: &Named) -> EntryState {
+        let is_reader = named.mode == EntryMode::Read;
+        // Smaller, not equal: a writer with the reader's own number made this very reader by a downgrade.
+        let holds =
+            if is_reader { self.first_writer.is_none_or(|writer| writer >= named.sequence) } else { self.seen == 0 };
+        self.seen += 1;
+        if !is_reader {
+            self.first_writer.get_or_insert(named.sequence);
+        }
+        if holds {
+            return EntryState::Holds;
+        }
+        self.waiting += 1;
+        EntryState::Waits(self.waiting - 1)
+    }
+}
+
+/// An unfair lock's data behind the line with the unique id of the attempt.
+pub(super) fn without_mark(data: Vec<u8>) -> Vec<u8> {
+    let line = data.iter().position(|byte| *byte == b'\n').and_then(|end| data.split_at_checked(end));
+    match line {
+        Some((mark, rest)) if uuid::Uuid::try_parse_ascii(mark).is_ok() => rest.iter().skip(1).copied().collect(),
+        _ => data,
+    }
+}
+
+/// Puts names in the order of ZooKeeper's own recipe.
+pub(super) fn in_zookeepers_order(names: &[String]) -> Vec<&str> {
+    let mut sorted: Vec<(ZNodeName, &str)> = names.iter().map(|name| (ZNodeName::new(name), name.as_str())).collect();
+    sorted.sort_unstable();
+    sorted.into_iter().map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "_c_90bd831e-1681-4114-b233-1c2e85f422cc-";
+    const KAZOO: &str = "90bd831e16814114b2331c2e85f422cc";
+
+    fn states(names: &[String]) -> (LockKind, Vec<EntryState>) {
+        let named: Vec<Named> = names.iter().map(|name| Named::of(name)).collect();
+        let mut turns = Turns::default();
+        (kind_of(&named), named.iter().map(|named| turns.next(named)).collect())
+    }
+
+    #[test]
+    fn each_recipe_is_known_by_its_names() {
+        use EntryMode::{Exclusive, Read, Write};
+        #[rustfmt::skip]
+        let table = [
+            (format!("{ID}lock-0000000001"),        LockKind::Mutex,       NameStyle::Curator,   Exclusive),
+            (format!("{ID}__READ__0000000001"),     LockKind::ReadWrite,   NameStyle::Curator,   Read),
+            (format!("{ID}__WRIT__0000000001"),     LockKind::ReadWrite,   NameStyle::Curator,   Write),
+            (format!("{ID}latch-0000000001"),       LockKind::LeaderLatch, NameStyle::Curator,   Exclusive),
+            (format!("{KAZOO}__lock__0000000001"),  LockKind::Mutex,       NameStyle::Kazoo,     Exclusive),
+            (format!("{KAZOO}__rlock__0000000001"), LockKind::ReadWrite,   NameStyle::Kazoo,     Read),
+            (format!("{KAZOO}-lock-0000000001"),    LockKind::Mutex,       NameStyle::Kazoo,     Exclusive),
+            ("x-72057594037927936-0000000001".into(), LockKind::WriteLock, NameStyle::ZooKeeper, Exclusive),
+            ("x--105-0000000001".into(),            LockKind::WriteLock,   NameStyle::ZooKeeper, Exclusive),
+            ("lock-0000000001".into(),              LockKind::Mutex,       NameStyle::Other,     Exclusive),
+            ("anything0000000001".into(),           LockKind::Mutex,       NameStyle::Other,     Exclusive),
+        ];
+        for (name, kind, style, mode) in table {
+            assert!(is_contender(&name), "{name}");
+            let named = Named::of(&name);
+            assert_eq!((kind_of(&[Named::of(&name)]), named.style, named.mode), (kind, style, mode), "{name}");
+        }
+        for name in ["locks", "lock", "leases", "keeper", "lock-1", KAZOO, "01234567890123456789012345678901"] {
+            assert!(!is_contender(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn readers_in_front_of_the_first_writer_hold_and_so_does_one_with_its_number() {
+        use EntryState::{Holds, Waits};
+        let read = |number: u32| format!("{ID}__READ__{number:010}");
+        let write = |number: u32| format!("{ID}__WRIT__{number:010}");
+        let table = [
+            (vec![read(1), read(2), write(3), read(4)], vec![Holds, Holds, Waits(0), Waits(1)]),
+            (vec![write(1), read(1), write(2), read(3)], vec![Holds, Holds, Waits(0), Waits(1)]),
+            (vec![read(1), write(2), read(2)], vec![Holds, Waits(0), Holds]),
+            (vec![write(5), write(6)], vec![Holds, Waits(0)]),
+        ];
+        for (names, expected) in table {
+            assert_eq!(states(&names), (LockKind::ReadWrite, expected), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_do_not_go_together_are_noted() {
+        let named = |names: &[String]| names.iter().map(|name| Named::of(name)).collect::<Vec<_>>();
+        let both = named(&[format!("{ID}lock-0000000001"), format!("{KAZOO}__lock__0000000002")]);
+        assert_eq!((kind_of(&both), notes_on(LockKind::Mutex, &both).len()), (LockKind::Mutex, 1));
+        let mixed = named(&[format!("{ID}lock-0000000001"), format!("{ID}latch-0000000002")]);
+        assert_eq!((kind_of(&mixed), notes_on(LockKind::Mixed, &mixed).len()), (LockKind::Mixed, 1));
+        let fine = named(&[format!("{ID}lock-0000000001"), format!("{KAZOO}-lock-0000000002")]);
+        assert_eq!((kind_of(&fine), notes_on(LockKind::Mutex, &fine).len()), (LockKind::Mutex, 0));
+    }
+
+    #[test]
+    fn the_mark_of_an_unfair_lock_is_not_its_data() {
+        assert_eq!(without_mark(b"90bd831e-1681-4114-b233-1c2e85f422cc\n10.0.0.1".to_vec()), b"10.0.0.1");
+        assert_eq!(without_mark(b"10.0.0.1".to_vec()), b"10.0.0.1");
+        assert_eq!(without_mark(b"x\n".to_vec()), b"x\n");
+    }
+}

@@ -1,0 +1,71 @@
+//! What keeps a session from its servers, in words for whoever waits for a connection.
+
+use std::{collections::BTreeMap, io, net::SocketAddr};
+
+/// The last trouble with each server, since there was a connection.
+#[derive(Debug, Default)]
+pub(super) struct Troubles(BTreeMap<String, String>);
+
+impl Troubles {
+    /// A name has no address.
+    pub(super) fn unresolved(&mut self, host: &str, why: &str) {
+        self.0.insert(host.to_owned(), why.to_owned());
+    }
+
+    /// A server does not take the session. Gives all troubles as one error.
+    pub(super) fn refused(&mut self, host: &str, address: SocketAddr, error: &io::Error) -> io::Error {
+        let address = address.to_string();
+        // An address that was given as such stands there once.
+        let is_named = !address.trim_start_matches('[').starts_with(host);
+        let server = if is_named { format!("{host} ({address})") } else { address };
+        self.0.remove(host);
+        self.0.insert(server, said(error));
+        self.as_error(error.kind())
+    }
+
+    /// `None`: there are none.
+    pub(super) fn of_names(&self) -> Option<io::Error> {
+        (!self.0.is_empty()).then(|| self.as_error(io::ErrorKind::NotFound))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn as_error(&self, kind: io::ErrorKind) -> io::Error {
+        let all: Vec<String> = self.0.iter().map(|(server, why)| format!("{server}: {why}")).collect();
+        io::Error::new(kind, all.join("; "))
+    }
+}
+
+/// Without the number that Rust adds to what the system says, which means nothing to most.
+fn said(error: &io::Error) -> String {
+    let said = error.to_string();
+    match said.find(" (os error ") {
+        Some(at) => said.get(..at).unwrap_or_default().to_owned(),
+        None => said,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_stands_there_once_with_its_last_trouble() {
+        let mut troubles = Troubles::default();
+        assert!(troubles.of_names().is_none());
+        let at = |last: u8| SocketAddr::from(([127, 0, 0, last], 2181));
+        let refused = io::Error::from_raw_os_error(111);
+        troubles.unresolved("zk3", "no such host");
+        let _ = troubles.refused("zk1", at(1), &io::Error::other("no answer to the handshake"));
+        let _ = troubles.refused("zk1", at(1), &refused);
+        let all = troubles.refused("127.0.0.2", at(2), &refused);
+        assert_eq!(all.kind(), io::ErrorKind::ConnectionRefused);
+        let expected =
+            "127.0.0.2:2181: Connection refused; zk1 (127.0.0.1:2181): Connection refused; zk3: no such host";
+        assert_eq!(all.to_string(), expected);
+        troubles.clear();
+        assert!(troubles.of_names().is_none());
+    }
+}

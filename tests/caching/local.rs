@@ -1,0 +1,231 @@
+//! While nobody else wants the lock.
+
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    Caching, CancelToken, Error, FencingToken, HoldState, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    testing::{FaultProxy, TestingServer, op},
+};
+
+use crate::support::{self, PATIENCE, await_queue, builder, builder_at, connect, eventually, namespace, queue};
+
+const PATH: &str = "/locks/m";
+
+pub(crate) fn cached(client: &curator_locks::CuratorFramework) -> InterProcessMutex {
+    cached_with(client, Caching::new())
+}
+
+pub(crate) fn cached_with(client: &curator_locks::CuratorFramework, caching: Caching) -> InterProcessMutex {
+    InterProcessMutex::new(client, PATH).unwrap().with_caching(caching)
+}
+
+#[test]
+fn an_uncontended_cycle_costs_no_request() {
+    const CYCLES: usize = 10_000;
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, &namespace()).session_timeout(Duration::from_secs(60)));
+    let mutex = cached(&client);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    // On the znode and on the directory.
+    eventually("the watches", || server.watch_count().unwrap() == 2);
+    let before = server.packets_received().unwrap();
+    let begin = Instant::now();
+    for _ in 0..CYCLES {
+        mutex.acquire().unwrap();
+        mutex.release().unwrap();
+    }
+    let cycle = begin.elapsed() / u32::try_from(CYCLES).unwrap();
+    let packets = server.packets_received().unwrap() - before;
+    println!("{cycle:?} per cycle");
+    // The question counts as one, and a heartbeat may come in between.
+    assert!((1..=2).contains(&packets), "{packets} packets");
+}
+
+#[test]
+fn a_hand_over_between_threads_costs_no_request_and_goes_in_order() {
+    const WAITING: usize = 50;
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(("127.0.0.1", server.port())).unwrap();
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()).lock_recheck_interval(None));
+    let mutex = cached(&client);
+    let (says, said) = mpsc::channel();
+    mutex.acquire().unwrap();
+    eventually("the watches", || server.watch_count().unwrap() == 2);
+    let asked = || [op::CREATE_2, op::GET_CHILDREN, op::GET_DATA, op::EXISTS, op::DELETE].map(|op| proxy.requests(op));
+    let before = asked();
+    thread::scope(|scope| {
+        for k in 0..WAITING {
+            let (mutex, says) = (&mutex, says.clone());
+            scope.spawn(move || {
+                let held = mutex.lock().unwrap();
+                says.send((k, held.fencing_token())).unwrap();
+                held.release().unwrap();
+            });
+            eventually("it waits", || mutex.local_waiters() == k + 1);
+        }
+        assert_eq!(queue(&client, PATH).len(), 1);
+        mutex.release().unwrap();
+    });
+    drop(says);
+    let said: Vec<(usize, FencingToken)> = said.iter().collect();
+    assert!(said.iter().map(|(k, _)| *k).eq(0..WAITING), "{said:?}");
+    assert!(said.windows(2).all(|pair| pair[0].1 < pair[1].1 && pair[0].1.value() == pair[1].1.value()), "{said:?}");
+    // The one list is the test's own.
+    let after = asked();
+    assert_eq!(after[0] - before[0] + after[2] - before[2] + after[3] - before[3] + after[4] - before[4], 0);
+}
+
+#[test]
+fn each_hold_has_a_state_and_a_token_of_its_own() {
+    let client = support::client();
+    let mutex = cached(&client);
+    let first = mutex.lock().unwrap();
+    let (path, token, changes) = (first.path().to_owned(), first.fencing_token(), first.state_changes());
+    let outlives = mutex.hold().unwrap();
+    first.release().unwrap();
+    assert_eq!((outlives.state(), changes.recv_timeout(PATIENCE)), (HoldState::Released, Ok(HoldState::Released)));
+    assert!(changes.recv_timeout(PATIENCE).is_err());
+    let second = mutex.lock().unwrap();
+    assert_eq!((second.path(), second.state(), outlives.state()), (&*path, HoldState::Held, HoldState::Released));
+    assert!(second.valid_until() > Instant::now() && outlives.valid_until() <= Instant::now());
+    assert!(second.fencing_token() > token && second.fencing_token().value() == token.value());
+    assert_eq!((token.grant(), second.fencing_token().grant()), (1, 2));
+    second.release().unwrap();
+}
+
+#[test]
+fn a_thread_may_enter_again_and_only_the_holder_may_release() {
+    let client = support::client();
+    let mutex = cached(&client);
+    for _ in 0..3 {
+        mutex.acquire().unwrap();
+        mutex.acquire().unwrap();
+        assert!(mutex.is_owned_by_current_thread());
+        mutex.release().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
+                assert!(!mutex.acquire_timeout(Duration::ZERO).unwrap());
+                assert!(!mutex.acquire_timeout(Duration::from_millis(20)).unwrap());
+            });
+        });
+        mutex.release().unwrap();
+        assert!(!mutex.is_acquired_in_this_process());
+        assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
+    }
+}
+
+#[test]
+fn a_thread_that_would_wait_for_its_own_hold_through_another_object_is_told() {
+    let client = support::client();
+    let (one, other) = (cached(&client), cached(&client));
+    for _ in 0..2 {
+        one.acquire().unwrap();
+        assert!(matches!(other.acquire(), Err(Error::WouldDeadlock { .. })));
+        one.release().unwrap();
+        other.acquire().unwrap();
+        other.release().unwrap();
+    }
+}
+
+#[test]
+fn who_gives_up_waiting_leaves_the_others_their_turn() {
+    let client = support::client();
+    let mutex = cached(&client);
+    mutex.acquire().unwrap();
+    let cancel = CancelToken::new();
+    let options = curator_locks::AcquireOptions::new().cancel_token(&cancel);
+    thread::scope(|scope| {
+        let cancelled = scope.spawn(|| mutex.acquire_with(&options));
+        eventually("it waits", || mutex.local_waiters() == 1);
+        let timed_out = scope.spawn(|| mutex.acquire_timeout(Duration::from_millis(50)));
+        let waits = scope.spawn(|| {
+            mutex.acquire().unwrap();
+            mutex.release().unwrap();
+        });
+        assert!(!timed_out.join().unwrap().unwrap());
+        cancel.cancel();
+        assert!(matches!(cancelled.join().unwrap(), Err(Error::Cancelled { .. })));
+        eventually("one waits", || mutex.local_waiters() == 1);
+        mutex.release().unwrap();
+        waits.join().unwrap();
+    });
+    assert!(matches!(mutex.acquire_with(&options), Err(Error::Cancelled { .. })));
+    assert!(mutex.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn an_idle_lock_goes_after_its_time_and_not_before() {
+    const IDLE: Duration = Duration::from_millis(400);
+    let client = support::client();
+    let mutex = cached_with(&client, Caching::new().keep_idle(IDLE));
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    thread::sleep(IDLE / 2);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    let released = Instant::now();
+    await_queue(&client, PATH, 0);
+    assert!(released.elapsed() > IDLE * 9 / 10, "{:?}", released.elapsed());
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+}
+
+#[test]
+fn without_time_to_be_idle_the_lock_only_goes_from_thread_to_thread() {
+    let client = support::client();
+    let mutex = cached_with(&client, Caching::new().keep_idle(Duration::ZERO));
+    mutex.acquire().unwrap();
+    let node = queue(&client, PATH);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let held = mutex.lock().unwrap();
+            (held.path().to_owned(), held.release())
+        });
+        eventually("it waits", || mutex.local_waiters() == 1);
+        mutex.release().unwrap();
+        let (path, released) = waits.join().unwrap();
+        released.unwrap();
+        assert_eq!(node, [path]);
+    });
+    await_queue(&client, PATH, 0);
+}
+
+#[test]
+fn an_idle_lock_goes_with_its_object() {
+    let client = support::client();
+    let mutex = cached(&client);
+    mutex.acquire().unwrap();
+    mutex.release().unwrap();
+    assert_eq!(queue(&client, PATH).len(), 1);
+    drop(mutex);
+    await_queue(&client, PATH, 0);
+}
+
+#[test]
+fn a_multi_lock_of_cached_locks_costs_no_request_either() {
+    const CYCLES: usize = 1_000;
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, &namespace()));
+    let cached = |path| {
+        let mutex = InterProcessMutex::new(&client, path).unwrap().with_caching(Caching::new());
+        Arc::new(mutex) as Arc<dyn InterProcessLock>
+    };
+    let both = InterProcessMultiLock::from_locks([cached("/a"), cached("/b")]).unwrap();
+    both.acquire().unwrap();
+    both.release().unwrap();
+    eventually("the watches", || server.watch_count().unwrap() == 4);
+    let before = server.packets_received().unwrap();
+    for _ in 0..CYCLES {
+        let held = both.lock().unwrap();
+        assert!(held.is_valid());
+        held.release().unwrap();
+    }
+    let packets = server.packets_received().unwrap() - before;
+    assert!((1..=2).contains(&packets), "{packets} packets");
+}

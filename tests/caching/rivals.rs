@@ -1,0 +1,127 @@
+//! Others come.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{Caching, Revoker};
+
+use crate::{
+    local::{cached, cached_with},
+    support::{self, another, await_queue, eventually, mutex, queue},
+};
+
+const PATH: &str = "/locks/m";
+
+#[test]
+fn an_idle_lock_goes_at_once_when_somebody_comes() {
+    let client = support::client();
+    let other = another(&client);
+    let (kept, plain) = (cached(&client), mutex(&other));
+    for _ in 0..20 {
+        kept.acquire().unwrap();
+        kept.release().unwrap();
+        let begin = Instant::now();
+        plain.acquire().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        plain.release().unwrap();
+    }
+}
+
+/// Each of two processes whose threads always want the lock gets it again and again.
+#[test]
+fn busy_processes_take_turns() {
+    let client = support::client();
+    let other = another(&client);
+    let caching = Caching::new().max_grants(8);
+    let (one, two) = (cached_with(&client, caching), cached_with(&other, caching));
+    let is_over = AtomicBool::new(false);
+    let grants = parking_lot::Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (k, lock) in [&one, &two].into_iter().enumerate() {
+            for _ in 0..4 {
+                let (is_over, grants) = (&is_over, &grants);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let held = lock.lock().unwrap();
+                        grants.lock().push((k, held.fencing_token()));
+                        assert!(held.is_valid());
+                        held.release().unwrap();
+                    }
+                });
+            }
+        }
+        eventually("many turns", || {
+            let grants = grants.lock();
+            grants.windows(2).filter(|pair| pair[0].0 != pair[1].0).count() > 50
+        });
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let grants = grants.into_inner();
+    assert!(grants.windows(2).all(|pair| pair[0].1 < pair[1].1), "tokens shrink, or there were two holders");
+    let turns = 1 + grants.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
+    println!("{} grants in {turns} turns", grants.len());
+}
+
+/// The limit counts from when the process knows of the other one.
+#[test]
+fn threads_that_wait_when_a_tenure_ends_queue_again_before_its_znode_goes() {
+    let client = support::client();
+    let other = another(&client);
+    let (kept, plain) = (cached_with(&client, Caching::new().max_grants(0)), mutex(&other));
+    kept.acquire().unwrap();
+    let first = queue(&client, PATH);
+    thread::scope(|scope| {
+        let local = scope.spawn(|| {
+            let held = kept.lock().unwrap();
+            (held.fencing_token(), held.release())
+        });
+        eventually("it waits", || kept.local_waiters() == 1);
+        let rival = scope.spawn(|| {
+            let held = plain.lock().unwrap();
+            // Behind it stands the other process again.
+            let behind = await_queue(&client, PATH, 2);
+            assert!(behind[0] == held.path() && !first.contains(&behind[1]), "{behind:?}");
+            (held.fencing_token(), held.release())
+        });
+        await_queue(&client, PATH, 2);
+        eventually("the process knows of it", || {
+            // Its watch on the directory is used up, or set again.
+            kept.local_waiters() == 1
+        });
+        thread::sleep(Duration::from_millis(100));
+        kept.release().unwrap();
+        let (rival, released) = rival.join().unwrap();
+        released.unwrap();
+        let (local, released) = local.join().unwrap();
+        released.unwrap();
+        assert!(rival < local);
+    });
+}
+
+#[test]
+fn a_request_to_give_the_lock_back_reaches_the_holder_and_ends_an_idle_tenure() {
+    let client = support::client();
+    let lock = cached(&client);
+    let asked = std::sync::Arc::new(AtomicBool::new(false));
+    let flag = asked.clone();
+    lock.make_revocable(move |_: &curator_locks::InterProcessMutex| flag.store(true, Ordering::SeqCst));
+    let held = lock.lock().unwrap();
+    Revoker::attempt_revoke(&client, held.path()).unwrap();
+    eventually("the holder is asked", || asked.load(Ordering::SeqCst));
+    held.release().unwrap();
+    await_queue(&client, PATH, 0);
+
+    lock.acquire().unwrap();
+    lock.release().unwrap();
+    let node = queue(&client, PATH).remove(0);
+    eventually("its znode is watched", || {
+        support::server().four_letter_word("wchp").unwrap().contains(&format!("/{}{node}\n", client.namespace()))
+    });
+    asked.store(false, Ordering::SeqCst);
+    Revoker::attempt_revoke(&client, &node).unwrap();
+    await_queue(&client, PATH, 0);
+    assert!(!asked.load(Ordering::SeqCst), "a release ends the listener's time");
+}

@@ -1,0 +1,241 @@
+//! A command under a lock.
+
+use std::{fs, io::Write, process::Stdio, thread, time::Instant};
+
+use curator_locks::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockQueue};
+use nix::sys::signal::Signal;
+
+use crate::{
+    FAILED, NOT_HAD, Running, calibration, is_gone, path, stderr_of, stdout_of, support, support::eventually, zklock,
+};
+
+fn client() -> curator_locks::CuratorFramework {
+    support::connect(support::builder(support::server(), ""))
+}
+
+#[test]
+fn the_status_of_the_command_is_passed_through() {
+    for (script, expected) in [("exit 7", 7), ("exit 0", 0), ("exit 255", 255), ("kill -9 $$", 137)] {
+        let status = zklock(["run", &path(), "--", "sh", "-c", script]).status().unwrap();
+        assert_eq!(status.code(), Some(expected), "{script}");
+    }
+    let missing = zklock(["run", &path(), "--", "/no/such/command"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(stderr_of(&missing).contains("cannot run /no/such/command"), "{}", stderr_of(&missing));
+    assert_eq!(zklock(["run", &path(), "--", "/etc/passwd"]).output().unwrap().status.code(), Some(126));
+}
+
+#[test]
+fn arguments_and_standard_streams_are_the_commands_own() {
+    let arguments = ["a b", "$HOME", "", "--json", "--", "*", "\u{fc}"];
+    let path = path();
+    let command = ["run", path.as_str(), "--", "printf", "<%s>"];
+    let output = zklock(command.iter().chain(&arguments)).output().unwrap();
+    assert_eq!(stdout_of(&output), "<a b><$HOME><><--json><--><*><\u{fc}>");
+    assert_eq!(stderr_of(&output), "", "silence in a pipe");
+    let mut cat = zklock(["run", &path, "--", "cat"]);
+    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    cat.stdin.take().unwrap().write_all(b"one\0two\n").unwrap();
+    assert_eq!(cat.wait_with_output().unwrap().stdout, b"one\0two\n");
+}
+
+#[test]
+fn the_command_knows_path_node_token_and_session() {
+    let (first, second) = (path(), path());
+    let script = "echo \"$ZKLOCK_PATH\"; echo \"$ZKLOCK_NODE\"; echo \"$ZKLOCK_TOKEN\"; echo $ZKLOCK_SESSION";
+    let one = zklock(["run", &first, "--", "sh", "-c", script]).output().unwrap();
+    let lines: Vec<String> = stdout_of(&one).lines().map(str::to_owned).collect();
+    assert_eq!(lines[0], first);
+    assert!(lines[1].starts_with(&format!("{first}/_c_")), "{lines:?}");
+    let token: i64 = lines[2].parse().unwrap();
+    assert!(lines[3].starts_with("0x"), "{lines:?}");
+    let again = zklock(["run", &first, "--", "sh", "-c", "echo $ZKLOCK_TOKEN"]).output().unwrap();
+    assert!(stdout_of(&again).trim().parse::<i64>().unwrap() > token, "tokens grow");
+    let both = zklock(["run", "--also", &second, &first, "--", "sh", "-c", script]).output().unwrap();
+    let both = stdout_of(&both);
+    let mut sorted = [first.as_str(), second.as_str()];
+    sorted.sort_unstable();
+    assert_eq!(both.lines().take(2).collect::<Vec<_>>(), sorted, "{both}");
+    assert_eq!(both.lines().count(), 7, "{both}");
+    let lease = zklock(["run", "--semaphore", "2", &path(), "--", "sh", "-c", "echo $ZKLOCK_PATH"]).output().unwrap();
+    assert!(!stdout_of(&lease).contains("leases"), "{}", stdout_of(&lease));
+}
+
+#[test]
+fn two_at_once_never_overlap_whatever_the_kind() {
+    let directory = tempfile::tempdir().unwrap();
+    for kind in [&[][..], &["--unfair"], &["--semaphore", "1"], &["--write"]] {
+        let path = path();
+        let busy = directory.path().join(path.trim_matches('/').replace('/', "-"));
+        let script = "mkdir \"$1\" || exit 9; sleep 0.02; rmdir \"$1\"";
+        thread::scope(|scope| {
+            let one = || {
+                let mut command = zklock(["run"]);
+                command.args(kind).arg(&path).args(["--", "sh", "-c", script, "sh"]).arg(&busy);
+                command.output().unwrap()
+            };
+            let all: Vec<_> = (0..6).map(|_| scope.spawn(one)).collect();
+            for run in all {
+                let output = run.join().unwrap();
+                assert_eq!(output.status.code(), Some(0), "{kind:?}: {}", stderr_of(&output));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_lock_that_is_taken_gives_the_documented_status_in_time() {
+    let client = client();
+    let path = path();
+    let mutex = InterProcessMutex::new(&client, &path).unwrap().with_lock_data("the nightly job");
+    let _held = mutex.lock().unwrap();
+    let usual = calibration();
+    let begin = Instant::now();
+    let busy = zklock(["run", "--nonblock", &path, "--", "true"]).output().unwrap();
+    let took = begin.elapsed();
+    assert_eq!(busy.status.code(), Some(NOT_HAD), "{}", stderr_of(&busy));
+    assert!(took < usual * 3 + std::time::Duration::from_secs(1), "{took:?}, a run takes {usual:?}");
+    let said = stderr_of(&busy);
+    assert!(said.contains(&format!("{path}: held by the nightly job for ")), "{said}");
+    let late = zklock(["run", "--timeout", "300ms", "-E", "75", &path, "--", "true"]).output().unwrap();
+    assert_eq!(late.status.code(), Some(75));
+    assert!(stderr_of(&late).contains("still held by the nightly job"), "{}", stderr_of(&late));
+    assert_eq!(LockQueue::inspect(&client, &path).unwrap().entries.len(), 1, "nothing is left in the queue");
+}
+
+#[test]
+fn readers_share_and_leases_are_counted() {
+    let client = client();
+    let (book, pool) = (path(), path());
+    let rw = InterProcessReadWriteLock::new(&client, &book).unwrap();
+    let read = rw.read_lock();
+    let _reading = read.lock().unwrap();
+    let status = |arguments: &[&str]| zklock(arguments).output().unwrap().status.code();
+    assert_eq!(status(&["run", "-n", "--shared", &book, "--", "true"]), Some(0));
+    assert_eq!(status(&["run", "-n", "--write", &book, "--", "true"]), Some(NOT_HAD));
+    let semaphore = InterProcessSemaphoreV2::new(&client, &pool, 2).unwrap();
+    let _first = semaphore.acquire().unwrap();
+    assert_eq!(status(&["run", "-n", "--semaphore", "2", &pool, "--", "true"]), Some(0));
+    let _second = semaphore.acquire().unwrap();
+    assert_eq!(status(&["run", "-n", "--semaphore", "2", &pool, "--", "true"]), Some(NOT_HAD));
+}
+
+#[test]
+fn signals_go_on_to_the_command_and_end_a_wait() {
+    let client = client();
+    let path = path();
+    let script = "trap 'exit 42' TERM; trap 'echo usr1' USR1; echo ready; while :; do sleep 0.02; done";
+    let mut run = Running::start(zklock(["run", &path, "--", "sh", "-c", script]));
+    assert_eq!(run.line(), "ready");
+    run.signal(Signal::SIGUSR1);
+    assert_eq!(run.line(), "usr1");
+    let mut waits = Running::start(zklock(["run", &path, "--", "true"]));
+    support::await_queue(&client, &path, 2);
+    waits.signal(Signal::SIGINT);
+    assert_eq!(waits.status(), 130);
+    support::await_queue(&client, &path, 1);
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.status(), 42);
+    support::await_queue(&client, &path, 0);
+}
+
+#[test]
+fn a_request_for_the_lock_makes_the_command_term() {
+    let path = path();
+    let script = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut run = Running::start(zklock(["run", &path, "--", "sh", "-c", script]));
+    assert_eq!(run.line(), "ready");
+    let asked = zklock(["revoke", &path]).output().unwrap();
+    assert!(stdout_of(&asked).starts_with(&format!("asked {path}/_c_")), "{}", stdout_of(&asked));
+    assert_eq!(run.status(), 3);
+    let nobody = zklock(["revoke", &path]).output().unwrap();
+    assert_eq!((nobody.status.code(), stderr_of(&nobody).contains("nobody holds it")), (Some(FAILED), true));
+}
+
+#[test]
+fn a_lock_is_kept_for_at_least_so_long() {
+    let client = client();
+    let path = path();
+    let mut run = Running::start(zklock(["run", "--at-least", "1h", &path, "--", "sh", "-c", "echo $$"]));
+    let pid = run.line();
+    eventually("the command has ended", || is_gone(&pid));
+    assert_eq!(LockQueue::inspect(&client, &path).unwrap().holders().count(), 1);
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.status(), 0);
+    support::await_queue(&client, &path, 0);
+}
+
+#[test]
+fn what_is_wrong_is_said_and_nothing_is_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let mark = directory.path().join("ran");
+    let touch = mark.to_str().unwrap();
+    let good = support::server().connect_string();
+    let rows = [
+        (
+            vec!["run", "--connect", "127.0.0.1:1", "--connection-timeout", "300ms", "/x", "--", "touch", touch],
+            "Connection refused",
+        ),
+        (
+            vec!["run", "--connect", "zk.invalid", "--connection-timeout", "3s", "/x", "--", "touch", touch],
+            "zk.invalid: cannot be resolved",
+        ),
+        (vec!["run", "--connect", "a:1/b,c:2", "/x", "--", "touch", touch], "a chroot stands once"),
+        (vec!["run", "--connect", &good, "x", "--", "touch", touch], "starts with '/'"),
+        (vec!["run", "--connect", &good, "/", "--", "touch", touch], "a directory of its own"),
+        (vec!["run", "--connect", &good, "--auth", "x", "/x", "--", "touch", touch], "SCHEME:CREDENTIALS"),
+        (vec!["run", "--connect", &good, "--timeout", "soon", "/x", "--", "touch", touch], "--timeout"),
+        (vec!["run", "--connect", &good, "/x"], "COMMAND"),
+        (vec!["run", "--config", "/no/such/file", "/x", "--", "touch", touch], "cannot read /no/such/file"),
+    ];
+    for (arguments, expected) in rows {
+        let output = zklock(&arguments).output().unwrap();
+        let said = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(FAILED), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+    assert!(!mark.exists());
+    let nowhere = zklock(["run", "/x", "--", "true"]).env_remove("ZK_CONNECT").output().unwrap();
+    assert!(stderr_of(&nowhere).contains("which servers?"), "{}", stderr_of(&nowhere));
+}
+
+#[test]
+fn a_file_says_what_the_command_line_need_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("zklock.toml");
+    fs::write(&file, format!("connect = {:?}\nsession-timeout = \"7s\"\n", support::server().connect_string()))
+        .unwrap();
+    let mut command = zklock(["ls", &path()]);
+    let output = command.env_remove("ZK_CONNECT").env("XDG_CONFIG_HOME", directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr_of(&output));
+    fs::write(&file, "conect = \"typo\"\n").unwrap();
+    let output = command.output().unwrap();
+    assert!(stderr_of(&output).contains("conect"), "{}", stderr_of(&output));
+}
+
+#[test]
+fn help_man_page_and_completions_come_without_a_server() {
+    let output = |arguments: &[&str]| {
+        let output = zklock(arguments).env_remove("ZK_CONNECT").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", stderr_of(&output));
+        stdout_of(&output)
+    };
+    assert!(output(&["--help"]).contains("zklock run --semaphore 3 /downloads"));
+    let help = output(&["run", "--help"]);
+    for part in ["123", "124", "125", "126", "127", "ZKLOCK_TOKEN", "Examples:"] {
+        assert!(help.contains(part), "{part}");
+    }
+    assert!(output(&["man"]).contains(".TH zklock"));
+    assert!(output(&["completions", "bash"]).contains("_zklock"));
+}
+
+#[test]
+fn the_commands_group_dies_with_a_killed_zklock() {
+    let path = path();
+    let script = "sh -c 'echo $$; exec sleep 1000' & echo $$; wait";
+    let mut run = Running::start(zklock(["run", &path, "--", "sh", "-c", script]));
+    let pids = [run.line(), run.line()];
+    assert!(pids.iter().all(|pid| !is_gone(pid)));
+    run.signal(Signal::SIGKILL);
+    eventually("command and what it started are gone", || pids.iter().all(|pid| is_gone(pid)));
+}

@@ -1,0 +1,309 @@
+//! What operators see: each row of each kind of lock, whoever holds and waits.
+
+use std::thread;
+
+use curator_locks::{
+    AcquireOptions, CancelToken, CreateMode, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2,
+    InterProcessUnfairMutex, LockKind, LockQueue, WriteLock,
+};
+use serde_json::Value;
+
+use crate::{
+    arena::Arena,
+    peer::Peer,
+    stderr_of, stdout_of,
+    support::{self, eventually},
+    zklock,
+};
+
+/// State with position, mode, whose names, data.
+type Row = (String, String, String, String);
+
+fn json(arguments: &[&str]) -> Value {
+    let output = zklock(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", stderr_of(&output));
+    serde_json::from_str(&stdout_of(&output)).unwrap()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn rows(lock: &Value) -> Vec<Row> {
+    let row = |entry: &Value| {
+        let position = entry["position"].as_u64().map(|position| format!(" {position}")).unwrap_or_default();
+        (
+            format!("{}{position}", text(&entry["state"])),
+            text(&entry["mode"]),
+            text(&entry["client"]),
+            text(&entry["data"]),
+        )
+    };
+    lock["entries"].as_array().unwrap().iter().map(row).collect()
+}
+
+fn row(state: &str, mode: &str, client: &str, data: &str) -> Row {
+    (state.into(), mode.into(), client.into(), data.into())
+}
+
+struct Scene {
+    arena: Arena,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { arena: Arena::shared() }
+    }
+
+    /// As one sees it who knows no namespaces.
+    fn full(&self, path: &str) -> String {
+        format!("/{}{path}", self.arena.place.namespace)
+    }
+
+    fn java(&self, data: &str) -> Peer {
+        Peer::curator(&self.arena.place, &[&format!("data={data}")])
+    }
+
+    /// Waits until so many contend, and then each row has to be right.
+    #[track_caller]
+    fn check(&self, path: &str, kind: &str, expected: &[Row]) {
+        let mut seen = Value::Null;
+        eventually(&format!("{} rows of {path}", expected.len()), || {
+            seen = json(&["ls", "--json", &self.full(path)])[0].clone();
+            seen["entries"].as_array().map(Vec::len) == Some(expected.len())
+        });
+        assert_eq!(text(&seen["kind"]), kind, "{seen:#}");
+        assert_eq!(rows(&seen), expected, "{path}");
+        for entry in seen["entries"].as_array().unwrap() {
+            assert!(text(&entry["session"]).starts_with("0x") && entry["token"].as_i64() > Some(0), "{entry:#}");
+            assert!(entry["age_seconds"].as_f64() < Some(600.0), "{entry:#}");
+        }
+        let table = stdout_of(&zklock(["ls", &self.full(path)]).output().unwrap());
+        for (row, line) in expected.iter().zip(table.lines().skip(2)) {
+            let state = row.0.split(' ').next().unwrap();
+            assert!(line.trim_start().starts_with(state) && line.contains(&row.3), "{table}");
+        }
+        assert!(!table.contains('\x1b'), "no colours in a pipe");
+    }
+}
+
+#[test]
+fn a_mutex_of_curator_kazoo_and_rust_contenders() {
+    let scene = Scene::new();
+    let peers = scene.arena.start([scene.java("of-java"), Peer::kazoo(&scene.arena.place)]);
+    let path = "/m";
+    let mut first = peers[0].acquire("mutex", path);
+    let rust = support::connect(support::builder(support::server(), &scene.arena.place.namespace));
+    let mutex = InterProcessMutex::new(&rust, path).unwrap().with_lock_data("of-rust");
+    let cancel = CancelToken::new();
+    thread::scope(|scope| {
+        scope.spawn(|| mutex.acquire_with(&AcquireOptions::new().cancel_token(&cancel)));
+        scene.check(
+            path,
+            "mutex",
+            &[row("holds", "exclusive", "curator", "of-java"), row("waits 0", "exclusive", "curator", "of-rust")],
+        );
+        peers[1].tell(&format!("acquire compatible {path} -1"));
+        let all = [
+            row("holds", "exclusive", "curator", "of-java"),
+            row("waits 0", "exclusive", "curator", "of-rust"),
+            row("waits 1", "exclusive", "kazoo", "kazoo"),
+        ];
+        scene.check(path, "mutex", &all);
+        cancel.cancel();
+    });
+    peers[0].release(&mut first);
+    let mut second = peers[1].await_acquired();
+    scene.check(path, "mutex", &[row("holds", "exclusive", "kazoo", "kazoo")]);
+    peers[1].release(&mut second);
+    scene.check(path, "unused", &[]);
+}
+
+#[test]
+fn readers_and_writers_of_curator_and_rust() {
+    let scene = Scene::new();
+    let peers = scene.arena.start([scene.java("java-r"), scene.java("java-w")]);
+    let path = "/rw";
+    let mut reading = peers[0].acquire("read", path);
+    let rust = support::connect(support::builder(support::server(), &scene.arena.place.namespace));
+    let rw = InterProcessReadWriteLock::new(&rust, path).unwrap().with_lock_data("rust");
+    let read = rw.read_lock();
+    let held = read.lock().unwrap();
+    peers[1].tell(&format!("acquire write {path} -1"));
+    let (reader, writer) = (|data| row("holds", "read", "curator", data), row("waits 0", "write", "curator", "java-w"));
+    scene.check(path, "read/write", &[reader("java-r"), reader("rust"), writer.clone()]);
+    let other = InterProcessReadWriteLock::new(&rust, path).unwrap().with_lock_data("late");
+    let cancel = CancelToken::new();
+    thread::scope(|scope| {
+        scope.spawn(|| other.read_lock().acquire_with(&AcquireOptions::new().cancel_token(&cancel)));
+        let late = row("waits 1", "read", "curator", "late");
+        scene.check(path, "read/write", &[reader("java-r"), reader("rust"), writer, late]);
+        cancel.cancel();
+    });
+    held.release().unwrap();
+    peers[0].release(&mut reading);
+    let mut writing = peers[1].await_acquired();
+    scene.check(path, "read/write", &[row("holds", "write", "curator", "java-w")]);
+    peers[1].release(&mut writing);
+}
+
+#[test]
+fn leases_of_curator_and_rust_and_who_waits_for_one() {
+    let scene = Scene::new();
+    let peers = scene.arena.start([scene.java("java"), scene.java("late")]);
+    let (path, kind) = ("/s", "semaphore:2");
+    let mut of_java = peers[0].acquire(kind, path);
+    let rust = support::connect(support::builder(support::server(), &scene.arena.place.namespace));
+    let semaphore = InterProcessSemaphoreV2::new(&rust, path, 2).unwrap();
+    semaphore.set_node_data("rust");
+    let lease = semaphore.acquire().unwrap();
+    let holds = |data| row("holds", "lease", "curator", data);
+    scene.check(path, "semaphore", &[holds("java"), holds("rust")]);
+    peers[1].tell(&format!("acquire {kind} {path} -1"));
+    scene.check(path, "semaphore", &[holds("java"), holds("rust"), row("waits 0", "lease", "curator", "late")]);
+    // It has made its lease's znode by now, and that is no third holder.
+    scene.arena.await_children(&format!("{path}/leases"), 3);
+    scene.check(path, "semaphore", &[holds("java"), holds("rust"), row("waits 0", "lease", "curator", "late")]);
+    lease.close().unwrap();
+    let mut of_late = peers[1].await_acquired();
+    eventually("the place in the queue is given up", || {
+        LockQueue::inspect(&scene.arena.client, path).unwrap().waiters().count() == 0
+    });
+    scene.check(path, "semaphore", &[holds("java"), holds("late")]);
+    peers[0].release(&mut of_java);
+    peers[1].release(&mut of_late);
+}
+
+#[test]
+fn readers_writers_and_leases_of_kazoo() {
+    let scene = Scene::new();
+    let peers = scene.arena.start((0..3).map(|_| Peer::kazoo(&scene.arena.place)));
+    let mut reading = peers[0].acquire("read", "/k");
+    let mut also = peers[1].acquire("read", "/k");
+    peers[2].tell("acquire write /k -1");
+    let reader = row("holds", "read", "kazoo", "kazoo");
+    scene.check("/k", "read/write", &[reader.clone(), reader, row("waits 0", "exclusive", "kazoo", "kazoo")]);
+    peers[0].release(&mut reading);
+    peers[1].release(&mut also);
+    let mut writing = peers[2].await_acquired();
+    peers[2].release(&mut writing);
+
+    let mut first = peers[0].acquire("semaphore:2", "/ks");
+    let mut second = peers[1].acquire("semaphore:2", "/ks");
+    peers[2].tell("acquire semaphore:2 /ks -1");
+    let holds = row("holds", "lease", "kazoo", "kazoo");
+    scene.check("/ks", "semaphore", &[holds.clone(), holds, row("waits 0", "lease", "kazoo", "kazoo")]);
+    assert_eq!(LockQueue::inspect(&scene.arena.client, "/ks").unwrap().leases, Some(2));
+    let tree = json(&["tree", "--json", &scene.full("")]);
+    let paths: Vec<String> = tree["locks"].as_array().unwrap().iter().map(|lock| text(&lock["path"])).collect();
+    assert_eq!(paths, [scene.full("/ks")], "its queue is shown with it");
+    peers[0].release(&mut first);
+    let mut third = peers[2].await_acquired();
+    peers[1].release(&mut second);
+    peers[2].release(&mut third);
+}
+
+#[test]
+fn unfair_locks_write_locks_and_latches() {
+    let scene = Scene::new();
+    let client = &scene.arena.client;
+    let unfair = InterProcessUnfairMutex::new(client, "/u").unwrap().with_lock_data("the one");
+    let held = unfair.lock().unwrap();
+    scene.check("/u", "unfair", &[row("holds", "exclusive", "unfair", "the one")]);
+    let table = stdout_of(&zklock(["ls", &scene.full("/u")]).output().unwrap());
+    assert!(table.contains("waiters of this kind are not to be seen"), "{table}");
+    held.release().unwrap();
+
+    let java = scene.arena.start([Peer::write_lock(&scene.arena.place)]);
+    let lock = WriteLock::new(client, "/w").unwrap();
+    assert!(lock.lock().unwrap());
+    java[0].tell("acquire zk-write-lock /w -1");
+    let kinds = |queue: &LockQueue| queue.entries.iter().map(|entry| entry.state.to_string()).collect::<Vec<_>>();
+    eventually("both are seen", || kinds(&LockQueue::inspect(client, "/w").unwrap()) == ["holds", "waits"]);
+    let queue = LockQueue::inspect(client, "/w").unwrap();
+    assert_eq!((queue.kind, queue.entries[0].session), (LockKind::WriteLock, client.session_id()));
+    lock.close().unwrap();
+
+    let latch = |data: &str| {
+        let create =
+            client.create().creating_parents_if_needed().with_protection().with_mode(CreateMode::EphemeralSequential);
+        create.for_path_and_data("/l/latch-", data).unwrap()
+    };
+    let _nodes = [latch("leads"), latch("follows")];
+    let expected = [row("holds", "exclusive", "curator", "leads"), row("waits 0", "exclusive", "curator", "follows")];
+    scene.check("/l", "leader-latch", &expected);
+}
+
+#[test]
+fn the_tree_shows_every_lock_and_sessions_that_wait_in_a_circle() {
+    let scene = Scene::new();
+    let namespace = &scene.arena.place.namespace;
+    let clients: Vec<_> = (0..2).map(|_| support::connect(support::builder(support::server(), namespace))).collect();
+    let paths = ["/a/one", "/b/two"];
+    scene.arena.client.create().creating_parents_if_needed().for_path("/data/no/lock").unwrap();
+    let cancel = CancelToken::new();
+    thread::scope(|scope| {
+        for (index, client) in clients.iter().enumerate() {
+            let cancel = &cancel;
+            scope.spawn(move || {
+                let mutex = |path| InterProcessMutex::new(client, path).unwrap();
+                let (own, others) = (mutex(paths[index]), mutex(paths[1 - index]));
+                let _held = own.lock().unwrap();
+                let _ = others.acquire_with(&AcquireOptions::new().cancel_token(cancel));
+            });
+        }
+        let mut tree = Value::Null;
+        eventually("both wait", || {
+            tree = json(&["tree", "--json", &scene.full("")]);
+            let locks = tree["locks"].as_array().unwrap();
+            locks.len() == 2 && locks.iter().all(|lock| lock["entries"].as_array().unwrap().len() == 2)
+        });
+        let circle: Vec<String> = tree["circles"][0].as_array().unwrap().iter().map(text).collect();
+        let mut sessions: Vec<String> = clients.iter().map(|client| format!("{:#x}", client.session_id())).collect();
+        sessions.sort_unstable();
+        let mut sorted = circle.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, sessions);
+        let shown = stdout_of(&zklock(["tree", &scene.full("")]).output().unwrap());
+        assert!(shown.contains("wait for each other") && shown.contains("/a/one"), "{shown}");
+        cancel.cancel();
+    });
+}
+
+#[test]
+fn znodes_that_may_not_be_read_are_shown_without_their_data() {
+    let scene = Scene::new();
+    let builder = support::builder(support::server(), &scene.arena.place.namespace).authorization("digest", "a:b");
+    let insider = support::connect(builder.acl_provider(curator_locks::CreatorAllAclProvider));
+    scene.arena.client.create().creating_parents_if_needed().for_path("/open/lock").unwrap();
+    let mutex = InterProcessMutex::new(&insider, "/open/lock").unwrap();
+    let held = mutex.lock().unwrap();
+    let queue = LockQueue::inspect(&scene.arena.client, "/open/lock").unwrap();
+    assert_eq!((queue.entries.len(), queue.entries[0].data.as_ref()), (1, None));
+    assert_eq!(queue.entries[0].fencing_token, held.fencing_token());
+    let table = stdout_of(&zklock(["ls", &scene.full("/open/lock")]).output().unwrap());
+    assert!(table.contains("(not readable)"), "{table}");
+    held.release().unwrap();
+}
+
+#[test]
+fn the_doctor_finds_a_server_in_order_and_a_tick_that_is_too_long() {
+    let fine = zklock(["doctor"]).output().unwrap();
+    let said = stdout_of(&fine);
+    assert!(fine.status.success() && said.contains("standalone") && said.contains("containers"), "{said}");
+    let short =
+        zklock(["doctor", "--session-timeout", "500ms", "--connect", &slow_tick().connect_string()]).output().unwrap();
+    let said = stdout_of(&short);
+    assert!(short.status.code() == Some(1) && said.contains("more than half of the session timeout"), "{said}");
+    let nobody = zklock(["doctor", "--connect", "127.0.0.1:1", "--connection-timeout", "1s"]).output().unwrap();
+    assert!(stdout_of(&nobody).contains("Connection refused"), "{}", stdout_of(&nobody));
+    assert_eq!(nobody.status.code(), Some(1));
+}
+
+fn slow_tick() -> &'static curator_locks::testing::TestingServer {
+    static SERVER: std::sync::OnceLock<curator_locks::testing::TestingServer> = std::sync::OnceLock::new();
+    SERVER.get_or_init(|| {
+        let builder = curator_locks::testing::TestingServer::builder().tick_time(std::time::Duration::from_millis(400));
+        builder.min_session_timeout(std::time::Duration::from_millis(500)).start().unwrap()
+    })
+}
