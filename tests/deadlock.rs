@@ -16,8 +16,6 @@ use support::{
 };
 
 const PATH: &str = "/lock";
-/// Long enough for a call that would not wait to be done, and short enough to be waited for.
-const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
 fn two_mutexes_on_one_path_in_one_thread_are_refused_at_once() {
