@@ -75,6 +75,10 @@ pub mod docs;
 mod error;
 mod framework;
 mod locks;
+#[cfg(test)]
+#[path = "../tests/support/machine.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::indexing_slicing, reason = "what all tests share")]
+mod machine;
 mod panics;
 mod paths;
 mod proto;

@@ -1,7 +1,7 @@
 //! What was promised, and whether it holds.
 
 use crate::{
-    peer::Kind::{self, BareSocket, Curator, CuratorLocks, Kazoo},
+    peer::Kind::{self, BareSocket, Channels, Curator, CuratorLocks, CuratorLocksPlain, Kazoo, ParkingLot},
     results::Results,
 };
 
@@ -50,6 +50,21 @@ pub fn lines(results: &Results) -> Vec<Line> {
     let throughput = "1,000 paths, 32 threads, throughput: ";
     ratio(&format!("{throughput}bare socket / ours"), ours(many, 32), (many, BareSocket, 32), "<= 1/0.85", 1.0 / 0.85);
     ratio(&format!("{throughput}Curator / ours"), ours(many, 32), (many, Curator, 32), "<= 1/1.15", 1.0 / 1.15);
+    let (cached, drain) = ("cached_mutex", "cached_drain");
+    ratio("cached mutex cycle / Curator's cycle", ours(cached, 1), (mutex, Curator, 1), "<= 1/1000", 0.001);
+    ratio("cached mutex cycle / parking_lot's", ours(cached, 1), (cached, ParkingLot, 1), "<= 100", 100.0);
+    ratio("cached hand-over: N = 1000 / N = 10", ours(drain, 1000), ours(drain, 10), "<= 1.6", 1.6);
+    for n in [10, 100, 1000] {
+        let what = format!("cached hand-over, N = {n}");
+        ratio(&format!("{what} / a chain of channels"), ours(drain, n), (drain, Channels, n), "<= 1.5", 1.5);
+        let plain = ours("drain_shared_session", n);
+        ratio(&format!("{what} / without caching"), ours(drain, n), plain, "<= 1/3", 1.0 / 3.0);
+    }
+    let together = "cached_processes_together";
+    let processes = "4 processes of 8 threads, cached, throughput: ";
+    ratio(&format!("{processes}Curator / ours"), ours(together, 4), (together, Curator, 4), "<= 1/20", 0.05);
+    let plain = (together, CuratorLocksPlain, 4);
+    ratio(&format!("{processes}without caching / ours"), ours(together, 4), plain, "<= 1/5", 0.2);
     let mut fact = |what: &str, name: &str, n: usize, must: &str, limit: f64| {
         let measured = results.fact(name, CuratorLocks, n);
         let holds = measured.is_some_and(|measured| measured <= limit);
@@ -57,6 +72,7 @@ pub fn lines(results: &Results) -> Vec<Line> {
     };
     let hand_over = "requests per hand-over between threads of one client (a delete, no listing)";
     fact(hand_over, "drain_shared_session_packets", 300, "1", 1.05);
+    fact("requests per cached cycle", "cached_mutex_requests", 1, "0", 0.0);
     fact("requests per busy try-lock", "busy_try_packets", 1, "1", 1.02);
     fact("threads per client with 1,000 waiters", "client_threads", 1000, "<= 3", 3.0);
     fact("live heap per waiter, bytes", "heap_per_waiter", 1000, "<= 4096", 4096.0);

@@ -53,7 +53,7 @@ impl Results {
     fn json(&self) -> String {
         let rows = self.rows.iter().map(|row| {
             format!(
-                r#"  {{"workload": "{}", "side": "{}", "n": {}, "storage": "{}", "median_us": {:.1}, "p99_us": {:.1}}}"#,
+                r#"  {{"workload": "{}", "side": "{}", "n": {}, "storage": "{}", "median_us": {:.4}, "p99_us": {:.4}}}"#,
                 row.workload,
                 row.side.name(),
                 row.n,

@@ -63,19 +63,17 @@ impl InterProcessReadWriteLock {
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessReadWriteLock {
         let data = data.into();
-        InterProcessReadWriteLock {
-            read: self.read.map(|mutex| mutex.with_lock_data(data.clone())),
-            write: self.write.map(|mutex| mutex.with_lock_data(data)),
-        }
+        self.read.internals().set_data(data.clone());
+        self.write.internals().set_data(data);
+        self
     }
 
     /// How the contenders for both locks wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
     #[must_use]
     pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessReadWriteLock {
-        InterProcessReadWriteLock {
-            read: self.read.map(|mutex| mutex.with_wait_strategy(strategy)),
-            write: self.write.map(|mutex| mutex.with_wait_strategy(strategy)),
-        }
+        self.read.internals().set_strategy(strategy);
+        self.write.internals().set_strategy(strategy);
+        self
     }
 
     /// The lock that readers share. A clone of it is the same lock, for where a value is wanted, as by

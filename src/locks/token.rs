@@ -146,7 +146,8 @@ mod tests {
     fn with_caching_the_text_sorts_as_the_tokens_do() {
         let cached: Vec<_> = tokens().into_iter().filter(|token| token.grant() > 0).collect();
         assert!(cached.iter().map(ToString::to_string).is_sorted());
-        assert_eq!(cached[0].to_string(), "0000000000000000007.00000000000000000001");
+        let first = cached.first().map(ToString::to_string);
+        assert_eq!(first.as_deref(), Some("0000000000000000007.00000000000000000001"));
     }
 
     #[test]

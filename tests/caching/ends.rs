@@ -5,14 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{
-    CuratorFramework, Error, HoldState, LostReason, RetryNTimes,
-    testing::{FaultProxy, expire_session},
-};
+use curator_locks::{CuratorFramework, Error, HoldState, LostReason, RetryNTimes, testing::FaultProxy};
 
 use crate::{
     local::cached,
-    support::{self, PATIENCE, another, builder, builder_at, connect, eventually, mutex, namespace, queue, server},
+    support::{
+        self, PATIENCE, another, builder, builder_at, connect, eventually, mutex, namespace, queue, server, watchers,
+    },
 };
 
 const PATH: &str = "/locks/m";
@@ -20,10 +19,6 @@ const PATH: &str = "/locks/m";
 fn patient_client() -> CuratorFramework {
     let retry = RetryNTimes::new(u32::MAX, Duration::from_millis(1));
     connect(builder(server(), &namespace()).retry_policy(retry).lock_recheck_interval(None))
-}
-
-fn expire(client: &CuratorFramework) {
-    expire_session(&server().connect_string(), client.session_id(), &client.session_password()).unwrap();
 }
 
 #[test]
@@ -46,7 +41,7 @@ fn a_lost_session_ends_the_tenure_and_those_who_wait_keep_their_order() {
                 waiter
             })
             .collect();
-        expire(&client);
+        support::expire(&client);
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
     let last = std::iter::from_fn(|| changes.recv_timeout(PATIENCE).ok()).last();
@@ -106,6 +101,9 @@ fn no_lock_is_handed_out_while_there_is_no_connection() {
     let client = connect(builder_at(&proxy.connect_string(), &namespace()).retry_policy(retry));
     let mutex = cached(&client);
     let node = mutex.lock().unwrap().path().to_owned();
+    // Where the question who else is there gets no answer, somebody may be.
+    eventually("the watches", || !watchers(&client, &node).is_empty() && !watchers(&client, PATH).is_empty());
+    client.check_exists().for_path(&node).unwrap();
     proxy.refuse();
     proxy.cut();
     eventually("the connection is gone", || !client.is_connected());

@@ -117,9 +117,9 @@ fn what_is_freed_after_the_deadline_is_granted_to_nobody() {
     eventually("no znode is left", || !server.four_letter_word("dump").unwrap().contains("\t/"));
 }
 
-/// How late timed acquires of held locks return, and how late sleeps of the same length end whose threads then delete a
-/// znode as well: one of each for each client, side by side, in order.
-fn lateness_beside_sleeps(clients: &[CuratorFramework], asleep: &CuratorFramework) -> [Vec<Duration>; 2] {
+/// How late timed acquires of held locks return, each with how late a sleep of the same length ended beside it whose
+/// thread then deleted a znode as well.
+fn lateness_beside_sleeps(clients: &[CuratorFramework], asleep: &CuratorFramework) -> Vec<[Duration; 2]> {
     const LENGTH: Duration = Duration::from_secs(5);
     let acquire = |client: &CuratorFramework, number: usize| {
         let wanted = fair(client, &format!("/locks/{number}"));
@@ -144,11 +144,7 @@ fn lateness_beside_sleeps(clients: &[CuratorFramework], asleep: &CuratorFramewor
             // Not all at the same moment.
             thread::sleep(Duration::from_millis(20));
         }
-        let ended = started.into_iter().map(|pair| pair.map(|thread| thread.join().unwrap()));
-        let (mut acquires, mut sleeps): (Vec<Duration>, Vec<Duration>) = ended.map(|[one, other]| (one, other)).unzip();
-        acquires.sort_unstable();
-        sleeps.sort_unstable();
-        [acquires, sleeps]
+        started.into_iter().map(|pair| pair.map(|thread| thread.join().unwrap())).collect()
     })
 }
 
@@ -160,11 +156,9 @@ fn a_timed_acquire_is_no_later_than_a_sleep_and_a_round_trip() {
     // One for each waiter, so that nothing else wakes it.
     let clients: Vec<CuratorFramework> = (0..20).map(|_| client()).collect();
     (0..20).for_each(|number| fair(&holding, &format!("/locks/{number}")).acquire().unwrap());
-    // On a machine that others use too the first round may not show what the code does.
-    let is_in_time = (0..3).any(|_| {
-        let [acquires, sleeps] = lateness_beside_sleeps(&clients, &asleep);
-        println!("late, in the median: acquires {:?}, sleeps and a round trip {:?}", acquires[10], sleeps[10]);
-        acquires[10] <= 2 * sleeps[10]
-    });
-    assert!(is_in_time, "three times more than twice as late in the median");
+    let late = lateness_beside_sleeps(&clients, &asleep);
+    let later = late.iter().filter(|[acquire, sleep]| *acquire > 2 * *sleep).count();
+    println!("acquires more than twice as late as the sleep beside them: {later} of {}, {late:?}", late.len());
+    // By chance alone every other one is the later of the two.
+    assert!(later <= late.len() * 3 / 4, "{later} of {}: {late:?}", late.len());
 }

@@ -9,9 +9,9 @@ use std::{
 };
 
 use curator_locks::{
-    CuratorFramework, FencingToken, Hold, HoldState, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
-    InterProcessWriteLock, LockListener, Result, WriteLock,
+    Caching, CuratorFramework, FencingToken, Hold, HoldState, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
+    InterProcessUnfairMutex, InterProcessWriteLock, LockListener, Result, WriteLock,
 };
 
 use crate::{prober::Prober, support::PATIENCE};
@@ -33,8 +33,11 @@ const fn alike(name: &'static str, lock: fn(&CuratorFramework, &str) -> Box<dyn 
     Kind { name, victim: lock, rival: lock }
 }
 
-pub static ALL: [Kind; 8] = [
+pub static ALL: [Kind; 9] = [
     alike("mutex", |client, path| Box::new(InterProcessMutex::new(client, path).unwrap())),
+    alike("cached_mutex", |client, path| {
+        Box::new(InterProcessMutex::new(client, path).unwrap().with_caching(Caching::new()))
+    }),
     Kind { name: "read", victim: read, rival: write },
     alike("write", write),
     alike("semaphore_mutex", |client, path| Box::new(InterProcessSemaphoreMutex::new(client, path).unwrap())),

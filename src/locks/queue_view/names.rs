@@ -8,6 +8,8 @@ use crate::locks::{
 
 /// The prefix of a protected znode: `_c_`, a UUID, `-`.
 const PROTECTED: &str = "_c_";
+/// With its dashes.
+const UUID: usize = 36;
 /// What kazoo puts in front of its names: a UUID without dashes.
 const KAZOO_ID: usize = 32;
 
@@ -88,10 +90,14 @@ fn is_kazoo_id(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// `x-105-` and `x--105-`.
+/// `x-105-` and `x--105-`; from this crate with a unique id behind that.
 fn is_session_of_zookeepers(prefix: &str) -> bool {
-    let session = prefix.strip_prefix("x-").and_then(|rest| rest.strip_suffix('-'));
-    session.is_some_and(|session| session.parse::<i64>().is_ok())
+    let Some(rest) = prefix.strip_prefix("x-").and_then(|rest| rest.strip_suffix('-')) else { return false };
+    let session = match rest.len().checked_sub(UUID).and_then(|at| rest.split_at_checked(at)) {
+        Some((session, id)) if uuid::Uuid::try_parse(id).is_ok() => session.strip_suffix('-').unwrap_or_default(),
+        _ => rest,
+    };
+    session.parse::<i64>().is_ok()
 }
 
 /// What kind of lock these contenders make.
@@ -197,6 +203,7 @@ mod tests {
             (format!("{KAZOO}__rlock__0000000001"), LockKind::ReadWrite,   NameStyle::Kazoo,     Read),
             (format!("{KAZOO}-lock-0000000001"),    LockKind::Mutex,       NameStyle::Kazoo,     Exclusive),
             ("x-72057594037927936-0000000001".into(), LockKind::WriteLock, NameStyle::ZooKeeper, Exclusive),
+            ("x-105-90bd831e-1681-4114-b233-1c2e85f422cc-0000000001".into(), LockKind::WriteLock, NameStyle::ZooKeeper, Exclusive),
             ("x--105-0000000001".into(),            LockKind::WriteLock,   NameStyle::ZooKeeper, Exclusive),
             ("lock-0000000001".into(),              LockKind::Mutex,       NameStyle::Other,     Exclusive),
             ("anything0000000001".into(),           LockKind::Mutex,       NameStyle::Other,     Exclusive),

@@ -54,10 +54,6 @@ macro_rules! half {
                 self.mutex.parts().0
             }
 
-            pub(super) fn map(self, change: impl FnOnce(InterProcessMutex) -> InterProcessMutex) -> $lock {
-                $lock { mutex: change(self.mutex) }
-            }
-
             fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
                 self.mutex.parts()
             }

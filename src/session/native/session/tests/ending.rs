@@ -1,16 +1,19 @@
 //! Closing, abandoning and dropping, whatever the server does.
 
+use std::ops::Range;
+
 use super::*;
 
-/// Closes within `limit`, and says how long it took.
-fn close(client: &Client, limit: Duration) -> Duration {
+/// Closes within `limit`, and says from when to when.
+fn close(client: &Client, limit: Duration) -> Range<Instant> {
     let started = Instant::now();
     client.session.close(started + limit);
-    started.elapsed()
+    since(started)
 }
 
 #[test]
 fn close_waits_for_the_confirmation() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let (client, mut peer) = Client::connected(&fake);
     let (_, in_flight) = client.submit(sync("/a"));
@@ -23,7 +26,7 @@ fn close_waits_for_the_confirmation() {
         assert!(!closing.is_finished());
         peer.answer(&request);
         peer.answer(&close);
-        assert!(closing.join().unwrap() < LONG / 2);
+        machine.assert_at_most("closed", closing.join().unwrap(), LONG / 2);
     });
     assert!(client.session.is_finished());
     assert!(matches!(client.submit(sync("/late")).1.recv_timeout(LONG), Ok(Err(SessionError::Closed))));
@@ -32,10 +35,12 @@ fn close_waits_for_the_confirmation() {
 
 #[test]
 fn close_ends_at_its_deadline_when_the_server_is_silent() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let (client, mut peer) = Client::connected(&fake);
     let took = close(&client, Duration::from_millis(300));
-    assert!((Duration::from_millis(300)..Duration::from_millis(600)).contains(&took), "{took:?}");
+    assert!(took.end - took.start >= Duration::from_millis(300), "it did not wait");
+    machine.assert_at_most("closed", took, Duration::from_millis(600));
     // Neither the thread nor the connection stays.
     client.wait_until_finished(LEAVE_TIME + 2 * LONGEST_READ);
     assert_eq!(peer.request().op, server::CLOSE);
@@ -53,35 +58,39 @@ fn close_without_any_time_still_tells_the_server() {
 
 #[test]
 fn close_of_a_session_that_nobody_listens_to_is_quick() {
+    let machine = Machine::watch();
     let config = Fake::new().config();
     let client = Client::open(&config);
     let (_, reply) = client.submit(sync("/a"));
     let took = close(&client, LONG);
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    machine.assert_at_most("closed", took, Duration::from_secs(1));
     assert!(client.session.is_finished());
     assert!(matches!(reply.recv_timeout(LONG).unwrap(), Err(SessionError::Closed)));
 }
 
 #[test]
 fn close_ends_at_its_deadline_when_the_servers_are_gone() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let (client, peer) = Client::connected(&fake);
     drop(peer);
     drop(fake);
     assert_eq!(client.event(), SessionEvent::Disconnected);
     let took = close(&client, Duration::from_millis(300));
-    assert!((Duration::from_millis(300)..Duration::from_millis(600)).contains(&took), "{took:?}");
+    assert!(took.end - took.start >= Duration::from_millis(300), "it did not wait");
+    machine.assert_at_most("closed", took, Duration::from_millis(600));
     client.wait_until_finished(LEAVE_TIME + 2 * LONGEST_READ);
 }
 
 #[test]
 fn close_does_not_wait_for_a_handshake_that_nobody_answers() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let client = Client::open(&fake.config());
     let mut peer = fake.accept();
     peer.hello();
     let took = close(&client, LONG);
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    machine.assert_at_most("closed", took, Duration::from_secs(1));
     assert!(client.session.is_finished());
     peer.wait_for_the_end();
 }
@@ -99,7 +108,8 @@ fn close_takes_up_a_session_without_a_connection() {
         // The attempt may have begun before the close; then it goes on as one to leave.
         assert_eq!(peer.welcome().session_id, fake::ID);
         assert_eq!(peer.answer_all(), [server::CLOSE]);
-        assert!(closing.join().unwrap() < LONG);
+        let took = closing.join().unwrap();
+        assert!(took.end - took.start < LONG);
     });
     assert!(client.session.is_finished());
     assert!(client.events.try_recv().is_err());
@@ -107,6 +117,7 @@ fn close_takes_up_a_session_without_a_connection() {
 
 #[test]
 fn close_can_be_called_by_many_at_once_and_again() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let (client, peer) = Client::connected(&fake);
     let server = std::thread::spawn(|| peer.answer_all());
@@ -115,7 +126,7 @@ fn close_can_be_called_by_many_at_once_and_again() {
             scope.spawn(|| close(&client, LONG));
         }
     });
-    assert!(close(&client, LONG) < Duration::from_secs(1));
+    machine.assert_at_most("closed again", close(&client, LONG), Duration::from_secs(1));
     assert_eq!(server.join().unwrap(), [server::CLOSE]);
 }
 
@@ -174,23 +185,25 @@ fn an_abandoned_session_ends_at_the_deadline_of_a_later_close() {
 
 #[test]
 fn a_session_that_is_dropped_is_closed_at_the_server() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let (client, peer) = Client::connected(&fake);
     let started = Instant::now();
     drop(client);
-    assert!(started.elapsed() < Duration::from_millis(500));
+    machine.assert_at_most("dropped", since(started), Duration::from_millis(500));
     assert_eq!(peer.answer_all(), [server::CLOSE]);
 }
 
 #[test]
 fn a_session_that_is_dropped_does_not_stay_at_a_silent_server() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let (client, mut peer) = Client::connected(&fake);
     drop(client);
     let started = Instant::now();
     assert_eq!(peer.request().op, server::CLOSE);
     peer.wait_for_the_end();
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    machine.assert_at_most("gone", since(started), Duration::from_secs(3));
 }
 
 #[test]

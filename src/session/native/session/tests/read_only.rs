@@ -112,11 +112,12 @@ fn a_server_that_is_asked_and_says_nothing_holds_nobody_up() {
 
 #[test]
 fn a_session_of_a_read_only_server_ends_at_once() {
+    let machine = Machine::watch();
     let (alone, other) = (Fake::new(), Fake::new());
     let (client, mut peer) = connected_read_only(&alone, &other, LOCAL);
     let begun = Instant::now();
     client.session.close(Instant::now() + LONG);
-    assert!(begun.elapsed() < LONGEST_READ / 2, "{:?}", begun.elapsed());
+    machine.assert_at_most("closed", since(begun), LONGEST_READ / 2);
     assert!(client.session.is_finished());
     peer.wait_for_the_end();
     // No other server knows it, so none has to close it.

@@ -181,6 +181,7 @@ fn a_wait_ends_when_it_is_cancelled_whether_the_server_says_nothing_or_never_sto
 
 #[test]
 fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
+    let machine = Machine::watch();
     const TIMEOUT: Duration = Duration::from_millis(900);
     let fake = Fake::new();
     let client = Client::open(&fake.config());
@@ -196,7 +197,7 @@ fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
         for _ in 0..5 {
             let heartbeat = peer.request();
             assert_eq!(heartbeat.path(), "/");
-            assert!(before.elapsed() < TIMEOUT / 2, "{:?}", before.elapsed());
+            machine.assert_at_most("a heartbeat", since(before), TIMEOUT / 2);
             before = Instant::now();
         }
         hang_up(&peer);
@@ -207,6 +208,7 @@ fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
 
 #[test]
 fn a_silent_connection_is_left_in_time_while_callers_wait() {
+    let machine = Machine::watch();
     const TIMEOUT: Duration = Duration::from_millis(600);
     let fake = Fake::new();
     let client = Client::open(&fake.config());
@@ -217,7 +219,7 @@ fn a_silent_connection_is_left_in_time_while_callers_wait() {
     thread::scope(|scope| {
         let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| wait(&client.session, "/a"))).collect();
         assert_eq!(client.event(), SessionEvent::Disconnected);
-        assert!(begun.elapsed() < TIMEOUT, "{:?}", begun.elapsed());
+        machine.assert_at_most("left", since(begun), TIMEOUT);
         for waiting in waiting {
             assert!(matches!(waiting.join().unwrap(), Answer::Reply(Err(SessionError::ConnectionLoss(_)))));
         }
@@ -226,6 +228,7 @@ fn a_silent_connection_is_left_in_time_while_callers_wait() {
 
 #[test]
 fn the_end_of_a_session_ends_every_wait_at_once() {
+    let machine = Machine::watch();
     for is_close in [true, false] {
         let fake = Fake::new();
         let (client, mut peer) = Client::connected(&fake);
@@ -245,7 +248,7 @@ fn the_end_of_a_session_ends_every_wait_at_once() {
                     other => panic!("{other:?}"),
                 }
             }
-            assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+            machine.assert_at_most("told", since(begun), PROMPT);
             requests.iter().for_each(|request| peer.answer(request));
         });
         assert_eq!(peer.answer_all(), [server::CLOSE]);
@@ -329,13 +332,14 @@ fn a_callback_may_submit_and_drop_and_close() {
 
 #[test]
 fn a_waiter_hears_of_a_cut_and_of_the_next_connection_at_once() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let (client, mut peer) = Client::connected(&fake);
     let watching = Watching::set(&client, &mut peer, "/a");
     let begun = Instant::now();
     hang_up(&peer);
     assert_eq!(watching.next(), WatchEvent::Disconnected);
-    assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+    machine.assert_at_most("told", since(begun), PROMPT);
     peer = fake.accept();
     peer.welcome();
     assert_eq!(watching.next(), WatchEvent::Reconnected { connection: 2 });
