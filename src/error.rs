@@ -19,6 +19,11 @@ pub enum LostReason {
     NodeDeleted,
     /// The client was closed while the lock was held.
     ClientClosed,
+    /// Somebody asked for it, and the holder's listener gave it
+    /// [back](crate::RevocationRequest::release). [`Hold::revocation`](crate::Hold::revocation) says who and why.
+    Revoked,
+    /// It was held for as long as [its acquire](crate::AcquireOptions::hold_at_most) has allowed, and is given back.
+    HeldTooLong,
 }
 
 impl std::fmt::Display for LostReason {
@@ -28,6 +33,8 @@ impl std::fmt::Display for LostReason {
             LostReason::SuspendedTooLong => "the connection was gone for the whole session timeout",
             LostReason::NodeDeleted => "somebody deleted the lock's znode",
             LostReason::ClientClosed => "the client was closed",
+            LostReason::Revoked => "somebody asked for it, and it was given back",
+            LostReason::HeldTooLong => "it was held for as long as its acquire allowed",
         })
     }
 }
@@ -100,6 +107,23 @@ pub enum Error {
         /// What the thread holds.
         held: String,
     },
+    /// More stand in the queue than the [acquire](crate::AcquireOptions::max_queue) allows.
+    #[error("{ahead} contenders for {path} are in front, more than the acquire allows")]
+    Busy {
+        /// The lock's path.
+        path: String,
+        /// How many stand in front, the holder among them.
+        ahead: usize,
+    },
+    /// The time was up before the lock was free, of an acquire that [wants to hear
+    /// that](crate::AcquireOptions::timeout_is_error).
+    #[error("the time was up before {path} was free{}", ahead.map(|ahead| format!(": {ahead} are in front")).unwrap_or_default())]
+    StillTaken {
+        /// The path of the lock that was waited for.
+        path: String,
+        /// How many stood in front when the queue was read last; `None` if it was not read.
+        ahead: Option<usize>,
+    },
     /// The directory's sequence numbers are nearly used up, and no order is safe beyond that.
     #[error(
         "sequence number {number} of {path} is at or above 2147483647 - 1000000: remove the directory while nobody \
@@ -134,6 +158,21 @@ pub enum Error {
         operation: &'static str,
         /// The path as the caller sees it.
         path: String,
+    },
+    /// The server refused a transaction: nothing of it was carried out.
+    #[error("{operation} {path}, operation {index} of the transaction: {code}; nothing was carried out")]
+    TransactionFailed {
+        /// Which operation failed, counted from 0.
+        index: usize,
+        /// What it was, for instance `check`.
+        operation: &'static str,
+        /// Its path as the caller sees it.
+        path: String,
+        /// The server's code for it.
+        code: ErrorCode,
+        /// What the server said of each operation: none to those before the one that failed, and an inconsistency to those
+        /// after it.
+        codes: Vec<Option<ErrorCode>>,
     },
     /// The connection broke, or never came about.
     #[error("{operation} {path}: {}", describe_loss(operation, *maybe_done, cause.as_deref()))]
@@ -229,6 +268,9 @@ impl Error {
             Error::SequenceExhausted { .. } => "SequenceExhausted",
             Error::Cancelled { .. } => "Cancelled",
             Error::Timeout { .. } => "Timeout",
+            Error::TransactionFailed { .. } => "TransactionFailed",
+            Error::Busy { .. } => "Busy",
+            Error::StillTaken { .. } => "StillTaken",
             Error::ConnectionLoss { .. } => "ConnectionLoss",
             Error::SessionExpired { .. } => "SessionExpired",
             Error::AuthFailed { .. } => "AuthFailed",
@@ -317,6 +359,8 @@ impl Error {
             | Error::NotOwner { .. }
             | Error::LockLost { .. }
             | Error::WouldDeadlock { .. }
+            | Error::Busy { .. }
+            | Error::StillTaken { .. }
             | Error::SequenceExhausted { .. }
             | Error::Cancelled { .. }
             | Error::Timeout { .. }
@@ -324,6 +368,7 @@ impl Error {
             | Error::FrameTooLarge { .. }
             | Error::Protocol(_)
             | Error::Several { .. }
+            | Error::TransactionFailed { .. }
             | Error::Io { .. } => Handling::GiveUp,
         }
     }
@@ -371,7 +416,7 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
-            Error::Server { code, .. } => Some(*code),
+            Error::Server { code, .. } | Error::TransactionFailed { code, .. } => Some(*code),
             _ => None,
         }
     }

@@ -48,11 +48,12 @@
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
 //! | a leader, told or on a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
 //! | the lock of ZooKeeper's own recipes | [`zookeeper_recipe`] |
-//! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
+//! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`], [`HoldState`] and [`Deadline`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
-//! | asking for a lock back | [`Revoker`], [`Revocable`] |
+//! | asking for a lock back | [`Revoker`], [`Revocable`], [`RevocationRequest`] |
 //! | who holds, who waits, since when | [`LockQueue`], of every kind of lock and of other clients, too; [`LockInternals::participants`] |
-//! | the storage's side of fencing | [`FencingChecker`] |
+//! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
+//! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
 //! | a session of your own | [`unversioned`], which promises nothing |
 //! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
@@ -92,19 +93,22 @@ pub mod unversioned;
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, ConnectionStateErrorPolicy,
-    CreatorAllAclProvider, CuratorFramework, CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider,
-    EnsembleProvider, ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes,
-    RetryOneTime, RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges, operations,
+    CreatorAllAclProvider, CuratorFramework, CuratorFrameworkFactory, CuratorFrameworkState, DeadlineEvent,
+    DefaultAclProvider, EnsembleProvider, ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId,
+    RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+    StateChanges, Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder,
+    TransactionResult, TransactionSetDataBuilder, operations,
 };
 pub use locks::{
-    AcquireOptions, Caching, CancelLeadership, CloseMode, Decision, EntryMode, EntryState, FencingChecker,
-    FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
-    InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
-    Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind, LockQueue, Locker,
-    MultiLockGuard, NameStyle, Participant, PredicateResults, QueueEntry, ReadLockDriver, Revocable,
-    RevocationListener, Revoker, SemaphoreMutexGuard, StaleToken, StandardLockInternalsDriver, WaitStrategy,
-    WriteLockDriver, zookeeper_recipe,
+    AcquireOptions, Caching, CancelLeadership, CloseMode, Deadline, Decision, EntryMode, EntryState, FencingChecker,
+    FencingError, FencingToken, FileFencingChecker, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
+    InterProcessUnfairMutex, InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector,
+    LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
+    LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
+    QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SemaphoreMutexGuard,
+    StaleToken, StandardLockInternalsDriver, UncleanDeath, WaitStrategy, WriteLockDriver, ZooKeeperFencingChecker,
+    zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

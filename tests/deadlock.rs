@@ -16,8 +16,6 @@ use support::{
 };
 
 const PATH: &str = "/lock";
-/// Long enough for a call that would not wait to be done, and short enough to be waited for.
-const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
 fn two_mutexes_on_one_path_in_one_thread_are_refused_at_once() {
@@ -37,11 +35,13 @@ fn two_mutexes_on_one_path_in_one_thread_are_refused_at_once() {
 }
 
 #[test]
-fn a_timed_call_returns_false_at_its_time() {
+fn a_timed_call_is_refused_at_once_and_a_mere_try_is_false() {
     let client = client_in("timed");
     let (one, two) = (mutex(&client), mutex(&client));
     let held = one.lock().unwrap();
-    assert!(!two.acquire_timeout(SHORT).unwrap());
+    let of_one = format!("the mutex of /lock ({})", held.path());
+    assert_refused(two.acquire_timeout(PATIENCE).map(drop), "the mutex of /lock", &of_one);
+    assert_eq!(children(&client, PATH).len(), 1, "nothing was queued");
     assert!(two.try_lock().unwrap().is_none());
     held.release().unwrap();
     assert_eq!(children(&client, PATH), Vec::<String>::new());

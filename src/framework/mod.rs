@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod events;
 pub(crate) mod held;
 pub mod operations;
+mod transaction;
 pub(crate) mod znodes;
 
 pub use client::{
@@ -21,7 +22,14 @@ pub use config::{
     },
 };
 pub use events::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
-pub use held::changes::{HoldState, StateChanges};
+pub use held::{
+    changes::{HoldState, StateChanges},
+    deadlines::DeadlineEvent,
+};
+pub use transaction::{
+    Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
+    TransactionSetDataBuilder,
+};
 
 // What the locks use.
 pub(crate) use crate::panics::caught;
@@ -36,9 +44,10 @@ pub(crate) use events::{
 #[cfg(test)]
 pub(crate) use held::registry::HeldNodes;
 pub(crate) use held::{
+    deadlines::Subscription as DeadlineSubscription,
     holds::{HoldKind, ThreadHold},
     node::{HeldNode, Znode},
-    revocation::{REVOKE_MESSAGE, RevocableNode, Revocation},
+    revocation::{REVOKE_MESSAGE, RevocableNode, Revocation, RevokeWord, with_request, without_request},
     tenure::{Footing, Keeper},
 };
 pub(crate) use znodes::create::protection;

@@ -21,27 +21,24 @@ impl LockInternals {
     /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would
     /// wait for ever for what it holds through another object, or through the other half of a read/write lock.
     ///
-    /// A call with a deadline ends by itself, so it is left alone.
+    /// So does a call with a deadline: it would end by itself, and to no purpose. A mere try waits for nobody.
     pub(crate) fn by_thread<'p>(
         &self,
         patience: Patience<'p>,
         attempt: impl Fn(Patience<'p>) -> Result<Option<Arc<HeldNode>>>,
     ) -> Result<Option<Arc<HeldNode>>> {
-        if patience.stop.deadline.is_some() {
-            return attempt(patience);
-        }
-        match self.obstacle() {
-            None => attempt(patience),
+        match self.obstacle().filter(|_| !patience.only_try) {
             Some((Outlook::Never, hold)) => Err(self.would_deadlock(&hold)),
-            Some((Outlook::WhenOthersAllow, hold)) => {
+            Some((Outlook::WhenOthersAllow, hold)) if patience.stop.deadline.is_none() => {
                 // A try first: two readers side by side are worth no warning.
                 match attempt(Patience { only_try: true, ..patience }) {
-                    Ok(None) => self.warn(&hold),
+                    Ok(None) | Err(Error::StillTaken { .. }) => self.warn(&hold),
                     Err(error) if error.is_retryable() => {}
                     result => return result,
                 }
                 attempt(patience)
             }
+            _ => attempt(patience),
         }
     }
 

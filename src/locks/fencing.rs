@@ -1,5 +1,11 @@
 //! The storage's side of fencing.
 
+mod file;
+mod zookeeper;
+
+pub use file::FileFencingChecker;
+pub use zookeeper::ZooKeeperFencingChecker;
+
 use std::{error, fmt};
 
 use parking_lot::Mutex;
@@ -18,7 +24,10 @@ use super::FencingToken;
 /// |---|---|---|
 /// | a mutex, a write lock, a semaphore mutex, the one lease of a semaphore | [`check`](FencingChecker::check) | whoever comes later comes after it |
 /// | a read lock | [`check_shared`](FencingChecker::check_shared) | it is valid beside younger readers, and over when a younger writer has written |
-/// | a lease of several | neither | an old lease may be valid beside any number of younger ones, so no token tells that it is over; what it protects needs a lock of its own |
+/// | a lease of several | neither | an old lease may be valid beside any number of younger ones, so no token tells that it is over. Only its own znode does: write to ZooKeeper with [`Hold::guard_transaction`](super::Hold::guard_transaction), or give what it protects a lock of its own |
+///
+/// This one is for one process. [`FileFencingChecker`] is for several processes of one machine, and
+/// [`ZooKeeperFencingChecker`] for several machines; both follow the same rules.
 ///
 /// ```
 /// use curator_locks::{FencingChecker, FencingToken};
@@ -106,6 +115,18 @@ impl fmt::Display for StaleToken {
 }
 
 impl error::Error for StaleToken {}
+
+/// Why a [`FileFencingChecker`] or a [`ZooKeeperFencingChecker`] lets nobody through.
+#[non_exhaustive]
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FencingError {
+    /// The holder has lost the lock.
+    #[error(transparent)]
+    Stale(#[from] StaleToken),
+    /// The newest token cannot be read or written.
+    #[error("the fencing token cannot be checked")]
+    Failed(#[from] crate::Error),
+}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -1,11 +1,20 @@
 //! A held lock as a value.
 
-use std::{fmt, marker::PhantomData, ops::Deref, slice, sync::Arc};
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::Deref,
+    slice,
+    sync::{Arc, MutexGuard},
+};
 
-use super::{Hold, internals::LockInternals, owners::Owners};
+use super::{Hold, internals::LockInternals, owners::Owners, unclean::note_panic};
 use crate::{Result, framework::HeldNode};
 
 /// A held lock that belongs to a thread: dropping it releases the lock.
+///
+/// One from `lock()` borrows the lock object; one from `lock_owned()` is a `LockGuard<'static>` and may be kept in a struct,
+/// or returned. It stays with its thread in both cases. Other threads may look at it, or have a clone of its [`Hold`].
 ///
 /// What the holder knows is in [`Hold`], to which the guard dereferences: the [fencing token](Hold::fencing_token), up
 /// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was lost
@@ -42,22 +51,35 @@ use crate::{Result, framework::HeldNode};
 /// assert_eq!(changes.recv_timeout(Duration::from_secs(10))?, HoldState::InDoubt);
 /// assert_eq!(changes.recv_timeout(Duration::from_secs(10))?, HoldState::Lost(LostReason::NodeDeleted));
 /// assert!(held.release().is_err());
+///
+/// /// Keeps the lock for as long as it lives.
+/// struct Editor {
+///     held: curator_locks::LockGuard<'static>,
+/// }
+/// let editor = Editor { held: mutex.lock_owned()? };
+/// drop(mutex);
+/// assert!(editor.held.is_valid());
+/// editor.held.release()?;
 /// # Ok(())
 /// # }
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct LockGuard<'a> {
-    lock: &'a LockInternals,
-    owners: &'a Owners,
+    lock: Arc<LockInternals>,
+    owners: Arc<Owners>,
     hold: Hold,
     is_open: bool,
-    /// The lock belongs to the thread that acquired it.
-    not_send: PhantomData<*const ()>,
+    of_lock: PhantomData<&'a LockInternals>,
+    not_send: PhantomData<OfThread>,
 }
 
-impl<'a> LockGuard<'a> {
-    pub(crate) fn new(lock: &'a LockInternals, owners: &'a Owners, held: Arc<HeldNode>) -> LockGuard<'a> {
-        LockGuard { lock, owners, hold: lock.hold(held), is_open: true, not_send: PhantomData }
+/// What belongs to one thread: it is not `Send`, but `Sync`.
+pub(super) type OfThread = MutexGuard<'static, ()>;
+
+impl LockGuard<'_> {
+    pub(crate) fn new(lock: &Arc<LockInternals>, owners: &Arc<Owners>, held: Arc<HeldNode>) -> LockGuard<'static> {
+        let (lock, owners, hold) = (lock.clone(), owners.clone(), lock.hold(held));
+        LockGuard { lock, owners, hold, is_open: true, of_lock: PhantomData, not_send: PhantomData }
     }
 
     /// Releases the lock and reports how that went. Blocks for one round trip; while the connection is gone, as the
@@ -68,7 +90,7 @@ impl<'a> LockGuard<'a> {
     /// if the server did not confirm: the background goes on until the znode is gone.
     pub fn release(mut self) -> Result<()> {
         self.is_open = false;
-        self.owners.release(self.lock, slice::from_ref(&self.hold))
+        self.owners.release(&self.lock, slice::from_ref(&self.hold))
     }
 }
 
@@ -83,7 +105,8 @@ impl Deref for LockGuard<'_> {
 impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            self.owners.abandon(self.lock, slice::from_ref(&self.hold));
+            note_panic(&self.hold);
+            self.owners.abandon(&self.lock, slice::from_ref(&self.hold));
         }
     }
 }

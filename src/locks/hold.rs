@@ -2,12 +2,12 @@
 
 use std::{fmt, sync::Arc, time::Instant};
 
-use super::FencingToken;
+use super::{FencingToken, UncleanDeath};
 use crate::{HoldState, StateChanges, framework::HeldNode};
 
 /// What a holder knows about its lock: the part that all guards and [leases](super::Lease) have in common.
 ///
-/// Nothing here talks to a server, and nothing blocks. A hold that outlives its release says that it is
+/// Nothing here talks to a server, and nothing blocks. A clone is the same hold, for another thread to look at. A hold that outlives its release says that it is
 /// [`Released`](HoldState::Released), from the moment in which the release begins; its fencing token stays readable. One
 /// that was [`Lost`](HoldState::Lost) before that stays lost.
 ///
@@ -23,15 +23,21 @@ use crate::{HoldState, StateChanges, framework::HeldNode};
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Hold {
     held: Arc<HeldNode>,
     path: String,
+    deaths: Option<Arc<[UncleanDeath]>>,
 }
 
 impl Hold {
     /// `path` is the znode's path as the caller sees it.
-    pub(super) fn new(held: Arc<HeldNode>, path: String) -> Hold {
-        Hold { held, path }
+    pub(super) fn new(held: Arc<HeldNode>, path: String, deaths: Option<Arc<[UncleanDeath]>>) -> Hold {
+        Hold { held, path, deaths }
+    }
+
+    pub(super) fn deaths(&self) -> Option<&[UncleanDeath]> {
+        self.deaths.as_deref()
     }
 
     pub(super) fn node(&self) -> &Arc<HeldNode> {
@@ -46,7 +52,7 @@ impl Hold {
 
     /// Up to here the servers cannot have given the lock to anybody else, unless somebody deletes its znode.
     ///
-    /// It moves on with every heartbeat, a third of the session timeout apart. Once the lock is lost or released, it lies in
+    /// It moves on with every heartbeat, a quarter of the session timeout apart. Once the lock is lost or released, it lies in
     /// the past. It rests on assumptions (clocks that run at one rate and do not stand, as this one does while the system
     /// sleeps; a session timeout of at least two of the server's ticks), so it is a bound and no proof: the proof is the
     /// [fencing token](Hold::fencing_token).

@@ -18,6 +18,8 @@ use super::{
     },
     driver::{LockInternalsDriver, LockInternalsSorter, number_text, sorted_children, sorted_contenders},
     owners::Owners,
+    terms::Terms,
+    unclean::Deaths,
 };
 use crate::{
     CuratorFramework, Error, ErrorCode, LostReason, Result,
@@ -38,13 +40,14 @@ pub(crate) struct Patience<'a> {
     pub(crate) stop: Stop<'a>,
     /// Do not wait for others at all, and do not write if the lock is taken.
     pub(crate) only_try: bool,
+    pub(crate) terms: &'a Terms,
 }
 
 impl<'a> Patience<'a> {
     /// From the moment of this call on, unless it is part of one that has begun before.
     pub(super) fn of(options: &'a AcquireOptions) -> Patience<'a> {
         let stop = Stop { deadline: options.deadline(), cancel: options.cancellation() };
-        Patience { stop, only_try: options.is_mere_try() }
+        Patience { stop, only_try: options.is_mere_try(), terms: &options.terms }
     }
 
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
@@ -89,6 +92,7 @@ pub struct LockInternals {
     unlisted: Arc<Mutex<Unlisted<Watch>>>,
     goes_by_numbers: bool,
     has_persistent_directory: bool,
+    deaths: Deaths,
 }
 
 /// How a release has gone. What the server has not confirmed is left to the background, and the channel is disconnected
@@ -130,6 +134,7 @@ impl LockInternals {
             unlisted: Arc::default(),
             goes_by_numbers: true,
             has_persistent_directory: false,
+            deaths: Deaths::new(),
         })
     }
 
@@ -183,7 +188,7 @@ impl LockInternals {
 
     /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
     pub(super) fn forget_revocation(&self, held: &HeldNode) {
-        let Some(revocable) = held.revocable() else { return };
+        let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
         let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
         drop(current);
@@ -222,8 +227,17 @@ impl LockInternals {
     }
 
     pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
-        let path = self.client_path(&held);
-        Hold::new(held, path)
+        let (path, deaths) = (self.client_path(&held), self.deaths_of(&held));
+        Hold::new(held, path, deaths)
+    }
+
+    pub(super) fn deaths(&self) -> &Deaths {
+        &self.deaths
+    }
+
+    /// The lock's path at the server.
+    pub(super) fn mark_base(&self) -> String {
+        self.client.prefix.to_server(&self.base_path).map(ServerPath::into_string).unwrap_or_default()
     }
 
     /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.
@@ -290,10 +304,13 @@ impl LockInternals {
             mode: if self.reuses_names() { CreateMode::Ephemeral } else { self.driver.create_mode() },
             data: self.data.lock().clone(),
             waits: (!patience.only_try).then(|| *self.strategy.lock()),
-            looks_first: patience.only_try,
+            looks_first: patience.only_try || patience.terms.max_ahead.is_some(),
             gate: None,
             companion: None,
             has_place: false,
+            min_validity: patience.terms.min_validity,
+            counts: patience.terms.counts(),
+            max_ahead: patience.terms.max_ahead,
         }
     }
 
@@ -367,10 +384,14 @@ impl LockInternals {
         let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
         let deadline = Instant::now() + timeout;
         let call = self.client.call("release", &self.base_path, Stop::at(deadline));
-        let send = |held: &Arc<HeldNode>| self.end(held).map(|()| self.delete(&call, held, false));
-        let sent: Vec<Result<Result<Option<Pending>>>> = held.iter().map(send).collect();
+        let send = |held: &Arc<HeldNode>| {
+            self.end(held)?;
+            Ok((!self.stays(held)).then(|| self.delete(&call, held, false)))
+        };
+        let sent: Vec<Result<Option<Result<Option<Pending>>>>> = held.iter().map(send).collect();
         let finish = |(held, sent): (&Arc<HeldNode>, Result<_>)| match sent {
-            Ok(first) => self.finish(&call, deadline, held, first),
+            Ok(Some(first)) => self.finish(&call, deadline, held, first),
+            Ok(None) => (Ok(()), None),
             Err(lost) => (Err(lost), None),
         };
         held.iter().zip(sent).map(finish).collect()
@@ -382,6 +403,7 @@ impl LockInternals {
         self.unregister(held);
         self.forget_revocation(held);
         self.client.core.held.remove(held);
+        self.forget_mark(held);
         held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
 
@@ -496,7 +518,7 @@ impl LockInternals {
         done
     }
 
-    fn deletion_of_held(&self, held: &HeldNode) -> Job {
+    pub(super) fn deletion_of_held(&self, held: &HeldNode) -> Job {
         let owner = (!held.outlives_session()).then_some(held.session());
         self.deletion(held.path().clone(), held.czxid(), owner)
     }
@@ -516,6 +538,9 @@ impl LockInternals {
             return drop(keeper.release(held, tenure));
         }
         if self.end(held).is_err() {
+            return;
+        }
+        if self.stays(held) {
             return;
         }
         let job = self.deletion_of_held(held);

@@ -26,13 +26,13 @@ pub(crate) enum Look {
     InDoubt,
 }
 
-/// Looks at several holds. Costs nothing where all are certain. Otherwise it asks the servers, with one write for each
-/// session, and waits until the next heartbeats have made all certain again: up to the stop, at most the session timeout.
+/// Looks at several holds. Costs nothing where all are certain, for this time ahead. Otherwise it asks the servers, with
+/// one write for each session, and waits until the next heartbeats have made all certain again: up to the stop, at most the session timeout.
 /// `has_to_ask`: in any case, as of a hold that is young nobody tells that its znode was deleted.
 ///
 /// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. What
 /// was certain once is therefore no reason to return a lock; only this look is, as the last thing before the return.
-pub(crate) fn last_look(held: &[Arc<HeldNode>], stop: Stop<'_>, has_to_ask: bool) -> Look {
+pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, has_to_ask: bool) -> Look {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
     let stop = by(stop, longest);
@@ -40,7 +40,7 @@ pub(crate) fn last_look(held: &[Arc<HeldNode>], stop: Stop<'_>, has_to_ask: bool
     let mut is_answered = !has_to_ask || held.is_empty();
     let mut asked: Option<Instant> = None;
     loop {
-        match glance(held) {
+        match glance(held, time) {
             Look::Lost => return Look::Lost,
             Look::Certain if is_answered => return Look::Certain,
             _ if stop.is_over().is_some() => return Look::InDoubt,
@@ -67,8 +67,9 @@ fn by(stop: Stop<'_>, time: Duration) -> Stop<'_> {
 }
 
 /// What is known without asking.
-fn glance(held: &[Arc<HeldNode>]) -> Look {
-    let now = Instant::now();
+fn glance(held: &[Arc<HeldNode>], time: Duration) -> Look {
+    // Two thirds of a session timeout at most.
+    let now = Instant::now() + time;
     let mut look = Look::Certain;
     for held in held {
         match held.state(now) {
@@ -81,7 +82,7 @@ fn glance(held: &[Arc<HeldNode>]) -> Look {
     }
     // Once more at the end, with the clock read last: a pause in the midst of the states shows.
     let until = held.iter().map(|held| held.valid_until()).min();
-    if until.is_some_and(|at| Instant::now() >= at) && look == Look::Certain { Look::InDoubt } else { look }
+    if until.is_some_and(|at| Instant::now() + time >= at) && look == Look::Certain { Look::InDoubt } else { look }
 }
 
 /// Asks whether the znodes still stand, session by session. `false`: one has not answered.

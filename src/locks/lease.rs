@@ -2,8 +2,11 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use super::{Hold, internals::LockInternals};
-use crate::{Result, framework::HeldNode};
+use super::{Hold, internals::LockInternals, unclean::note_panic};
+use crate::{
+    Result,
+    framework::{HeldNode, without_request},
+};
 
 /// One of a semaphore's leases: dropping it gives it back. Java: `Lease`.
 ///
@@ -43,7 +46,8 @@ impl Lease {
     /// # Errors
     /// [`Error::Server`](crate::Error::Server) with `NoNode` if the lease was lost, and what every operation can end with.
     pub fn data(&self) -> Result<Vec<u8>> {
-        self.leases.client().get_data().for_path(self.hold.path())
+        let data = self.leases.client().get_data().for_path(self.hold.path())?;
+        Ok(without_request(&data).to_vec())
     }
 
     /// Gives the lease back and reports how that went. Blocks for one round trip; while the connection is gone, as the
@@ -79,6 +83,7 @@ impl Deref for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_open {
+            note_panic(&self.hold);
             self.leases.release_in_background(self.hold.node());
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::shared_count::SharedCount;
 
 /// The number of leases: fixed, or shared with others and changing.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Limit {
     Fixed(usize),
     Shared(SharedCount),

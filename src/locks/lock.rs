@@ -1,8 +1,8 @@
 //! What all locks have in common.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc, time::Duration};
 
-use super::{AcquireOptions, Hold};
+use super::{AcquireOptions, Hold, guard::OfThread, unclean::note_panic};
 use crate::{Error, Result, panics::caught};
 
 /// A lock that processes share. Java: `InterProcessLock`.
@@ -27,6 +27,7 @@ pub trait InterProcessLock: Send + Sync {
     /// # Errors
     /// As [`InterProcessLock::acquire`]. Without an answer in time it is [`Error::ConnectionLoss`] and not `false`, where
     /// there is no connection or the servers are silent.
+    #[must_use = "`false` means that the time was up and the lock is not held"]
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool>;
 
     /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first, as for
@@ -35,6 +36,7 @@ pub trait InterProcessLock: Send + Sync {
     /// # Errors
     /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
     /// cancel tokens: [`Error::InvalidArgument`] for one.
+    #[must_use = "`false` means that the time was up and the lock is not held"]
     fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
         if options.cancel.is_some() {
             let rule = "none: this lock cannot be cancelled".into();
@@ -105,12 +107,28 @@ pub trait InterProcessLock: Send + Sync {
 /// ```
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {
-    lock: &'a dyn InterProcessLock,
+    lock: Which<'a>,
     /// What the acquire has brought: it ends this and nothing else.
     holds: Vec<Hold>,
     is_open: bool,
     /// The lock may belong to the thread that acquired it.
-    not_send: PhantomData<*const ()>,
+    not_send: PhantomData<OfThread>,
+}
+
+enum Which<'a> {
+    Borrowed(&'a dyn InterProcessLock),
+    Owned(Arc<dyn InterProcessLock>),
+}
+
+impl<'a> Deref for Which<'a> {
+    type Target = dyn InterProcessLock + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Which::Borrowed(lock) => *lock,
+            Which::Owned(lock) => &**lock,
+        }
+    }
 }
 
 impl<'a> Locker<'a> {
@@ -137,12 +155,12 @@ impl<'a> Locker<'a> {
     }
 
     fn of(lock: &'a dyn InterProcessLock) -> Locker<'a> {
-        Locker::holding(lock, lock.holds())
+        Locker { lock: Which::Borrowed(lock), holds: lock.holds(), is_open: true, not_send: PhantomData }
     }
 
     /// Of a lock that was acquired before, and what that has brought.
-    pub(super) fn holding(lock: &'a dyn InterProcessLock, holds: Vec<Hold>) -> Locker<'a> {
-        Locker { lock, holds, is_open: true, not_send: PhantomData }
+    pub(super) fn holding(lock: Arc<dyn InterProcessLock>, holds: Vec<Hold>) -> Locker<'static> {
+        Locker { lock: Which::Owned(lock), holds, is_open: true, not_send: PhantomData }
     }
 
     /// What is known about each znode that was acquired; see [`InterProcessLock::holds`].
@@ -165,6 +183,7 @@ impl<'a> Locker<'a> {
 impl Drop for Locker<'_> {
     fn drop(&mut self) {
         if self.is_open {
+            self.holds.iter().for_each(note_panic);
             // It may be somebody else's lock, and this thread may unwind.
             let _ = caught("releasing a lock on drop", || self.lock.abandon_holds(&self.holds));
         }

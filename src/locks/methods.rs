@@ -21,6 +21,7 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
+            #[must_use = "`false` means that the time was up and the lock is not held"]
             pub fn acquire_timeout(&self, timeout: std::time::Duration) -> $crate::Result<bool> {
                 self.acquire_with(&$crate::AcquireOptions::new().timeout(timeout))
             }
@@ -29,6 +30,7 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`], and [`Error::Cancelled`](crate::Error::Cancelled).")]
+            #[must_use = "`false` means that the time was up and the lock is not held"]
             pub fn acquire_with(&self, options: &$crate::AcquireOptions) -> $crate::Result<bool> {
                 Ok(self.enter(options)?.map(|held| self.keep(held)).is_some())
             }
@@ -50,17 +52,14 @@ macro_rules! lock_methods {
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
             pub fn lock(&self) -> $crate::Result<$guard<'_>> {
-                match self.lock_with(&$crate::AcquireOptions::new())? {
-                    Some(guard) => Ok(guard),
-                    // Without a timeout there is no other way out.
-                    None => Err($crate::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
-                }
+                self.lock_owned()
             }
 
             /// Acquires the lock as a guard unless the time is up first.
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
+            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
             pub fn lock_timeout(&self, timeout: std::time::Duration) -> $crate::Result<Option<$guard<'_>>> {
                 self.lock_with(&$crate::AcquireOptions::new().timeout(timeout))
             }
@@ -70,6 +69,7 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
+            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
             pub fn try_lock(&self) -> $crate::Result<Option<$guard<'_>>> {
                 self.lock_timeout(std::time::Duration::ZERO)
             }
@@ -78,7 +78,45 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
+            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
             pub fn lock_with(&self, options: &$crate::AcquireOptions) -> $crate::Result<Option<$guard<'_>>> {
+                self.lock_owned_with(options)
+            }
+
+            /// Acquires the lock, waiting as long as it takes, as a guard that borrows nothing: to be kept in a struct, or
+            /// returned.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
+            pub fn lock_owned(&self) -> $crate::Result<$guard<'static>> {
+                match self.lock_owned_with(&$crate::AcquireOptions::new())? {
+                    Some(guard) => Ok(guard),
+                    // Without a timeout there is no other way out.
+                    None => Err($crate::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
+                }
+            }
+
+            /// As `lock_owned`, unless the time is up first.
+            ///
+            /// # Errors
+            /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
+            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
+            pub fn lock_owned_timeout(
+                &self,
+                timeout: std::time::Duration,
+            ) -> $crate::Result<Option<$guard<'static>>> {
+                self.lock_owned_with(&$crate::AcquireOptions::new().timeout(timeout))
+            }
+
+            /// As `lock_owned`, with a timeout, a cancel token, both or neither.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
+            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
+            pub fn lock_owned_with(
+                &self,
+                options: &$crate::AcquireOptions,
+            ) -> $crate::Result<Option<$guard<'static>>> {
                 Ok(self.enter(options)?.map(|held| self.guard(held)))
             }
 
@@ -136,7 +174,7 @@ macro_rules! lock_methods {
 
 /// The methods of a lock that belongs to the thread that acquired it.
 ///
-/// The lock brings `parts() -> (&LockInternals, &Owners)` and `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`.
+/// The lock brings `parts() -> (&Arc<LockInternals>, &Arc<Owners>)` and `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`.
 macro_rules! thread_lock_methods {
     ($lock:ident, $(#[$acquire:meta])*) => {
         $crate::locks::methods::lock_methods! { $lock, LockGuard, $(#[$acquire])* }
@@ -167,7 +205,7 @@ macro_rules! thread_lock_methods {
                 // `enter` has counted it for the thread.
             }
 
-            fn guard(&self, held: std::sync::Arc<$crate::framework::HeldNode>) -> LockGuard<'_> {
+            fn guard(&self, held: std::sync::Arc<$crate::framework::HeldNode>) -> LockGuard<'static> {
                 let (internals, owners) = self.parts();
                 LockGuard::new(internals, owners, held)
             }

@@ -3,10 +3,12 @@
 mod caching;
 mod candidate;
 pub(crate) mod contender;
+mod deadline;
 mod deadlock;
 mod driver;
 mod fencing;
 mod guard;
+mod guarded_write;
 mod hold;
 mod internals;
 mod last_look;
@@ -23,14 +25,19 @@ mod participant;
 mod queue_view;
 mod read_write;
 mod revocation;
+mod revocation_request;
 mod semaphore;
 mod semaphore_mutex;
+mod terms;
 mod token;
+mod unclean;
 mod unfair;
+mod validity;
 mod wait_strategy;
 pub mod zookeeper_recipe;
 
 pub use caching::Caching;
+pub use deadline::Deadline;
 #[allow(unused_imports, reason = "the model check uses it")]
 #[allow(unreachable_pub, reason = "as above")]
 pub use driver::ZNodeNameDriver;
@@ -38,7 +45,7 @@ pub use driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
     WriteLockDriver,
 };
-pub use fencing::{FencingChecker, StaleToken};
+pub use fencing::{FencingChecker, FencingError, FileFencingChecker, StaleToken, ZooKeeperFencingChecker};
 pub use guard::LockGuard;
 pub use hold::Hold;
 pub use internals::LockInternals;
@@ -55,8 +62,10 @@ pub use participant::Participant;
 pub use queue_view::{EntryMode, EntryState, LockKind, LockQueue, NameStyle, QueueEntry};
 pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
 pub use revocation::{Revocable, RevocationListener, Revoker};
+pub use revocation_request::RevocationRequest;
 pub use semaphore::InterProcessSemaphoreV2;
 pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};
 pub use token::FencingToken;
+pub use unclean::UncleanDeath;
 pub use unfair::InterProcessUnfairMutex;
 pub use wait_strategy::WaitStrategy;

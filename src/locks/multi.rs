@@ -53,11 +53,12 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// held.release()
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessMultiLock {
     /// In the order in which they are acquired.
-    locks: Vec<Arc<dyn InterProcessLock>>,
+    locks: Arc<[Arc<dyn InterProcessLock>]>,
     /// Where the time was up last.
-    timed_out_at: Mutex<Option<String>>,
+    timed_out_at: Arc<Mutex<Option<String>>>,
 }
 
 impl InterProcessMultiLock {
@@ -86,12 +87,12 @@ impl InterProcessMultiLock {
     /// # Errors
     /// [`Error::InvalidArgument`] if there are none.
     pub fn from_locks(locks: impl IntoIterator<Item = Arc<dyn InterProcessLock>>) -> Result<InterProcessMultiLock> {
-        let locks: Vec<_> = locks.into_iter().collect();
+        let locks: Arc<[_]> = locks.into_iter().collect();
         if locks.is_empty() {
             let rule = "at least one lock".into();
             return Err(Error::InvalidArgument { name: "locks", value: "none".into(), rule });
         }
-        Ok(InterProcessMultiLock { locks, timed_out_at: Mutex::default() })
+        Ok(InterProcessMultiLock { locks, timed_out_at: Arc::default() })
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Taken<'_>>> {
@@ -99,6 +100,9 @@ impl InterProcessMultiLock {
         loop {
             match self.take_all(&options)? {
                 Round::Taken(taken) => return Ok(Some(taken)),
+                Round::TimeIsUp if options.terms.has_to_say => {
+                    return Err(Error::StillTaken { path: self.paths(), ahead: None });
+                }
                 Round::TimeIsUp => return Ok(None),
                 Round::MemberLost if options.is_mere_try() => return Ok(None),
                 Round::MemberLost => log::debug!("{}: begins again, a lock was lost", self.paths()),
@@ -161,7 +165,8 @@ impl InterProcessMultiLock {
         let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let stop = patience.stop;
-        match (last_look(&nodes, stop, has_waited && !patience.only_try), stop.is_over()) {
+        let has_to_ask = has_waited && !patience.only_try;
+        match (last_look(&nodes, patience.terms.min_validity, stop, has_to_ask), stop.is_over()) {
             (Look::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
             (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),
@@ -177,8 +182,8 @@ impl InterProcessMultiLock {
         drop(taken.keep());
     }
 
-    fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'_> {
-        MultiLockGuard { locker: Locker::holding(self, taken.keep()) }
+    fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'static> {
+        MultiLockGuard { locker: Locker::holding(Arc::new(self.clone()), taken.keep()) }
     }
 
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,

@@ -20,6 +20,8 @@ use crate::{
 ///
 /// Uncontended, acquire and release are one round trip each.
 ///
+/// A clone is the same lock: what a thread holds through one, it holds through the other.
+///
 /// # When the connection goes
 /// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
 /// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
@@ -56,6 +58,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessMutex {
     internals: Arc<LockInternals>,
     owners: Arc<Owners>,
@@ -220,27 +223,27 @@ impl InterProcessMutex {
         &self.internals
     }
 
-    /// The same lock once more: what a thread holds through one, it holds through the other.
-    pub(super) fn share(&self) -> InterProcessMutex {
-        let (internals, owners, writers) = (self.internals.clone(), self.owners.clone(), self.writers.clone());
-        InterProcessMutex { internals, owners, writers, cache: self.cache.clone() }
-    }
-
-    pub(super) fn parts(&self) -> (&LockInternals, &Owners) {
+    pub(super) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
 
     pub(super) fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         self.internals.client().core.check_open()?;
+        let patience = Patience::of(options);
+        if !self.internals.may_enter_again(&self.owners, patience)? {
+            return Ok(None);
+        }
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        let patience = Patience::of(options);
         if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
             return self.internals.downgrade(patience, &self.owners, &writer);
         }
         self.internals.by_thread(patience, |patience| match &self.cache {
-            Some(cache) => cache.acquire(patience, &self.owners),
+            Some(cache) => {
+                self.internals.check_cached(patience.terms)?;
+                cache.acquire(patience, &self.owners)
+            }
             None => self.internals.attempt_lock(patience, Some(&self.owners)),
         })
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::terms::Terms;
 use crate::CancelToken;
 
 /// Options of one acquire.
@@ -19,6 +20,7 @@ use crate::CancelToken;
 pub struct AcquireOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancelToken>,
+    pub(super) terms: Terms,
     /// When the timeout is over, once the call has begun. It goes down to the calls that this one consists of: what is left
     /// of a timeout may come to zero, which means a mere try.
     pub(super) deadline: Option<Instant>,
@@ -42,6 +44,34 @@ impl AcquireOptions {
     /// Ends the wait when this token is cancelled. Defaults to none.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Grants the lock only with so much time certain: [`valid_until`](crate::Hold::valid_until) lies this far ahead when
+    /// the acquire returns. Defaults to zero: certain at the return, however short that may be.
+    ///
+    /// Where the session is certain for less, the acquire waits for the next heartbeats, with the lock in hand. An idle
+    /// client gets there within a quarter of the session timeout. At most two thirds of the session timeout can be had;
+    /// [`Deadline`](crate::Deadline) says how to choose it. A mere try waits for the heartbeats, too, at most for the
+    /// client's connection timeout.
+    ///
+    /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than two thirds of the
+    /// session timeout, and with [`Error::Timeout`](crate::Error::Timeout) where the session is not certain for so long at
+    /// any time within a session timeout: the servers answer too late then.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
+    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// // A job of two seconds that nobody can stop, under a session timeout of ten.
+    /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().min_validity(Duration::from_secs(2)))? {
+    ///     held.release()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn min_validity(mut self, time: Duration) -> Self {
+        self.terms.min_validity = time;
         self
     }
 

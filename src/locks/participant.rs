@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     CuratorFramework, Result,
+    framework::without_request,
     proto::{Request, Response},
     session::{Stop, submit},
 };
@@ -27,7 +28,7 @@ pub struct Participant {
     pub fencing_token: FencingToken,
     /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock.
     pub since_millis: i64,
-    /// What its znode carries: the lock data, or the client's default data, which is an IP address if nobody changed it.
+    /// What its znode carries, without a [request](crate::Revoker::request) to give the lock back: the lock data, or the client's default data, which is an IP address if nobody changed it.
     pub data: Vec<u8>,
 }
 
@@ -86,7 +87,7 @@ impl LockInternals {
                         session: stat.ephemeral_owner,
                         fencing_token: FencingToken::new(stat.czxid),
                         since_millis: stat.ctime,
-                        data,
+                        data: without_request(&data).to_vec(),
                     }),
                     Ok(other) => return Err(call.unexpected(&other)),
                     Err(error) if error.is_no_node() => {}

@@ -23,7 +23,7 @@ use crate::Error;
 /// thread, or one that was lost, gives no such right.
 ///
 /// The other way round a thread would wait for itself: [`WriteLock::acquire`] fails with
-/// [`Error::WouldDeadlock`] for a thread that holds the read lock. With a timeout it is `false` when the time is up.
+/// [`Error::WouldDeadlock`] for a thread that holds the read lock. With a timeout it is so as well, and for a mere try it is `false`.
 ///
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).
@@ -42,6 +42,7 @@ use crate::Error;
 /// reading.release()
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessReadWriteLock {
     read: ReadLock,
     write: WriteLock,

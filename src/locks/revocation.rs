@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::revocation_request::{check_contender, is_numbered};
 use crate::{
     CuratorFramework, Result,
     framework::{REVOKE_MESSAGE, Revocation},
@@ -56,12 +57,20 @@ pub enum Revoker {}
 
 impl Revoker {
     /// Asks the owner of a lock's znode to give the lock back, by writing `__REVOKE__` over the znode's data, which is
-    /// lost thereby. Whether the owner listens is its own affair. Blocks for one round trip, and while the connection is
+    /// lost thereby. Whether the owner listens is its own affair. Blocks for one round trip, two where the name has no number, and while the connection is
     /// gone as the retry policy says. A znode that is gone is no error: the lock was given back.
     ///
+    /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data.
+    ///
     /// # Errors
-    /// As every operation on a znode.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a znode that is no contender's, such as a lock's
+    /// directory, and otherwise as every operation on a znode.
     pub fn attempt_revoke(client: &CuratorFramework, path: &str) -> Result<()> {
+        if !is_numbered(path)
+            && let Some(stat) = client.check_exists().for_path(path)?
+        {
+            check_contender(path, &stat)?;
+        }
         match client.set_data().for_path_and_data(path, REVOKE_MESSAGE) {
             Err(error) if error.is_no_node() => Ok(()),
             result => result.map(drop),

@@ -61,12 +61,13 @@ const LEASES: &str = "leases";
 /// lease.close()
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
-    locks: LockInternals,
+    locks: Arc<LockInternals>,
     leases: Arc<LockInternals>,
     limit: Limit,
     /// The last acquire found others in its way, so the next one queues at once instead of trying first.
-    is_contended: AtomicBool,
+    is_contended: Arc<AtomicBool>,
 }
 
 impl InterProcessSemaphoreV2 {
@@ -100,8 +101,8 @@ impl InterProcessSemaphoreV2 {
         let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
         let mut leases = LockInternals::below(client, path, LEASES, counter)?;
         leases.kind = HoldKind::AnyThread;
-        let leases = Arc::new(leases);
-        Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: AtomicBool::new(false) })
+        let (locks, leases) = (Arc::new(locks), Arc::new(leases));
+        Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: Arc::default() })
     }
 
     /// What the znodes of leases acquired from now on carry, for others to read. Defaults to the client's default data.
@@ -113,6 +114,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "the lease is given back at once if it is not kept"]
     pub fn acquire(&self) -> Result<Lease> {
         self.acquire_many(1)?.pop().ok_or_else(no_end)
     }
@@ -121,6 +123,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "the leases are given back at once if they are not kept"]
     pub fn acquire_many(&self, count: usize) -> Result<Vec<Lease>> {
         self.acquire_with(count, &AcquireOptions::new())?.ok_or_else(no_end)
     }
@@ -130,6 +133,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Lease>> {
         Ok(self.acquire_many_timeout(1, timeout)?.and_then(|mut leases| leases.pop()))
     }
@@ -138,6 +142,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_many_timeout(&self, count: usize, timeout: Duration) -> Result<Option<Vec<Lease>>> {
         self.acquire_with(count, &AcquireOptions::new().timeout(timeout))
     }
@@ -149,6 +154,7 @@ impl InterProcessSemaphoreV2 {
     /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases;
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
     /// [`Error::Cancelled`], and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
         let held = self.acquire_nodes(count, options)?;
         Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
@@ -234,21 +240,21 @@ impl InterProcessSemaphoreV2 {
     /// has to go.
     fn try_first(&self, count: usize, patience: Patience<'_>) -> Result<Outcome> {
         let gate = Some(self.locks.directory().as_str().to_owned());
-        self.acquire_leases(Spec { count, gate, waits: None, ..self.leases.spec(patience) }, patience, None)
+        self.acquire_leases(Spec { count, gate, waits: None, ..self.lease_spec(patience) }, patience, None)
     }
 
     /// Queues, and waits at the head of the queue until all leases are counted.
     fn queue(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         let io = patience.io(self.client().core.config.connection_timeout);
         let call = self.client().call("acquire", self.path(), io);
-        let mut retries = 0;
+        let (mut retries, in_queue) = (0, patience.terms.of_queue());
         loop {
-            let Some(held) = self.locks.attempt_lock(patience, None)? else {
+            let Some(held) = self.locks.attempt_lock(Patience { terms: &in_queue, ..patience }, None)? else {
                 return Ok(None);
             };
             let place = Some(Place { queue: &self.locks, held: held.clone() });
             let spec =
-                Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.leases.spec(patience) };
+                Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.lease_spec(patience) };
             match self.acquire_leases(spec, patience, place)? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);
@@ -262,6 +268,11 @@ impl InterProcessSemaphoreV2 {
                 Outcome::Barred => call.allow_again(&mut retries, self.leases.node_gone())?,
             }
         }
+    }
+
+    /// How long the queue may be is asked where it is.
+    fn lease_spec(&self, patience: Patience<'_>) -> Spec {
+        Spec { looks_first: patience.only_try, max_ahead: None, ..self.leases.spec(patience) }
     }
 
     fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {

@@ -2,7 +2,9 @@
 
 use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc};
 
-use super::{AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, methods::lock_methods, owners::Owners};
+use super::{
+    AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, LockInternals, methods::lock_methods, owners::Owners,
+};
 use crate::{CuratorFramework, Result, framework::HeldNode};
 
 #[cfg(doc)]
@@ -32,10 +34,32 @@ use crate::Error;
 /// held.release()
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
     /// What was acquired without a guard.
+    owners: Arc<OwnersOf>,
+}
+
+/// Owners of the leases of one semaphore.
+struct OwnersOf {
     owners: Owners,
+    leases: Arc<LockInternals>,
+}
+
+impl Deref for OwnersOf {
+    type Target = Owners;
+
+    fn deref(&self) -> &Owners {
+        &self.owners
+    }
+}
+
+impl Drop for OwnersOf {
+    /// Nobody could release what was acquired without a guard.
+    fn drop(&mut self) {
+        while self.owners.abandon(&self.leases, &[]) {}
+    }
 }
 
 impl InterProcessSemaphoreMutex {
@@ -45,7 +69,8 @@ impl InterProcessSemaphoreMutex {
     /// [`Error::InvalidPath`] for a path that is no path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
         let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
-        Ok(InterProcessSemaphoreMutex { semaphore, owners: Owners::of_any_thread() })
+        let owners = OwnersOf { owners: Owners::of_any_thread(), leases: semaphore.leases().clone() };
+        Ok(InterProcessSemaphoreMutex { semaphore, owners: Arc::new(owners) })
     }
 
     /// What this mutex's lease carries, for others to read. Defaults to the client's default data.
@@ -70,6 +95,10 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.participant_nodes()
     }
 
+    pub(super) fn leases(&self) -> &Arc<LockInternals> {
+        self.semaphore.leases()
+    }
+
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         if options.timeout.is_none() {
             self.semaphore.leases().warn_of_itself();
@@ -81,7 +110,7 @@ impl InterProcessSemaphoreMutex {
         self.owners.entered(self.semaphore.leases(), held);
     }
 
-    fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard<'_> {
+    fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard<'static> {
         self.semaphore.leases().register(&held);
         let lease = Lease::new(self.semaphore.leases(), held);
         SemaphoreMutexGuard { _counted: self.owners.guard(), lease, of_lock: PhantomData }
@@ -112,13 +141,6 @@ impl InterProcessSemaphoreMutex {
     }
 }
 
-impl Drop for InterProcessSemaphoreMutex {
-    /// Nobody could release what was acquired without a guard.
-    fn drop(&mut self) {
-        while self.owners.abandon(self.semaphore.leases(), &[]) {}
-    }
-}
-
 lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
     /// Acquires the lock, waiting as long as it takes.
     ///
@@ -132,7 +154,8 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
     }
 }
 
-/// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread. Dropping it releases the lock.
+/// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread. Dropping it releases the lock. One from
+/// `lock_owned()` borrows nothing: it is a `SemaphoreMutexGuard<'static>`, for a thread that is not of a scope.
 ///
 /// What the holder knows is in [`Hold`], to which the guard dereferences.
 ///
@@ -140,7 +163,10 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
 /// # use curator_locks::InterProcessSemaphoreMutex;
 /// # fn example(mutex: &InterProcessSemaphoreMutex) -> curator_locks::Result<()> {
 /// let held = mutex.lock()?;
-/// std::thread::scope(|scope| scope.spawn(|| held.release()).join()).expect("no panic")
+/// std::thread::scope(|scope| scope.spawn(|| held.release()).join()).expect("no panic")?;
+///
+/// let held = mutex.lock_owned()?;
+/// std::thread::spawn(move || held.release()).join().expect("no panic")
 /// # }
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]

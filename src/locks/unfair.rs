@@ -47,6 +47,7 @@ const NAME: &str = "lock";
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct InterProcessUnfairMutex {
     mutex: InterProcessMutex,
 }
@@ -70,7 +71,7 @@ impl InterProcessUnfairMutex {
         InterProcessUnfairMutex { mutex: self.mutex.with_lock_data(data) }
     }
 
-    fn parts(&self) -> (&LockInternals, &Owners) {
+    pub(super) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         self.mutex.parts()
     }
 

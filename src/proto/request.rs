@@ -318,7 +318,7 @@ impl MultiOp {
         }
     }
 
-    fn operation(&self) -> &'static str {
+    pub(crate) fn operation(&self) -> &'static str {
         match self {
             MultiOp::Create { .. } => "create",
             MultiOp::Delete { .. } => "delete",

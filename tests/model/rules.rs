@@ -4,7 +4,7 @@ use curator_locks::{
     CreateMode, LockInternalsDriver, ReadLockDriver, StandardLockInternalsDriver, WaitStrategy, WriteLockDriver,
     unversioned::contender::{Condition, Naming, Spec, ZNodeNameDriver},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::server::DIRECTORIES;
 
@@ -137,6 +137,9 @@ impl Lock {
             gate: None,
             companion: None,
             has_place: false,
+            min_validity: Duration::ZERO,
+            counts: false,
+            max_ahead: None,
         };
         Lock { spec, class, has_session_in_name: false, downgrades: None, bar: None, is_unlisted: false }
     }

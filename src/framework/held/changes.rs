@@ -21,6 +21,17 @@ pub enum HoldState {
     Released,
 }
 
+impl fmt::Display for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HoldState::Held => f.write_str("held"),
+            HoldState::InDoubt => f.write_str("in doubt"),
+            HoldState::Lost(reason) => write!(f, "lost: {reason}"),
+            HoldState::Released => f.write_str("released"),
+        }
+    }
+}
+
 /// The changes of a hold's state: a [`Receiver`], also in `select!`.
 ///
 /// [`Lost`](HoldState::Lost) or [`Released`](HoldState::Released) is the last message; then the channel ends. Clones share

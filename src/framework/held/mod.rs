@@ -2,8 +2,10 @@
 
 mod asking;
 pub(crate) mod changes;
+pub(crate) mod deadlines;
 pub(crate) mod grants;
 pub(crate) mod holds;
+mod limits;
 pub(crate) mod node;
 pub(crate) mod registry;
 pub(crate) mod revocation;

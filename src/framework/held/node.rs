@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 
 use super::{
     changes::{HoldState, StateChanges},
+    deadlines::Deadlines,
+    limits::Limits,
     revocation::RevocableNode,
     tenure::{Grant, Keeper},
 };
@@ -90,6 +92,7 @@ pub(super) struct Inner {
     /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.
     pub(super) interrupts: Vec<Weak<CancelToken>>,
     pub(super) audience: Audience,
+    pub(super) limits: Limits,
     /// How often it was said that the lock is held for long.
     pub(super) warnings: u32,
     /// The holds that this znode serves and that are looked after: somebody listens, or they may last too long.
@@ -123,6 +126,8 @@ pub(super) struct Audience {
     /// need not wake the client's thread each time.
     pub(super) was_asked: bool,
     pub(super) next_channel: u64,
+    /// Those who are told some time before it stops being certain.
+    pub(super) deadlines: Deadlines,
 }
 
 impl Audience {
@@ -162,6 +167,7 @@ impl Inner {
             told: HoldState::Held,
             interrupts: Vec::new(),
             audience: Audience::default(),
+            limits: Limits::default(),
             warnings: 0,
             grants: Vec::new(),
             is_attended: false,
@@ -243,14 +249,14 @@ impl HeldNode {
         if inner.released || self.lost_in(inner).is_some() {
             return self.since;
         }
-        self.session.valid_until().unwrap_or(self.since)
+        self.certain_until(inner).unwrap_or(self.since)
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {
         self.state_in(&self.inner.lock(), now)
     }
 
-    fn state_in(&self, inner: &Inner, now: Instant) -> HoldState {
+    pub(super) fn state_in(&self, inner: &Inner, now: Instant) -> HoldState {
         match inner.lost {
             Some(reason) => HoldState::Lost(reason),
             None if inner.released => HoldState::Released,
@@ -265,7 +271,7 @@ impl HeldNode {
     fn is_there(&self, inner: &Inner, now: Instant) -> bool {
         let connection = self.session.connection();
         let unseen = connection != 0 && connection != self.seen_over.load(Ordering::Acquire);
-        inner.deletion.is_none() && !unseen && self.session.valid_until().is_some_and(|at| now < at)
+        inner.deletion.is_none() && !unseen && self.certain_until(inner).is_some_and(|at| now < at)
     }
 
     /// When the background thread has to look at it; `None`: not before something happens. A state that nobody listens to
@@ -280,11 +286,12 @@ impl HeldNode {
             // It has changed since they were told.
             return Some(now);
         }
+        let of_deadlines = inner.audience.deadlines.next_look(self.left_in(&inner, now), now);
         let (of_doubt, of_question) = match state {
             HoldState::Lost(_) | HoldState::Released => return None,
             HoldState::Held => {
                 let is_watched = self.grant.is_some() || matches!(inner.watch, WatchState::Present(_));
-                let of_doubt = self.session.valid_until().filter(|_| inner.audience.was_asked);
+                let of_doubt = self.certain_until(&inner).filter(|_| inner.audience.was_asked);
                 (of_doubt, (!is_watched).then(|| now + WATCH_AFTER))
             }
             // Nothing tells when the doubt ends.
@@ -298,7 +305,7 @@ impl HeldNode {
             .filter(|_| self.keeper.get().is_none())
             .and_then(|limit| self.since.checked_add(inner.next_warning(limit)))
             .map(|at| at.max(now + WATCH_AFTER));
-        [of_doubt, of_question, of_warning].into_iter().flatten().min()
+        [of_doubt, of_question, of_deadlines, of_warning, inner.limits.end()].into_iter().flatten().min()
     }
 
     /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
@@ -370,7 +377,8 @@ impl HeldNode {
         // What time it is does not matter any more.
         let audience = self.tell_in(&mut inner, self.since);
         let is_attended = mem::take(&mut inner.is_attended);
-        drop_unlocked(inner, audience);
+        let over = inner.limits.ended();
+        drop_unlocked(inner, (audience, over));
         if is_attended {
             self.leave_tenure();
         }
@@ -458,6 +466,11 @@ impl HeldNode {
         inner.audience.tell(state, &self.dispatcher);
         if self.may_be_anothers(inner, now) {
             inner.audience.tokens.drain(..).for_each(|token| token.cancel());
+        }
+        // Who has given it back has nothing to stop.
+        if state != HoldState::Released {
+            let left = self.left_in(inner, now);
+            inner.audience.deadlines.tell(left, &self.dispatcher);
         }
         if inner.is_final() { mem::take(&mut inner.audience) } else { Audience::default() }
     }

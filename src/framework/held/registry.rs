@@ -89,6 +89,9 @@ impl HeldNodes {
             keeper: OnceLock::new(),
             inner: Mutex::new(Inner::new(watch)),
         });
+        if let Some(revocable) = &node.revocable {
+            revocable.holds(&node);
+        }
         let needed = node.next_look(self.max_hold_time, node.since);
         let mut registry = self.nodes.lock();
         registry.nodes.insert(node.id, node.clone());
@@ -133,6 +136,7 @@ impl HeldNodes {
         };
         let looking = Looking(self);
         for node in &nodes {
+            node.end_if_over(now);
             node.tell(now);
             node.check(now);
             if let Some(limit) = self.max_hold_time {

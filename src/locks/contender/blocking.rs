@@ -67,6 +67,7 @@ impl Wish<'_> {
     /// Blocks until it is granted, or the caller's time is up. Every way out but the grant takes the znodes out of the
     /// queue, in the background if need be.
     pub(crate) fn acquire(mut self) -> Result<Outcome> {
+        self.lock.check_validity(self.spec.min_validity)?;
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let revocable = match self.seeker {
@@ -90,7 +91,19 @@ impl Wish<'_> {
             }));
         }
         let (wish, call, has_made_directory, sent) = (&self, &call, false, Instant::now());
-        Shell { wish, call, io, effects, place, retries: 0, gone: 0, has_made_directory, sent }.run()
+        let shell = Shell { wish, call, io, effects, place, retries: 0, gone: 0, has_made_directory, sent };
+        let outcome = shell.run()?;
+        match &outcome {
+            Outcome::Granted { held, .. } => {
+                self.lock.limit_holds(held, self.patience.terms);
+                match self.lock.hear_of_deaths(held, &self.spec.data, self.patience, self.owners)? {
+                    true => Ok(outcome),
+                    false if self.patience.terms.has_to_say => Err(self.lock.still_taken(None)),
+                    false => Ok(Outcome::TimeUp),
+                }
+            }
+            _ => Ok(outcome),
+        }
     }
 
     fn scene(&self) -> Scene<'_> {
@@ -131,8 +144,13 @@ impl<'a> Shell<'a> {
     }
 
     fn step(&mut self, input: Input<Error>) -> Do<Error> {
+        let before = self.effects.contender.ahead;
         let (next, debris) = self.effects.step(self.wish.scene(), self.wish.patience.is_over(), input);
         self.clear_away(debris);
+        let ahead = self.effects.contender.ahead.filter(|now| before != Some(*now));
+        if let Some((listener, ahead)) = self.wish.patience.terms.on_position.as_ref().zip(ahead) {
+            listener.tell(ahead);
+        }
         next
     }
 
@@ -263,15 +281,25 @@ impl<'a> Shell<'a> {
                 let (held, has_waited) = (self.effects.take_held(), self.effects.contender.has_waited);
                 Ok(Outcome::Granted { held, has_waited })
             }
-            End::TimeUp => Ok(Outcome::TimeUp),
+            End::TimeUp => self.time_is_up(),
             End::Barred => Ok(Outcome::Barred),
             End::CompanionGone => Ok(Outcome::WriterGone),
+            End::Busy(ahead) => Err(Error::Busy { path: self.wish.lock.base_path().to_owned(), ahead }),
+            End::Uncertain => Err(self.wish.lock.uncertain(self.wish.spec.min_validity)),
             End::Exhausted(number) => {
                 Err(Error::SequenceExhausted { path: self.wish.lock.base_path().to_owned(), number })
             }
-            End::Failed(error) if self.ran_out_of_time(&error) => Ok(Outcome::TimeUp),
+            End::Failed(error) if self.ran_out_of_time(&error) => self.time_is_up(),
             End::Failed(error) => Err(error),
         }
+    }
+
+    fn time_is_up(&self) -> Result<Outcome> {
+        let waits = self.wish.spec.waits.is_some() || self.wish.patience.only_try;
+        if waits && self.wish.patience.terms.has_to_say {
+            return Err(self.wish.lock.still_taken(self.effects.contender.ahead));
+        }
+        Ok(Outcome::TimeUp)
     }
 
     /// Whether it failed only because its time was up: before a reply came, or while the server removed the directory,

@@ -299,7 +299,9 @@ impl Attempt {
             End::Exhausted(number) => Err(Error::SequenceExhausted { path: path(), number }),
             End::Failed(error) => Err(error),
             // It has no deadline, no other queue and no companion.
-            End::TimeUp | End::Barred | End::CompanionGone => Err(self.lock.node_gone()),
+            End::TimeUp | End::Barred | End::CompanionGone | End::Uncertain | End::Busy(_) => {
+                Err(self.lock.node_gone())
+            }
         };
         self.clear_away(work.effects, work.has_made_directory && result.is_err());
         (work.on_end)(self, result, work.caller);

@@ -167,7 +167,11 @@ impl Effects {
             let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
             let znode = Znode { path, czxid: node.czxid, token, has_waited, outlives_session };
             let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
-            self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), self.revocable.clone()));
+            // Each of several hears of its own requests.
+            let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
+            let revocable =
+                if scene.spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
+            self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable));
         }
         self.remember(scene);
         let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held));
@@ -361,7 +365,7 @@ pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> 
 }
 
 /// Adds what the caller's provider says of a new znode.
-pub(super) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
+pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
     if let Request::Create { path, acl, mode, .. } = &mut request {
         let path = ServerPath::from_server(path.as_str());
         *acl = if *mode == CreateMode::Container { client.parent_acl(&path) } else { client.leaf_acl(&path) };

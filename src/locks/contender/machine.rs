@@ -96,6 +96,8 @@ pub struct Contender {
     is_granted: bool,
     /// Since when it holds the lock in a session that is in doubt.
     in_doubt_since: Option<Instant>,
+    /// How many were in front when the queue was read last, where somebody wants to know.
+    pub ahead: Option<usize>,
 }
 
 impl Contender {
@@ -435,8 +437,20 @@ impl<E: Clone> Step<'_, E> {
 
     fn looked(&mut self, found: &[Option<Response>]) -> Do<E> {
         self.me.has_looked = true;
+        let waits = self.spec.waits.is_some();
         let is_taken = match found.first() {
-            Some(Some(Response::Children { names, .. })) => self.would_wait(names),
+            Some(Some(Response::Children { names, .. })) => {
+                let too_many = self.too_many(names, None).filter(|_| waits);
+                match (self.would_wait(names), too_many) {
+                    (true, Some(ahead)) => return self.leave(End::Busy(ahead)),
+                    (would_wait, _) => would_wait && !waits,
+                }
+            }
+            // Another one has the one name.
+            Some(Some(_)) if waits => match self.spec.max_ahead {
+                Some(0) => return self.leave(End::Busy(1)),
+                _ => false,
+            },
             first => first.is_none_or(Option::is_some),
         };
         let is_overtaking = found.iter().skip(1).any(|queued| !is_empty(queued));
@@ -542,8 +556,23 @@ impl<E: Clone> Step<'_, E> {
             // A server that lags behind may not know it yet.
             Decision::Missing => self.ask(),
             Decision::Granted => self.grant(connection),
-            Decision::Wait { watch, first } => self.wait(watch, first, children, connection),
+            Decision::Wait { watch, first } => match self.too_many(children, Some(&own)) {
+                Some(ahead) => self.leave(End::Busy(ahead)),
+                None => self.wait(watch, first, children, connection),
+            },
         }
+    }
+
+    /// Counts those in front of it, or all where it does not stand yet. `Some`: more than it queues behind.
+    fn too_many(&mut self, children: &[String], own: Option<&str>) -> Option<usize> {
+        if !self.spec.counts {
+            return None;
+        }
+        let contenders = sorted_contenders(children);
+        let ahead = contenders.iter().position(|name| Some(*name) == own).unwrap_or(contenders.len());
+        self.me.ahead = Some(ahead);
+        // Who has queued stays, over the end of its session too.
+        self.spec.max_ahead.filter(|most| ahead > *most && !self.me.has_waited).map(|_| ahead)
     }
 
     fn are_listed(&self, children: &[String]) -> bool {
@@ -771,7 +800,7 @@ impl<E: Clone> Step<'_, E> {
     /// Certain is what was seen over the live connection, in a session that lives for certain.
     fn is_certain(&self) -> bool {
         (self.view.is_over(self.me.seen_over) || self.env.omits(Condition::Connection))
-            && (self.view.is_valid() || self.env.omits(Condition::ValidUntil))
+            && (self.view.is_valid_for(self.spec.min_validity) || self.env.omits(Condition::ValidUntil))
     }
 
     /// The last look, as late as can be: the process may have been paused since the grant, for longer than its session.
@@ -793,7 +822,7 @@ impl<E: Clone> Step<'_, E> {
         // The znodes stand, and the next prompt heartbeats make the session certain. Where none is prompt for as long as
         // the session timeout, the answer has to do: the holder sees that it is in doubt.
         if self.view.now.saturating_duration_since(since) >= self.view.timeout {
-            return self.granted();
+            return if self.spec.min_validity.is_zero() { self.granted() } else { self.leave(End::Uncertain) };
         }
         Do::Doze
     }

@@ -37,6 +37,12 @@ pub struct Spec {
     pub companion: Option<Companion>,
     /// It stands at the head of another queue, without which it may not wait here, and leaves that once it holds.
     pub has_place: bool,
+    /// For so long the session has to be certain from the grant on.
+    pub min_validity: Duration,
+    /// Somebody wants to know how many are in front.
+    pub counts: bool,
+    /// So many may be in front, or it does not queue.
+    pub max_ahead: Option<usize>,
 }
 
 /// The znode of a write lock.
@@ -259,6 +265,10 @@ pub enum End<E> {
     CompanionGone,
     /// The directory's numbers are nearly used up; this is the number.
     Exhausted(i64),
+    /// The session was not certain for as long ahead as was wanted, at no time within the session timeout.
+    Uncertain,
+    /// So many were in front, which is too many.
+    Busy(usize),
     /// With an error.
     Failed(E),
 }
@@ -273,8 +283,8 @@ impl View {
         connection != 0 && self.connection == connection
     }
 
-    pub(super) fn is_valid(&self) -> bool {
-        self.valid_until.is_some_and(|at| self.now < at)
+    pub(super) fn is_valid_for(&self, time: Duration) -> bool {
+        self.valid_until.is_some_and(|at| time < at.saturating_duration_since(self.now))
     }
 }
 

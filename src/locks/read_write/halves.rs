@@ -13,6 +13,7 @@ use crate::{
 macro_rules! half {
     ($(#[$doc:meta])* $lock:ident, $(#[$acquire:meta])*) => {
         $(#[$doc])*
+        #[derive(Clone)]
         pub struct $lock {
             mutex: InterProcessMutex,
         }
@@ -49,19 +50,16 @@ macro_rules! half {
                 self.mutex.internals()
             }
 
-            fn parts(&self) -> (&LockInternals, &Owners) {
+            pub(in crate::locks) fn shared_internals(&self) -> &Arc<LockInternals> {
+                self.mutex.parts().0
+            }
+
+            fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
                 self.mutex.parts()
             }
 
             fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
                 self.mutex.enter(options)
-            }
-        }
-
-        /// The same lock once more: what a thread holds through one, it holds through the other.
-        impl Clone for $lock {
-            fn clone(&self) -> $lock {
-                $lock { mutex: self.mutex.share() }
             }
         }
 

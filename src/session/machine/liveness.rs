@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 /// Timers of one connection and the proof that the session lives, on a clock that the caller passes in.
 ///
-/// The heartbeat is `sync`, every third of the session timeout T. In an ensemble an answered ping proves nothing: a
+/// The heartbeat is `sync`: a quarter of the session timeout T after the answer to the one before, if that came within
+/// T/12, else a third of T after its send. In an ensemble an answered ping proves nothing: a
 /// follower answers by itself and hands its touches to the leader only in its answer to the leader's next ping, every
 /// half tick, and a leader that was paused expires sessions by touches it never got. So a heartbeat counts as a touch
 /// if it was answered within T/6 and is followed by another such one, sent at least T/4 after the first one's answer.
@@ -88,6 +89,9 @@ impl Liveness {
             self.prompt.retain(|earlier| earlier.sent > proved);
         }
         self.prompt.push(Heartbeat { sent, answered: now });
+        // The earliest one that proves this one. The older a proof is when the next one comes, the less is left of it: so a
+        // session whose round trip takes r is never valid for less than 0.45 T - 3 r, where thirds of T leave 0.28 T.
+        self.next_heartbeat = self.next_heartbeat.min(now + apart);
     }
 
     /// Whether nothing was received for so long that the connection is dead, whatever TCP says.
@@ -238,12 +242,34 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_come_every_third_of_the_timeout() {
+    fn a_session_that_is_answered_promptly_is_never_valid_for_less_than_045_of_the_timeout_less_3_round_trips() {
+        for round_trip in [Duration::ZERO, Duration::from_millis(100), T / 12] {
+            let (mut liveness, _) = connected();
+            let mut least = Duration::MAX;
+            for _ in 0..20 {
+                let sent = liveness.next_timer();
+                assert!(liveness.take_heartbeat(sent));
+                let answered = sent + round_trip;
+                let left = liveness.valid_until().map(|until| until.saturating_duration_since(answered));
+                least = least.min(left.unwrap_or_default());
+                liveness.heartbeat_answered(sent, answered);
+            }
+            assert!(least >= (T * 45 / 100).saturating_sub(3 * round_trip), "{round_trip:?}: {least:?}");
+        }
+    }
+
+    #[test]
+    fn heartbeats_come_a_quarter_of_the_timeout_after_a_prompt_answer_and_else_every_third() {
         let (mut liveness, start) = connected();
         let connected = start + Duration::from_millis(5);
         assert!(!liveness.take_heartbeat(connected + T / 3 - Duration::from_millis(1)));
         assert!(liveness.take_heartbeat(connected + T / 3));
         assert!(!liveness.take_heartbeat(connected + T / 3));
         assert_eq!(liveness.next_timer(), connected + T * 2 / 3);
+        let moment = Duration::from_millis(1);
+        liveness.received(connected + T / 3 + moment);
+        liveness.heartbeat_answered(connected + T / 3, connected + T / 3 + moment);
+        assert_eq!(liveness.next_timer(), connected + T / 3 + moment + T / 4);
+        assert!(liveness.take_heartbeat(connected + T / 3 + moment + T / 4));
     }
 }

@@ -9,7 +9,7 @@ fn beat(rig: &mut Rig) -> Vec<i32> {
 }
 
 #[test]
-fn the_heartbeat_is_a_sync_every_third_of_the_timeout() {
+fn the_heartbeat_is_a_sync_a_quarter_of_the_timeout_after_the_answer_to_the_last_one() {
     let mut rig = Rig::connected();
     assert_eq!(rig.machine.next_timer(), rig.now + T / 3);
     assert!(rig.timer_at(rig.now + T / 3 - Duration::from_millis(1)));
@@ -17,7 +17,7 @@ fn the_heartbeat_is_a_sync_every_third_of_the_timeout() {
     rig.now -= T / 3 - Duration::from_millis(1);
     for _ in 0..3 {
         assert_eq!(beat(&mut rig), [server::SYNC]);
-        assert_eq!(rig.machine.next_timer(), rig.now + T / 3);
+        assert_eq!(rig.machine.next_timer(), rig.now + T / 4);
     }
     assert_eq!(rig.log, [""; 0]);
 }

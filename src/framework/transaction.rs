@@ -1,0 +1,351 @@
+//! Several writes as one: all of them, or none.
+
+use std::sync::Arc;
+
+use super::{
+    client::{
+        call::{Call, Failure},
+        core::CuratorFramework,
+    },
+    held::node::HeldNode,
+};
+use crate::{
+    error::{Error, LostReason, Result},
+    paths::ServerPath,
+    proto::{
+        request::{MultiOp, Request},
+        response::{MultiResult, Response},
+        types::{Acl, CreateMode, ErrorCode, Stat},
+    },
+    session::{
+        api::{Session, SessionError},
+        wait::{deadline::Stop, pending::submit_one},
+    },
+};
+
+impl CuratorFramework {
+    /// Begins a transaction: several operations that the server carries out together, or not at all. Java: `inTransaction`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use curator_locks::{CuratorFramework, Error, RetryOneTime};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[cfg(feature = "testing")]
+    /// # let server = curator_locks::testing::TestingServer::start()?;
+    /// # #[cfg(feature = "testing")]
+    /// # let servers = server.connect_string();
+    /// # #[cfg(not(feature = "testing"))]
+    /// # let servers = "zk1:2181";
+    /// # if cfg!(not(feature = "testing")) { return Ok(()) }
+    /// # let client = CuratorFramework::builder()
+    /// #     .connect_string(servers)
+    /// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
+    /// #     .build()?;
+    /// # client.start()?;
+    /// let results = client
+    ///     .transaction()
+    ///     .create().for_path_and_data("/account", "100")
+    ///     .create().for_path_and_data("/journal", "")
+    ///     .commit()?;
+    /// assert_eq!(results[1].path, "/journal");
+    ///
+    /// let refused = client
+    ///     .transaction()
+    ///     .set_data().for_path_and_data("/account", "80")
+    ///     .check().with_version(7).for_path("/journal")
+    ///     .commit();
+    /// assert!(matches!(refused, Err(Error::TransactionFailed { index: 1, operation: "check", .. })));
+    /// assert_eq!(client.get_data().for_path("/account")?, b"100");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transaction(&self) -> Transaction {
+        Transaction { client: self.clone(), steps: Vec::new(), guards: Vec::new(), broken: None }
+    }
+}
+
+/// Operations that the server carries out together, or not at all. Java: `CuratorTransaction`.
+///
+/// Made by [`CuratorFramework::transaction`]. Nothing is sent before [`commit`](Transaction::commit). With
+/// [`Hold::guard_transaction`](crate::Hold::guard_transaction) the server refuses it once a lock is gone.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until commit()"]
+pub struct Transaction {
+    client: CuratorFramework,
+    steps: Vec<Step>,
+    /// Locks whose znodes have to stand.
+    guards: Vec<Guard>,
+    /// The first path that was none.
+    broken: Option<Error>,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    /// As the caller sees it.
+    path: String,
+    op: MultiOp,
+}
+
+#[derive(Debug, Clone)]
+struct Guard {
+    lock: String,
+    held: Arc<HeldNode>,
+}
+
+/// What one operation of a transaction has brought about. Java: `CuratorTransactionResult`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransactionResult {
+    /// `create`, `delete`, `set_data` or `check`.
+    pub operation: &'static str,
+    /// The path of the operation.
+    pub path: String,
+    /// The path of a znode that was created, with the sequence number if there is one.
+    pub created: Option<String>,
+    /// The stat of a znode whose data was set.
+    pub stat: Option<Stat>,
+}
+
+impl Transaction {
+    /// Adds the condition that a znode exists, or has a version. Java: `CuratorTransaction.check`.
+    pub fn check(self) -> TransactionCheckBuilder {
+        TransactionCheckBuilder { transaction: self, version: -1 }
+    }
+
+    /// Adds a create. Java: `CuratorTransaction.create`.
+    pub fn create(self) -> TransactionCreateBuilder {
+        TransactionCreateBuilder { transaction: self, mode: CreateMode::Persistent, acl: None }
+    }
+
+    /// Adds a delete. Java: `CuratorTransaction.delete`.
+    pub fn delete(self) -> TransactionDeleteBuilder {
+        TransactionDeleteBuilder { transaction: self, version: -1 }
+    }
+
+    /// Adds a write of a znode's data. Java: `CuratorTransaction.setData`.
+    pub fn set_data(self) -> TransactionSetDataBuilder {
+        TransactionSetDataBuilder { transaction: self, version: -1 }
+    }
+
+    /// Has the server refuse the transaction unless this znode, on which a lock stands, exists.
+    pub(crate) fn guarded_by(mut self, lock: String, held: &Arc<HeldNode>) -> Transaction {
+        self.guards.push(Guard { lock, held: held.clone() });
+        self
+    }
+
+    fn add(mut self, path: &str, op: impl FnOnce(&CuratorFramework, ServerPath) -> MultiOp) -> Transaction {
+        match self.client.prefix.to_server(path) {
+            Ok(target) => self.steps.push(Step { path: path.to_owned(), op: op(&self.client, target) }),
+            Err(error) => self.broken = self.broken.or(Some(error)),
+        }
+        self
+    }
+
+    /// Has all of it carried out, or nothing, and returns what each operation has brought about, in order. Java: `commit`.
+    ///
+    /// Blocks until the server has answered. While the connection is gone it waits for it as the retry policy says, but
+    /// what was sent is never sent again: if its reply is lost, nobody knows whether it was carried out, and the error is
+    /// [`Error::ConnectionLoss`]. Look at what it writes, with a version or a znode of its own to tell. A transaction
+    /// without operations does nothing.
+    ///
+    /// # Errors
+    /// [`Error::TransactionFailed`] if the server refused it, with the operation that failed: nothing was written.
+    /// [`Error::LockLost`] if a [guard](crate::Hold::guard_transaction) refused it: nothing was written. The first
+    /// [`Error::InvalidPath`] of its operations, before anything is sent. [`Error::ConnectionLoss`],
+    /// [`Error::SessionExpired`] and [`Error::ClientClosed`]: its outcome is unknown.
+    pub fn commit(self) -> Result<Vec<TransactionResult>> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let Some(first) = self.steps.first() else { return Ok(Vec::new()) };
+        let call = self.client.call("transaction", &first.path, Stop::default());
+        let mut retries = 0;
+        loop {
+            let sent = call.session().map_err(|error| Failure { error, maybe_done: false });
+            let error = match sent.and_then(|session| self.send(&call, &session).map(|results| (session, results))) {
+                Ok((session, results)) => return self.finish(&call, &session, results),
+                Err(Failure { error, maybe_done: false }) if error.is_retryable() => error,
+                Err(Failure { error, .. }) => return Err(error),
+            };
+            call.allow_retry(&mut retries, error)?;
+        }
+    }
+
+    fn send(&self, call: &Call<'_>, session: &Arc<dyn Session>) -> Result<Vec<MultiResult>, Failure> {
+        // A name with a unique id: as long as it exists, it is this hold's znode.
+        let stands = |guard: &Guard| MultiOp::Check { path: guard.held.path().as_str().to_owned(), version: -1 };
+        let ops = self.guards.iter().map(stands).chain(self.steps.iter().map(|step| step.op.clone())).collect();
+        match call.reply_or_failure(submit_one(session, Request::Multi(ops)))? {
+            Response::Multi(results) => Ok(results),
+            other => Err(Failure { error: call.unexpected(&other), maybe_done: true }),
+        }
+    }
+
+    fn finish(
+        &self,
+        call: &Call<'_>,
+        session: &Arc<dyn Session>,
+        results: Vec<MultiResult>,
+    ) -> Result<Vec<TransactionResult>> {
+        if results.len() != self.guards.len() + self.steps.len() {
+            return Err(call.unexpected(&Response::Multi(results)));
+        }
+        let codes: Vec<Option<ErrorCode>> = results.iter().map(code_of).collect();
+        if results.iter().any(|result| matches!(result, MultiResult::Failed(_))) {
+            return Err(self.refused(session, &codes));
+        }
+        let of_steps = self.steps.iter().zip(results.into_iter().skip(self.guards.len()));
+        Ok(of_steps.map(|(step, result)| self.result(step, result)).collect())
+    }
+
+    fn result(&self, step: &Step, result: MultiResult) -> TransactionResult {
+        let (created, stat) = match result {
+            MultiResult::Created { path, .. } => (Some(self.client.prefix.to_client(&path)), None),
+            MultiResult::Stat(stat) => (None, Some(stat)),
+            MultiResult::Done | MultiResult::Failed(_) => (None, None),
+        };
+        TransactionResult { operation: step.op.operation(), path: step.path.clone(), created, stat }
+    }
+
+    /// The first real code is the cause: the server gives 0 to those before it, and an inconsistency to those after it.
+    fn refused(&self, session: &Arc<dyn Session>, codes: &[Option<ErrorCode>]) -> Error {
+        let cause = codes.iter().enumerate().find_map(|(index, code)| code.map(|code| (index, code)));
+        let (index, code) = cause.unwrap_or((self.guards.len(), ErrorCode::RuntimeInconsistency));
+        let guards = self.guards.len();
+        if let Some(guard) = self.guards.get(index) {
+            return guard.refused(session, code);
+        }
+        let (index, codes) = (index - guards, codes.iter().skip(guards).copied().collect());
+        let step = self.steps.get(index);
+        Error::TransactionFailed {
+            index,
+            operation: step.map_or("transaction", |step| step.op.operation()),
+            path: step.map(|step| step.path.clone()).unwrap_or_default(),
+            code,
+            codes,
+        }
+    }
+}
+
+impl Guard {
+    fn refused(&self, session: &Arc<dyn Session>, code: ErrorCode) -> Error {
+        if code != ErrorCode::NoNode {
+            return Error::Server { code, operation: "check", path: self.lock.clone() };
+        }
+        // So that the holder hears of it, too.
+        self.held.seen(session.connection(), Err(SessionError::Server(ErrorCode::NoNode)));
+        let reason = self.held.lost().unwrap_or(LostReason::NodeDeleted);
+        Error::LockLost { path: self.lock.clone(), reason }
+    }
+}
+
+fn code_of(result: &MultiResult) -> Option<ErrorCode> {
+    match result {
+        MultiResult::Failed(code) => *code,
+        _ => None,
+    }
+}
+
+/// Adds a condition to a transaction.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is added until for_path()"]
+pub struct TransactionCheckBuilder {
+    transaction: Transaction,
+    version: i32,
+}
+
+impl TransactionCheckBuilder {
+    /// The znode has to have this version. Defaults to any: it has to exist.
+    pub fn with_version(mut self, version: i32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The znode. Its ACL has to allow the caller to read it.
+    pub fn for_path(self, path: &str) -> Transaction {
+        let version = self.version;
+        self.transaction.add(path, |_, path| MultiOp::Check { path: path.into_string(), version })
+    }
+}
+
+/// Adds a create to a transaction.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is added until for_path()"]
+pub struct TransactionCreateBuilder {
+    transaction: Transaction,
+    mode: CreateMode,
+    acl: Option<Vec<Acl>>,
+}
+
+impl TransactionCreateBuilder {
+    /// What kind of znode. Defaults to persistent.
+    pub fn with_mode(mut self, mode: CreateMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Its ACL. Defaults to what the client's ACL provider says.
+    pub fn with_acl(mut self, acl: Vec<Acl>) -> Self {
+        self.acl = Some(acl);
+        self
+    }
+
+    /// The znode, with the client's default data. Parents are not made.
+    pub fn for_path(self, path: &str) -> Transaction {
+        let data = self.transaction.client.core.config.default_data.clone();
+        self.for_path_and_data(path, data)
+    }
+
+    /// The znode and its data. Parents are not made.
+    pub fn for_path_and_data(self, path: &str, data: impl Into<Vec<u8>>) -> Transaction {
+        let (mode, acl, data) = (self.mode, self.acl, data.into());
+        self.transaction.add(path, |client, path| {
+            let acl = acl.unwrap_or_else(|| client.leaf_acl(&path));
+            MultiOp::Create { path: path.into_string(), data, acl, mode }
+        })
+    }
+}
+
+/// Adds a delete to a transaction.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is added until for_path()"]
+pub struct TransactionDeleteBuilder {
+    transaction: Transaction,
+    version: i32,
+}
+
+impl TransactionDeleteBuilder {
+    /// Deletes only this version of the znode. Defaults to any.
+    pub fn with_version(mut self, version: i32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The znode.
+    pub fn for_path(self, path: &str) -> Transaction {
+        let version = self.version;
+        self.transaction.add(path, |_, path| MultiOp::Delete { path: path.into_string(), version })
+    }
+}
+
+/// Adds a write of a znode's data to a transaction.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is added until for_path_and_data()"]
+pub struct TransactionSetDataBuilder {
+    transaction: Transaction,
+    version: i32,
+}
+
+impl TransactionSetDataBuilder {
+    /// Writes only over this version of the data. Defaults to any.
+    pub fn with_version(mut self, version: i32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The znode and its new data.
+    pub fn for_path_and_data(self, path: &str, data: impl Into<Vec<u8>>) -> Transaction {
+        let (version, data) = (self.version, data.into());
+        self.transaction.add(path, |_, path| MultiOp::SetData { path: path.into_string(), data, version })
+    }
+}

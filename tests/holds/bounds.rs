@@ -1,0 +1,226 @@
+//! How long the queue may be, how long a lock is held, and why an acquire has come to nothing.
+
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, CuratorFramework, Error, HoldState, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
+    LostReason, WaitStrategy, testing::op,
+};
+
+use crate::{
+    MS, T, behind_proxy,
+    support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue},
+};
+
+const PATH: &str = "/locks/m";
+
+fn at_most(ahead: usize) -> AcquireOptions {
+    AcquireOptions::new().timeout(PATIENCE).max_queue(ahead)
+}
+
+#[test]
+fn a_lock_with_too_many_in_front_is_busy_and_costs_no_write() {
+    let (proxy, client) = behind_proxy();
+    let other = support::connect(support::builder(support::server(), client.namespace()));
+    let held = mutex(&other);
+    let held = held.lock().unwrap();
+    let wanted = mutex(&client);
+    let writes = |proxy: &curator_locks::testing::FaultProxy| proxy.requests(op::CREATE_2) + proxy.requests(op::CREATE);
+    let before = writes(&proxy);
+    match wanted.acquire_with(&at_most(0)) {
+        Err(Error::Busy { path, ahead }) => assert_eq!((path.as_str(), ahead), (PATH, 1)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(writes(&proxy), before);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wanted.acquire_with(&at_most(1)).map(|got| got && wanted.release().is_ok()));
+        await_queue(&other, PATH, 2);
+        let third = mutex(&client);
+        assert!(matches!(third.acquire_with(&at_most(1)), Err(Error::Busy { ahead: 2, .. })));
+        assert_eq!(queue(&other, PATH).len(), 2);
+        held.release().unwrap();
+        assert!(waiting.join().unwrap().unwrap(), "who queues stays");
+    });
+    assert!(mutex(&client).acquire_with(&at_most(0)).unwrap(), "a free lock is never busy");
+}
+
+#[test]
+fn readers_and_leases_that_need_not_wait_are_not_busy() {
+    let client = support::client();
+    let other = another(&client);
+    let [ours, theirs] = [&client, &other].map(|client| InterProcessReadWriteLock::new(client, "/rw").unwrap());
+    let reads = theirs.read_lock().lock().unwrap();
+    assert!(ours.read_lock().acquire_with(&at_most(0)).unwrap());
+    ours.read_lock().release().unwrap();
+    assert!(matches!(ours.write_lock().acquire_with(&at_most(0)), Err(Error::Busy { ahead: 1, .. })));
+    reads.release().unwrap();
+    let [ours, theirs] = [&client, &other].map(|client| InterProcessSemaphoreV2::new(client, "/s", 2).unwrap());
+    let first = theirs.acquire().unwrap();
+    let second = ours.acquire_with(1, &at_most(0)).unwrap().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| theirs.acquire().and_then(curator_locks::Lease::close));
+        await_queue(&client, "/s/locks", 1);
+        let busy = ours.acquire_with(1, &at_most(0));
+        assert!(matches!(busy, Err(Error::Busy { ahead: 1, .. })), "{busy:?}");
+        first.close().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    ours.return_all(second).unwrap();
+    let unfair = [&client, &other].map(|client| InterProcessUnfairMutex::new(client, "/u").unwrap());
+    let held = unfair[0].lock().unwrap();
+    assert!(matches!(unfair[1].acquire_with(&at_most(0)), Err(Error::Busy { ahead: 1, .. })));
+    held.release().unwrap();
+    assert!(unfair[1].acquire_with(&at_most(0)).unwrap());
+}
+
+#[test]
+fn a_waiter_hears_how_many_are_in_front_until_it_has_the_lock() {
+    let client = support::client();
+    let other = another(&client);
+    let locks = [mutex(&other), mutex(&other), mutex(&other)];
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listener = told.clone();
+    let options = AcquireOptions::new().on_position(move |ahead| listener.lock().unwrap().push(ahead));
+    let wanted = mutex(&client).with_wait_strategy(WaitStrategy::WatchParent);
+    thread::scope(|scope| {
+        let mut holders = Vec::new();
+        for (number, lock) in locks.iter().enumerate() {
+            let (go, gone) = crossbeam_channel::bounded::<()>(0);
+            let holder = scope.spawn(move || {
+                let held = lock.lock().unwrap();
+                let _ = gone.recv();
+                held.release().unwrap();
+            });
+            await_queue(&client, PATH, number + 1);
+            holders.push((go, holder));
+        }
+        let waiting = scope.spawn(|| wanted.acquire_with(&options).map(|got| got && wanted.release().is_ok()));
+        for (number, (go, holder)) in holders.into_iter().enumerate() {
+            eventually("it is told", || told.lock().unwrap().last() == Some(&(3 - number)));
+            drop(go);
+            holder.join().unwrap();
+        }
+        assert!(waiting.join().unwrap().unwrap());
+    });
+    assert_eq!(*told.lock().unwrap(), [3, 2, 1]);
+    assert!(wanted.acquire_with(&options).unwrap());
+    assert_eq!(told.lock().unwrap().len(), 3, "nobody is in front of the first");
+}
+
+#[test]
+fn the_end_of_the_time_says_at_which_path_and_behind_how_many() {
+    fn kinds(client: &CuratorFramework) -> Vec<(Box<dyn InterProcessLock>, &'static str, Option<usize>)> {
+        vec![
+            (Box::new(mutex(client)), PATH, Some(1)),
+            (Box::new(InterProcessReadWriteLock::new(client, "/rw").unwrap().write_lock().clone()), "/rw", Some(1)),
+            (Box::new(InterProcessUnfairMutex::new(client, "/u").unwrap()), "/u", None),
+            // At the head of the queue.
+            (Box::new(InterProcessSemaphoreMutex::new(client, "/s").unwrap()), "/s", Some(1)),
+            (Box::new(InterProcessMultiLock::new(client, ["/a", "/b"]).unwrap()), "/a", Some(1)),
+        ]
+    }
+    let client = support::client();
+    let other = another(&client);
+    for ((held, ..), (wanted, path, ahead)) in kinds(&other).into_iter().zip(kinds(&client)) {
+        held.acquire().unwrap();
+        for timeout in [50 * MS, Duration::ZERO] {
+            let options = AcquireOptions::new().timeout(timeout).timeout_is_error();
+            match wanted.acquire_with(&options) {
+                Err(Error::StillTaken { path: at, ahead: counted }) => {
+                    assert_eq!(at, path);
+                    assert!(counted == ahead || counted.is_none(), "{path}: {counted:?}");
+                    assert!(timeout.is_zero() || path == "/s" || counted == ahead, "{path}: {counted:?}");
+                }
+                other => panic!("{path}: {other:?}"),
+            }
+            assert!(!wanted.acquire_timeout(timeout).unwrap(), "who does not ask is told false");
+        }
+        held.release().unwrap();
+        assert!(wanted.acquire_with(&AcquireOptions::new().timeout(PATIENCE).timeout_is_error()).unwrap());
+    }
+}
+
+#[test]
+fn a_job_that_ends_at_once_keeps_its_lock_from_others_for_as_long_as_it_asked_to() {
+    const LEAST: Duration = Duration::from_millis(1500);
+    let client = support::client();
+    let other = another(&client);
+    type Make = fn(&CuratorFramework) -> Box<dyn InterProcessLock>;
+    let kinds: [Make; 3] = [
+        |client| Box::new(mutex(client)),
+        |client| Box::new(InterProcessUnfairMutex::new(client, "/u").unwrap()),
+        |client| Box::new(InterProcessSemaphoreMutex::new(client, "/s").unwrap()),
+    ];
+    thread::scope(|scope| {
+        for kind in kinds {
+            let (client, other) = (&client, &other);
+            scope.spawn(move || {
+                let (ours, theirs) = (kind(client), kind(other));
+                let begin = Instant::now();
+                assert!(ours.acquire_with(&AcquireOptions::new().hold_at_least(LEAST)).unwrap());
+                let (granted, holds) = (Instant::now(), ours.holds());
+                ours.release().unwrap();
+                assert!(granted.elapsed() < LEAST, "the release does not wait");
+                assert!(!ours.is_acquired_in_this_process());
+                assert_eq!(holds[0].state(), HoldState::Released);
+                assert!(!theirs.acquire_timeout(Duration::ZERO).unwrap());
+                assert!(theirs.acquire_timeout(PATIENCE).unwrap());
+                assert!(begin.elapsed() >= LEAST, "{:?}", begin.elapsed());
+                theirs.release().unwrap();
+                // A hold that was longer goes at once.
+                assert!(ours.acquire_with(&AcquireOptions::new().hold_at_least(5 * MS)).unwrap());
+                thread::sleep(10 * MS);
+                ours.release().unwrap();
+                assert!(theirs.acquire_timeout(Duration::ZERO).unwrap());
+                theirs.release().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others() {
+    const MOST: Duration = Duration::from_millis(600);
+    let client = connect(builder(support::server(), &support::namespace()).session_timeout(2 * T));
+    let other = another(&client);
+    let (ours, theirs) = (mutex(&client), mutex(&other));
+    let begin = Instant::now();
+    let held = ours.lock_with(&AcquireOptions::new().hold_at_most(MOST)).unwrap().unwrap();
+    let (changes, deadline) = (held.state_changes(), held.deadline(MOST / 2));
+    assert!(held.is_valid() && held.valid_until() <= Instant::now() + MOST);
+    assert!(deadline.is_empty());
+    assert!(theirs.acquire_timeout(PATIENCE).unwrap());
+    let (granted, state) = (Instant::now(), held.state());
+    assert!(granted >= begin + MOST);
+    assert_eq!(state, HoldState::Lost(LostReason::HeldTooLong));
+    assert!(deadline.recv_timeout(PATIENCE).is_ok(), "it was warned");
+    let last = changes.iter().last();
+    assert_eq!(last, Some(HoldState::Lost(LostReason::HeldTooLong)));
+    assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::HeldTooLong, .. })));
+    theirs.release().unwrap();
+    // One that is given back in time is nobody's business any more.
+    let held = ours.lock_with(&AcquireOptions::new().hold_at_most(100 * MS)).unwrap().unwrap();
+    let hold = curator_locks::Hold::clone(&held);
+    held.release().unwrap();
+    thread::sleep(150 * MS);
+    assert_eq!(hold.state(), HoldState::Released);
+    let unfair = InterProcessUnfairMutex::new(&client, "/u").unwrap();
+    let _held = unfair.lock_with(&AcquireOptions::new().hold_at_most(100 * MS)).unwrap().unwrap();
+    let next = InterProcessUnfairMutex::new(&other, "/u").unwrap();
+    assert!(next.acquire_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn a_timed_acquire_that_waits_for_itself_says_so_at_once() {
+    let client = support::client();
+    let [one, two] = [(); 2].map(|()| InterProcessMutex::new(&client, PATH).unwrap());
+    let held = one.lock().unwrap();
+    let refused = two.acquire_timeout(Duration::from_secs(3600));
+    assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{refused:?}");
+    held.release().unwrap();
+}

@@ -1,0 +1,199 @@
+//! A job of two seconds under a session timeout of three, which stops within half a second of being told.
+//!
+//! Two clients take turns. While the one works its network fails, in one of several ways and at any moment; the other one
+//! waits for the lock. All times are of one clock.
+//!
+//! `JOBS` is the number of jobs with a fault, and of jobs without:
+//!
+//! ```text
+//! JOBS=500 cargo test --all-features --test holds job -- --nocapture
+//! ```
+
+use std::{
+    env,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, CuratorFramework, DeadlineEvent, InterProcessMutex,
+    testing::{Direction, FaultProxy, TestingServer},
+};
+
+use crate::{
+    MS, T,
+    support::{self, await_queue, builder, builder_at, connect},
+};
+
+const JOB: Duration = Duration::from_secs(2);
+const MARGIN: Duration = Duration::from_millis(500);
+/// A job that is told to stop takes this long for it. The rest of the margin is for a busy machine.
+const STOPPING: Duration = Duration::from_millis(300);
+const LANES: usize = 24;
+
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    BlackHole(Direction),
+    /// And nobody listens any more.
+    Cut,
+    Reset,
+    /// Each heartbeat is late, so that nothing is proved any more.
+    Delay,
+}
+
+const TROUBLES: [Trouble; 6] = [
+    Trouble::BlackHole(Direction::Both),
+    Trouble::BlackHole(Direction::ToServer),
+    Trouble::BlackHole(Direction::ToClient),
+    Trouble::Cut,
+    Trouble::Reset,
+    Trouble::Delay,
+];
+
+impl Trouble {
+    fn happen(self, proxy: &FaultProxy) {
+        match self {
+            Trouble::BlackHole(direction) => proxy.black_hole(direction),
+            Trouble::Delay => proxy.delay(T / 5),
+            Trouble::Cut | Trouble::Reset => {
+                proxy.refuse();
+                let _ended = if matches!(self, Trouble::Cut) { proxy.cut() } else { proxy.reset() };
+            }
+        }
+    }
+}
+
+/// What one job has done.
+struct Job {
+    /// When it did its last piece of work.
+    stopped: Instant,
+    is_done: bool,
+    warnings: usize,
+    /// For how long it was certain at least.
+    least: Duration,
+}
+
+fn lock_of(client: &CuratorFramework) -> InterProcessMutex {
+    InterProcessMutex::new(client, "/locks/job").unwrap()
+}
+
+/// Works until it is done or told to stop, which takes its time.
+fn work(mutex: &InterProcessMutex, is_working: impl FnOnce()) -> Job {
+    let options = AcquireOptions::new().min_validity(1200 * MS);
+    let held = mutex.lock_with(&options).unwrap().unwrap();
+    let deadline = held.deadline(MARGIN);
+    let (begin, mut warnings, mut least) = (Instant::now(), 0, Duration::MAX);
+    is_working();
+    while warnings == 0 && begin.elapsed() < JOB {
+        least = least.min(held.valid_until().saturating_duration_since(Instant::now()));
+        match deadline.recv_timeout(5 * MS) {
+            Ok(DeadlineEvent::Near) => warnings += 1,
+            Ok(_) | Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}
+            Err(crossbeam_channel::RecvTimeoutError::Disconnected) => panic!("over without a warning"),
+        }
+    }
+    if warnings > 0 {
+        thread::sleep(STOPPING);
+    }
+    let job = Job { stopped: Instant::now(), is_done: warnings == 0, warnings, least };
+    // It may be lost by now.
+    let _ = held.release();
+    job
+}
+
+fn lanes<T: Send>(count: usize, lane: impl Fn(usize) -> Vec<T> + Sync) -> Vec<T> {
+    let left = AtomicUsize::new(count);
+    let next = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok();
+    thread::scope(|scope| {
+        let work = || {
+            let mut all = Vec::new();
+            while let Some(number) = next() {
+                all.extend(lane(number));
+            }
+            all
+        };
+        let running: Vec<_> = (0..LANES.min(count)).map(|_| scope.spawn(work)).collect();
+        running.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
+    })
+}
+
+fn jobs() -> usize {
+    env::var("JOBS").map_or(24, |jobs| jobs.parse().unwrap())
+}
+
+fn server() -> TestingServer {
+    support::quick_server().start().unwrap()
+}
+
+/// One job with a fault: when it stopped, and when the next one was granted the lock.
+fn troubled(server: &TestingServer, number: usize) -> (Trouble, Job, Instant) {
+    let trouble = TROUBLES[number % TROUBLES.len()];
+    let namespace = support::namespace();
+    let proxy = FaultProxy::start(server.connect_string()).unwrap();
+    let client = connect(builder_at(&proxy.connect_string(), &namespace).session_timeout(T));
+    let next = connect(builder(server, &namespace));
+    // Any phase of the heartbeat.
+    thread::sleep(Duration::from_millis(fastrand::u64(0..800)));
+    thread::scope(|scope| {
+        let proxy = &proxy;
+        let job = scope.spawn(move || {
+            work(&lock_of(&client), || {
+                scope.spawn(move || {
+                    thread::sleep(Duration::from_millis(fastrand::u64(0..1000)));
+                    trouble.happen(proxy);
+                });
+            })
+        });
+        await_queue(&next, "/locks/job", 1);
+        let mutex = lock_of(&next);
+        let held = mutex.lock().unwrap();
+        let granted = Instant::now();
+        held.release().unwrap();
+        (trouble, job.join().unwrap(), granted)
+    })
+}
+
+#[test]
+fn a_job_whose_network_fails_is_stopped_before_another_starts() {
+    let server = server();
+    let jobs = lanes(jobs(), |number| vec![troubled(&server, number)]);
+    let mut least = Duration::MAX;
+    for (trouble, job, granted) in &jobs {
+        assert!(*granted >= job.stopped, "{trouble:?}: the next one came {:?} too early", job.stopped - *granted);
+        if !job.is_done {
+            least = least.min(*granted - job.stopped);
+        }
+    }
+    let stopped = jobs.iter().filter(|(_, job, _)| !job.is_done).count();
+    println!("{} jobs with a fault: {stopped} were stopped, the next one came {least:?} later at least", jobs.len());
+    assert!(stopped * 3 >= jobs.len(), "the faults come too late to show anything: {stopped} of {}", jobs.len());
+}
+
+/// The rule that the test stands on: without the warning the next one does come while the job is at work.
+#[test]
+fn a_job_that_does_not_listen_is_overtaken() {
+    let server = server();
+    let namespace = support::namespace();
+    let proxy = FaultProxy::start(server.connect_string()).unwrap();
+    let client = connect(builder_at(&proxy.connect_string(), &namespace).session_timeout(T));
+    let next = connect(builder(&server, &namespace));
+    let mutex = lock_of(&client);
+    let held = mutex.lock().unwrap();
+    proxy.black_hole(Direction::Both);
+    lock_of(&next).acquire().unwrap();
+    assert!(!held.is_valid());
+}
+
+#[test]
+fn a_job_whose_network_works_is_never_warned() {
+    let server = server();
+    let jobs = lanes(jobs(), |_| {
+        let client = connect(builder(&server, &support::namespace()).session_timeout(T));
+        thread::sleep(Duration::from_millis(fastrand::u64(0..800)));
+        vec![work(&lock_of(&client), || {})]
+    });
+    let (warned, least) = (jobs.iter().filter(|job| job.warnings > 0).count(), jobs.iter().map(|job| job.least).min());
+    println!("{} jobs without a fault: {warned} were warned, certain for {least:?} at least", jobs.len());
+    assert_eq!(warned, 0);
+}

@@ -1,0 +1,115 @@
+//! A lock is granted only with so much time certain.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, CuratorFramework, Error, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
+};
+
+use crate::{
+    MS, T, behind_proxy,
+    support::{self, PATIENCE, eventually, mutex},
+};
+
+/// Two thirds of the session timeout, which is all that can be had.
+const MOST: Duration = Duration::from_secs(2);
+
+/// How long a busy machine may keep a thread from looking at the clock.
+const SLACK: Duration = Duration::from_millis(200);
+
+fn kinds(client: &CuratorFramework) -> Vec<Box<dyn InterProcessLock>> {
+    let read_write = InterProcessReadWriteLock::new(client, "/read-write").unwrap();
+    vec![
+        Box::new(InterProcessMutex::new(client, "/mutex").unwrap()),
+        Box::new(read_write.write_lock().clone()),
+        // The one that holds the write lock gets the read lock beside it.
+        Box::new(read_write.read_lock().clone()),
+        Box::new(InterProcessUnfairMutex::new(client, "/unfair").unwrap()),
+        Box::new(InterProcessSemaphoreMutex::new(client, "/semaphore").unwrap()),
+        Box::new(InterProcessMultiLock::new(client, ["/multi/a", "/multi/b"]).unwrap()),
+    ]
+}
+
+fn left(holds: &[Hold]) -> Duration {
+    let until = holds.iter().map(Hold::valid_until).min().unwrap();
+    until.saturating_duration_since(Instant::now())
+}
+
+#[test]
+fn every_kind_is_granted_with_as_much_certain_as_was_asked_for() {
+    let client = support::connect(support::builder(support::server(), &support::namespace()).session_timeout(T));
+    let options = AcquireOptions::new().min_validity(MOST);
+    let mut least = Duration::MAX;
+    for round in 0..8 {
+        let locks = kinds(&client);
+        for lock in &locks {
+            let name = lock.path().unwrap_or("several");
+            assert!(lock.acquire_with(&options).unwrap());
+            let returned = Instant::now();
+            let until = lock.holds().iter().map(Hold::valid_until).min().unwrap();
+            // What the thread was kept from running after the last look is not the lock's doing.
+            assert!(until + SLACK >= returned + MOST, "{name}, round {round}: {:?}", until - returned);
+            least = least.min(until.saturating_duration_since(returned));
+            thread::sleep(50 * MS);
+            if name != "/semaphore" {
+                // The same thread once more.
+                assert!(lock.acquire_with(&options).unwrap());
+                assert!(left(&lock.holds()) + SLACK >= MOST, "{name}, round {round}");
+                lock.release().unwrap();
+            }
+        }
+        locks.iter().rev().for_each(|lock| lock.release().unwrap());
+    }
+    println!("at least {least:?} of {MOST:?}");
+}
+
+#[test]
+fn more_than_can_be_had_is_refused() {
+    let client = support::connect(support::builder(support::server(), &support::namespace()).session_timeout(T));
+    let options = AcquireOptions::new().min_validity(MOST + MS);
+    for lock in kinds(&client) {
+        let refused = lock.acquire_with(&options);
+        assert!(matches!(refused, Err(Error::InvalidArgument { name: "min_validity", .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_lock_whose_session_stays_uncertain_is_given_back() {
+    let (proxy, client) = behind_proxy();
+    let probe = InterProcessMutex::new(&client, "/probe").unwrap();
+    let probe = probe.lock().unwrap();
+    let lock = mutex(&client);
+    // Longer than a heartbeat that proves something may take.
+    proxy.delay(T / 8);
+    eventually("less is certain", || probe.valid_until() < Instant::now() + MOST / 2);
+    let refused = lock.acquire_with(&AcquireOptions::new().min_validity(MOST));
+    assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
+    assert!(!lock.is_acquired_in_this_process());
+    let in_time = lock.acquire_with(&AcquireOptions::new().min_validity(MOST).timeout(T));
+    assert!(matches!(in_time, Ok(false)), "{in_time:?}");
+    proxy.pass().unwrap();
+    eventually("nothing is left in the queue", || support::queue(&client, "/locks/m").is_empty());
+    assert!(lock.acquire_with(&AcquireOptions::new().min_validity(MOST).timeout(PATIENCE)).unwrap());
+    lock.release().unwrap();
+}
+
+#[test]
+fn a_shared_hold_counts_like_any_other() {
+    let client = support::connect(support::builder(support::server(), &support::namespace()).session_timeout(T));
+    let lock: Arc<dyn InterProcessLock> = Arc::new(mutex(&client));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let options = AcquireOptions::new().min_validity(1500 * MS);
+                assert!(lock.acquire_with(&options).unwrap());
+                assert!(left(&lock.holds()) + SLACK >= 1500 * MS);
+                lock.release().unwrap();
+            });
+        }
+    });
+}

@@ -1,0 +1,231 @@
+//! Holders that go without releasing, and the next one that hears of them.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, CancelToken, CuratorFramework, Error, FencingToken, Hold, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
+};
+
+use crate::{
+    MS, T,
+    support::{self, PATIENCE, another, builder_at, child::ChildProcess, connect, eventually},
+};
+
+const PATH: &str = "/locks/m";
+const NO_DELAY: Duration = Duration::ZERO;
+
+fn lock(client: &CuratorFramework, data: &str, delay: Duration) -> InterProcessMutex {
+    InterProcessMutex::new(client, PATH).unwrap().with_lock_data(data).with_unclean_deaths(delay)
+}
+
+fn marks(client: &CuratorFramework, path: &str) -> usize {
+    match client.get_children().for_path(&format!("{path}~holders")) {
+        Ok(names) => names.len(),
+        Err(error) if error.is_no_node() => 0,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What the dead have left: token and data.
+fn heard(hold: &Hold) -> Vec<(FencingToken, String)> {
+    let deaths = hold.unclean_deaths().iter();
+    deaths.map(|death| (death.fencing_token, String::from_utf8(death.data.clone()).unwrap())).collect()
+}
+
+/// Holds the lock until it is killed.
+pub fn child(arguments: &[String]) {
+    let client = connect(builder_at(&arguments[0], &arguments[1]).session_timeout(T));
+    let lock = lock(&client, "the child", NO_DELAY);
+    let held = lock.lock().unwrap();
+    support::child::say(&held.fencing_token().value().to_string());
+    support::child::listen();
+}
+
+#[test]
+fn whoever_comes_after_a_release_hears_nothing() {
+    let client = support::client();
+    let other = another(&client);
+    let locks = [lock(&client, "one", Duration::from_secs(60)), lock(&other, "other", Duration::from_secs(60))];
+    for round in 0..6 {
+        let held = locks[round % 2].lock().unwrap();
+        assert_eq!(heard(&held), []);
+        assert_eq!(marks(&client, PATH), 1);
+        if round % 3 == 0 { drop(held) } else { held.release().unwrap() }
+    }
+    eventually("no mark is left", || marks(&client, PATH) == 0);
+}
+
+#[test]
+fn whoever_comes_after_a_killed_process_hears_of_it_once() {
+    let client = support::client();
+    let server = support::server().connect_string();
+    let process = ChildProcess::start("dies", &[&server, client.namespace()]);
+    let token = FencingToken::from_value(process.hear().parse().unwrap());
+    let lock = lock(&client, "next", NO_DELAY);
+    drop(process);
+    let held = lock.lock().unwrap();
+    assert_eq!(heard(&held), [(token, "the child".to_owned())]);
+    let death = &held.unclean_deaths()[0];
+    assert!(death.session != 0 && death.session != client.session_id() && death.since_millis > 1_600_000_000_000);
+    assert!(held.fencing_token() > token);
+    let again = lock.lock().unwrap();
+    assert_eq!(heard(&again), heard(&held), "re-entered, it is the same hold");
+    again.release().unwrap();
+    held.release().unwrap();
+    assert_eq!(heard(&lock.lock().unwrap()), [], "it was told");
+}
+
+#[test]
+fn every_way_to_go_without_releasing_is_told() {
+    type Go = fn(&CuratorFramework, &CuratorFramework, &InterProcessMutex);
+    let ways: [(&str, Go); 3] = [
+        ("the client is closed", |client, _, lock| {
+            lock.acquire().unwrap();
+            client.close();
+        }),
+        ("an administrator deletes the znode", |_, admin, lock| {
+            let held = lock.lock().unwrap();
+            admin.delete().for_path(held.path()).unwrap();
+            eventually("the holder knows", || held.is_lost());
+            assert!(matches!(held.release(), Err(Error::LockLost { .. })));
+        }),
+        ("the thread panics", |_, _, lock| {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                let _held = lock.lock().unwrap();
+                panic!("while holding");
+            }));
+            assert!(panicked.is_err() && !lock.is_acquired_in_this_process());
+        }),
+    ];
+    for (way, go) in ways {
+        let next = support::client();
+        let client = another(&next);
+        go(&client, &next, &lock(&client, way, NO_DELAY));
+        let next = lock(&next, "next", NO_DELAY);
+        let held = next.lock().unwrap();
+        assert_eq!(heard(&held).len(), 1, "{way}");
+        assert_eq!(heard(&held)[0].1, way);
+    }
+}
+
+#[test]
+fn the_delay_comes_after_a_death_and_only_then() {
+    const DELAY: Duration = Duration::from_secs(1);
+    let client = support::client();
+    let next = lock(&client, "next", DELAY);
+    let die = || {
+        let other = another(&client);
+        lock(&other, "dead", NO_DELAY).acquire().unwrap();
+        other.close();
+    };
+    die();
+    let begin = Instant::now();
+    assert!(!next.acquire_timeout(DELAY / 4).unwrap(), "the delay counts");
+    assert!(begin.elapsed() < DELAY);
+    eventually("nothing is left in the queue", || support::queue(&client, PATH).is_empty());
+    die();
+    let token = CancelToken::new();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| next.acquire_with(&AcquireOptions::new().cancel_token(&token)));
+        eventually("it waits with the lock", || support::queue(&client, PATH).len() == 1);
+        thread::sleep(50 * MS);
+        token.cancel();
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled { .. })));
+    });
+    assert!(!next.is_acquired_in_this_process());
+    die();
+    let begin = Instant::now();
+    let held = next.lock().unwrap();
+    assert!(begin.elapsed() >= DELAY && held.is_valid());
+    assert_eq!(heard(&held).len(), 1);
+    held.release().unwrap();
+    let begin = Instant::now();
+    next.acquire().unwrap();
+    let first = begin.elapsed();
+    next.release().unwrap();
+    assert!(first < DELAY, "{first:?} without a death");
+}
+
+#[test]
+fn of_several_that_hold_side_by_side_only_the_dead_are_told() {
+    let client = support::client();
+    let mortal = another(&client);
+    let semaphore = |client: &CuratorFramework, data: &str| {
+        let semaphore = InterProcessSemaphoreV2::new(client, "/leases", 3).unwrap().with_unclean_deaths(NO_DELAY);
+        semaphore.set_node_data(data);
+        semaphore
+    };
+    let (ours, theirs) = (semaphore(&client, "lives"), semaphore(&mortal, "dies"));
+    let lives = ours.acquire().unwrap();
+    let dies = theirs.acquire_many(2).unwrap();
+    let tokens: Vec<_> = dies.iter().map(|lease| lease.fencing_token()).collect();
+    assert!(lives.unclean_deaths().is_empty() && dies[0].unclean_deaths().is_empty());
+    mortal.close();
+    let next = ours.acquire_many(2).unwrap();
+    let mut deaths = heard(&next[0]);
+    deaths.sort_by_key(|(token, _)| *token);
+    assert_eq!(deaths, tokens.iter().map(|token| (*token, "dies".to_owned())).collect::<Vec<_>>());
+    ours.return_all(next).unwrap();
+    let another = ours.acquire().unwrap();
+    assert!(another.unclean_deaths().is_empty());
+    ours.return_all([another, lives]).unwrap();
+    eventually("no mark is left", || marks(&client, "/leases") == 0);
+}
+
+#[test]
+fn every_kind_of_lock_tells() {
+    type Acquire = fn(&CuratorFramework) -> Vec<String>;
+    fn told(hold: &Hold) -> Vec<String> {
+        heard(hold).into_iter().map(|(_, data)| data).collect()
+    }
+    let kinds: [(&str, Acquire); 4] = [
+        ("write", |client| {
+            let lock = InterProcessReadWriteLock::new(client, "/l").unwrap().with_lock_data("x");
+            told(&lock.with_unclean_deaths(NO_DELAY).write_lock().lock_owned().map(keep).unwrap())
+        }),
+        ("read", |client| {
+            let lock = InterProcessReadWriteLock::new(client, "/l").unwrap().with_lock_data("x");
+            told(&lock.with_unclean_deaths(NO_DELAY).read_lock().lock_owned().map(keep).unwrap())
+        }),
+        ("unfair", |client| {
+            let lock = InterProcessUnfairMutex::new(client, "/l").unwrap().with_lock_data("x");
+            told(&lock.with_unclean_deaths(NO_DELAY).lock_owned().map(keep).unwrap())
+        }),
+        ("semaphore", |client| {
+            let lock = InterProcessSemaphoreMutex::new(client, "/l").unwrap().with_lock_data("x");
+            let held = lock.with_unclean_deaths(NO_DELAY).lock_owned().unwrap();
+            let hold = Hold::clone(&held);
+            std::mem::forget(held);
+            told(&hold)
+        }),
+    ];
+    for (kind, acquire) in kinds {
+        let client = support::client();
+        let mortal = another(&client);
+        assert_eq!(acquire(&mortal), [""; 0], "{kind}");
+        mortal.close();
+        assert_eq!(acquire(&client).len(), 1, "{kind}");
+    }
+}
+
+/// Never gives it back.
+fn keep(guard: curator_locks::LockGuard<'static>) -> Hold {
+    let hold = Hold::clone(&guard);
+    std::mem::forget(guard);
+    hold
+}
+
+#[test]
+fn a_lock_that_was_not_asked_to_listen_leaves_no_mark() {
+    let client = support::client();
+    let lock = InterProcessMutex::new(&client, PATH).unwrap();
+    let held = lock.lock_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(marks(&client, PATH), 0);
+    assert!(held.unclean_deaths().is_empty());
+    assert!(client.check_exists().for_path(&format!("{PATH}~holders")).unwrap().is_none());
+}
