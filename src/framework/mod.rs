@@ -37,8 +37,8 @@ pub(crate) use events::{
 pub(crate) use held::registry::HeldNodes;
 pub(crate) use held::{
     holds::{HoldKind, ThreadHold},
-    node::{HeldNode, Znode},
+    node::{HeldNode, Keeper, Znode},
     revocation::{REVOKE_MESSAGE, RevocableNode, Revocation},
-    tenure::{Footing, Keeper},
+    tenure::Footing,
 };
 pub(crate) use znodes::create::protection;
