@@ -46,8 +46,8 @@ pub(crate) use held::registry::HeldNodes;
 pub(crate) use held::{
     deadlines::Subscription as DeadlineSubscription,
     holds::{HoldKind, ThreadHold},
-    node::{HeldNode, Znode},
+    node::{HeldNode, Keeper, Znode},
     revocation::{REVOKE_MESSAGE, RevocableNode, Revocation, RevokeWord, with_request, without_request},
-    tenure::{Footing, Keeper},
+    tenure::Footing,
 };
 pub(crate) use znodes::create::protection;

@@ -18,10 +18,9 @@ use super::{
     deadlines::Deadlines,
     limits::Limits,
     revocation::RevocableNode,
-    tenure::{Grant, Keeper},
 };
 use crate::{
-    error::LostReason,
+    error::{LostReason, Result},
     framework::events::{
         dispatch::Dispatcher,
         event::{Event, EventSender},
@@ -51,6 +50,26 @@ pub(crate) struct Znode {
     /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
     /// that made it, nobody looks any more whether it is there.
     pub(crate) outlives_session: bool,
+}
+
+/// Who hands a held znode on from hold to hold.
+pub(crate) trait Keeper: Send + Sync {
+    /// The znode, or its session, is gone. Runs on a thread that reads for a session or on the client's own, under no lock;
+    /// must not block.
+    fn gone(&self, tenure: &HeldNode);
+
+    /// Ends one of its holds, without waiting for a server.
+    fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()>;
+}
+
+/// What one hold of many knows.
+pub(super) struct Grant {
+    pub(super) tenure: Arc<HeldNode>,
+    /// The keeper's name for the tenure.
+    pub(super) tenure_number: u64,
+    /// Counted from 1 in each tenure.
+    pub(super) number: u64,
+    pub(super) keeper: Weak<dyn Keeper>,
 }
 
 /// A znode of a session, held until released or lost.

@@ -12,30 +12,10 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    node::{HeldNode, Inner},
+    node::{Grant, HeldNode, Inner, Keeper},
     revocation::RevocableNode,
 };
 use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
-
-/// Who hands a held znode on from hold to hold.
-pub(crate) trait Keeper: Send + Sync {
-    /// The znode, or its session, is gone. Runs on a thread that reads for a session or on the client's own, under no lock;
-    /// must not block.
-    fn gone(&self, tenure: &HeldNode);
-
-    /// Ends one of its holds, without waiting for a server.
-    fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()>;
-}
-
-/// What one hold of many knows.
-pub(super) struct Grant {
-    tenure: Arc<HeldNode>,
-    /// The keeper's name for the tenure.
-    tenure_number: u64,
-    /// Counted from 1 in each tenure.
-    number: u64,
-    keeper: Weak<dyn Keeper>,
-}
 
 /// What is known of a held znode without asking.
 #[derive(Debug, Clone, Copy)]
