@@ -352,6 +352,10 @@ impl<E: Clone> Step<'_, E> {
         format!("{}/{name}", self.spec.directory)
     }
 
+    fn sync(&self) -> Request {
+        Request::Sync { path: self.spec.directory.clone() }
+    }
+
     fn created(&mut self, plan: Plan, connection: u64, answers: Vec<Answer<E>>) -> Do<E> {
         let mut answers = answers.into_iter();
         let mut failure = None;
@@ -387,11 +391,14 @@ impl<E: Clone> Step<'_, E> {
         {
             return self.leave(End::TimeUp);
         }
-        match (plan, listed) {
-            (Plan::Bare, _) => self.by_number(connection),
-            (_, Some(Ok(Response::Children { names, .. }))) => self.decide(&names, connection),
+        match listed {
+            Some(Ok(Response::Children { names, .. })) => self.decide(&names, connection),
             // Not asked for once more: each list above the frame limit ends the connection.
-            (_, Some(Err(failed))) if failed.reaction == Reaction::Final => self.failed(failed),
+            Some(Err(failed)) if failed.reaction == Reaction::Final => self.failed(failed),
+            None if self.view.is_over(connection) => match self.me.nodes.last().map(|node| node.name.clone()) {
+                Some(own) if self.env.proves_alone(&own) => self.decide(&[own], connection),
+                _ => self.list(),
+            },
             _ => self.list(),
         }
     }
@@ -399,14 +406,6 @@ impl<E: Clone> Step<'_, E> {
     fn exhausted(&self) -> Option<i64> {
         let name = &self.me.nodes.last()?.name;
         sequence_for(name, self.spec.driver.lock_name()).filter(|number| is_exhausted(*number))
-    }
-
-    fn by_number(&mut self, connection: u64) -> Do<E> {
-        let Some(own) = self.me.nodes.last().map(|node| node.name.clone()) else { return self.list() };
-        if self.view.is_over(connection) && self.env.proves_alone(&own) {
-            return self.decide(&[own], connection);
-        }
-        self.list()
     }
 
     fn not_created(&mut self, failed: Failed<E>) -> Do<E> {
@@ -427,12 +426,17 @@ impl<E: Clone> Step<'_, E> {
 
     /// Reads before anything is written.
     fn look(&mut self) -> Do<E> {
-        let first = match &self.spec.naming {
+        let gate = self.spec.gate.iter().map(|gate| list_of(gate, false));
+        let requests = std::iter::once(self.read()).chain(gate);
+        self.send(What::Look, requests.map(|request| (request, None)).collect())
+    }
+
+    /// The names, or the znode of the one name.
+    fn read(&self) -> Request {
+        match &self.spec.naming {
             Naming::Unique(_) => list_of(&self.spec.directory, false),
             Naming::Fixed(name) => Request::GetData { path: self.child(name), watch: false },
-        };
-        let gate = self.spec.gate.iter().map(|gate| (list_of(gate, false), None));
-        self.send(What::Look, std::iter::once((first, None)).chain(gate).collect())
+        }
     }
 
     fn looked(&mut self, found: &[Option<Response>]) -> Do<E> {
@@ -471,13 +475,11 @@ impl<E: Clone> Step<'_, E> {
     /// also if it is another one than the server that was sent the create.
     fn search(&mut self) -> Do<E> {
         self.me.session = self.view.session;
-        let (name, path, read) = match &self.spec.naming {
-            Naming::Unique(_) => (None, self.spec.directory.clone(), list_of(&self.spec.directory, false)),
-            Naming::Fixed(name) => {
-                (Some(name.clone()), self.child(name), Request::GetData { path: self.child(name), watch: false })
-            }
+        let name = match &self.spec.naming {
+            Naming::Unique(_) => None,
+            Naming::Fixed(name) => Some(name.clone()),
         };
-        self.send(What::Lost(name), vec![(Request::Sync { path }, None), (read, None)])
+        self.send(What::Lost(name), vec![(self.sync(), None), (self.read(), None)])
     }
 
     fn searched(&mut self, name: Option<String>, connection: u64, found: Option<Response>) -> Do<E> {
@@ -677,7 +679,10 @@ impl<E: Clone> Step<'_, E> {
             self.me.own = own;
         }
         let Some(mut predecessor) = predecessor else { return self.sleep() };
-        let Some(Some(Response::Data { stat, .. })) = found.pop() else { return self.freed() };
+        let Some(Some(Response::Data { stat, .. })) = found.pop() else {
+            // It is gone, nobody knows how.
+            return if matches!(self.spec.naming, Naming::Fixed(_)) { Do::Connect } else { self.list() };
+        };
         // Of a predecessor in this session it is known anyway whether it was granted the lock.
         predecessor.ahead.take_if(|_| stat.ephemeral_owner == self.me.session);
         let next = predecessor.ahead.as_ref().map(|(name, watch)| (self.watch_of(name), Some(WatchId::Ahead(*watch))));
@@ -700,15 +705,6 @@ impl<E: Clone> Step<'_, E> {
             Some(Err(failed)) if failed.code.is_none() => self.failed(failed),
             // It is gone, or may not be read: the list says who is first.
             _ => self.list(),
-        }
-    }
-
-    /// The predecessor is gone, nobody knows how.
-    fn freed(&mut self) -> Do<E> {
-        self.me.predecessor = None;
-        match self.spec.naming {
-            Naming::Fixed(_) => Do::Connect,
-            Naming::Unique(_) => self.list(),
         }
     }
 
@@ -848,10 +844,9 @@ impl<E: Clone> Step<'_, E> {
             // Over which connection the answer would come is unknown.
             return Do::Connect;
         }
-        let sync = Request::Sync { path: self.spec.directory.clone() };
         let paths = self.me.nodes.iter().map(|node| self.child(&node.name));
         let looks = paths.map(|path| Request::Exists { path, watch: false });
-        let requests = std::iter::once(sync).chain(looks).map(|request| (request, None)).collect();
+        let requests = std::iter::once(self.sync()).chain(looks).map(|request| (request, None)).collect();
         self.send(What::Proof, requests)
     }
 
