@@ -1,6 +1,6 @@
 //! Guards that borrow nothing, and locks that can be cloned.
 
-use std::thread;
+use std::{thread, time::Duration};
 
 use curator_locks::{
     CuratorFramework, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
