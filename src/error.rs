@@ -63,6 +63,16 @@ pub enum Error {
     /// `start` was called a second time. Java: `IllegalStateException`.
     #[error("the client was started before: start() can be called once")]
     AlreadyStarted,
+    /// A recipe that was not started yet, or is closed. Java: `IllegalStateException`, or `EOFException` where it waits.
+    #[error("{what} at {path} is {state}")]
+    NotInUse {
+        /// Which recipe.
+        what: &'static str,
+        /// Its path.
+        path: String,
+        /// What it is instead.
+        state: &'static str,
+    },
     /// The client is closed. Java: `CuratorClosedException`.
     #[error("the client is closed")]
     ClientClosed,
@@ -211,6 +221,7 @@ impl Error {
             Error::InvalidArgument { .. } => "InvalidArgument",
             Error::NotStarted => "NotStarted",
             Error::AlreadyStarted => "AlreadyStarted",
+            Error::NotInUse { .. } => "NotInUse",
             Error::ClientClosed => "ClientClosed",
             Error::NotOwner { .. } => "NotOwner",
             Error::LockLost { .. } => "LockLost",
@@ -301,6 +312,7 @@ impl Error {
             | Error::InvalidArgument { .. }
             | Error::NotStarted
             | Error::AlreadyStarted
+            | Error::NotInUse { .. }
             | Error::ClientClosed
             | Error::NotOwner { .. }
             | Error::LockLost { .. }
@@ -321,6 +333,17 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self.reaction(), Handling::Retry { .. })
+    }
+
+    /// Whether no other attempt to queue would end otherwise.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Error::FrameTooLarge { .. }
+                | Error::SequenceExhausted { .. }
+                | Error::ClientClosed
+                | Error::AuthFailed { .. }
+        )
     }
 
     /// Whether the server may have carried the request out all the same.

@@ -46,7 +46,8 @@
 //! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
 //! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
 //! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
-//! | an election | [`WriteLock`] with [`LockListener`] |
+//! | a leader, told or on a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
+//! | the lock of ZooKeeper's own recipes | [`zookeeper_recipe`] |
 //! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`] and [`HoldState`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`] |
@@ -90,19 +91,20 @@ pub mod unversioned;
 
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
-    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, CreatorAllAclProvider, CuratorFramework,
-    CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider, EnsembleProvider, ExponentialBackoffRetry,
-    FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetrySleeper,
-    RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges, operations,
+    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, ConnectionStateErrorPolicy,
+    CreatorAllAclProvider, CuratorFramework, CuratorFrameworkFactory, CuratorFrameworkState, DefaultAclProvider,
+    EnsembleProvider, ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId, RetryForever, RetryNTimes,
+    RetryOneTime, RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy, StateChanges, operations,
 };
 pub use locks::{
-    AcquireOptions, Caching, Decision, EntryMode, EntryState, FencingChecker, FencingToken, Hold, InterProcessLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, Lease,
-    LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind, LockListener, LockQueue, Locker,
+    AcquireOptions, Caching, CancelLeadership, CloseMode, Decision, EntryMode, EntryState, FencingChecker,
+    FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
+    InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
+    Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver, LockInternalsSorter, LockKind, LockQueue, Locker,
     MultiLockGuard, NameStyle, Participant, PredicateResults, QueueEntry, ReadLockDriver, Revocable,
-    RevocationListener, Revoker, SemaphoreMutexGuard, StaleToken, StandardLockInternalsDriver, WaitStrategy, WriteLock,
-    WriteLockDriver, ZNodeName,
+    RevocationListener, Revoker, SemaphoreMutexGuard, StaleToken, StandardLockInternalsDriver, WaitStrategy,
+    WriteLockDriver, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

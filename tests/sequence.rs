@@ -14,7 +14,7 @@ use std::{
 
 use curator_locks::{
     CuratorFramework, Error, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Result, WriteLock,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Result, zookeeper_recipe::WriteLock,
 };
 
 use crate::support::{builder_at, connect, eventually, namespace, server};

@@ -15,8 +15,9 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
-    CreateMode, CuratorFramework, Error, LockListener, RetryForever, RetryPolicy, RetrySleeper, Stat, WriteLock,
-    ZNodeName, testing::TestingServer,
+    CreateMode, CuratorFramework, Error, LockInternals, RetryForever, RetryPolicy, RetrySleeper, Stat,
+    testing::TestingServer,
+    zookeeper_recipe::{LockListener, WriteLock, ZNodeName},
 };
 use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace};
 
@@ -150,6 +151,42 @@ fn names_data_and_directory_are_those_of_zookeepers_own_recipe() {
     lock.close().unwrap();
     assert_eq!(children(&client, DIR), [""; 0]);
     assert!(client.check_exists().for_path(DIR).unwrap().is_some(), "the directory stays");
+}
+
+#[test]
+fn others_can_read_what_an_object_says_of_itself() {
+    let client = client_in(&namespace());
+    let lock = WriteLock::new(&client, DIR).unwrap().with_data("host-17");
+    assert!(lock.lock().unwrap());
+    assert_eq!(LockInternals::participants(&client, DIR).unwrap()[0].id(), "host-17");
+    lock.close().unwrap();
+}
+
+/// ZooKeeper's own recipe deletes first and tells afterwards.
+#[test]
+fn the_next_owner_is_told_when_the_listener_of_the_one_before_has_returned() {
+    struct Slow(Sender<Instant>);
+    impl LockListener for Slow {
+        fn lock_acquired(&self) {}
+        fn lock_released(&self) {
+            std::thread::sleep(Duration::from_millis(300));
+            let _ = self.0.send(Instant::now());
+        }
+    }
+    let namespace = namespace();
+    let clients = [client_in(&namespace), client_in(&namespace)];
+    let (sender, stopped) = unbounded();
+    let first = WriteLock::with_listener(&clients[0], DIR, Slow(sender)).unwrap();
+    assert!(first.lock().unwrap());
+    let (next_one, told) = candidate(&clients[1]);
+    next_one.lock().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| first.unlock().unwrap());
+        assert_eq!(next(&told), Acquired);
+        let leads = Instant::now();
+        let stopped = stopped.recv_timeout(PATIENCE).unwrap();
+        assert!(stopped < leads, "{:?} too early", stopped - leads);
+    });
 }
 
 #[test]
@@ -314,7 +351,7 @@ fn a_listener_may_use_the_lock() {
     *once.lock.lock() = Some(lock.clone());
     lock.lock().unwrap();
     assert_eq!([next(&told), next(&told)], [Acquired, Released]);
-    assert_eq!(children(&client, DIR), [""; 0]);
+    eventually("nothing is left", || children(&client, DIR).is_empty());
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::{
 use clap::ValueEnum;
 use curator_locks::{
     CuratorFramework, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease, LockListener, Result,
-    WaitStrategy, WriteLock,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease, Result, WaitStrategy,
+    zookeeper_recipe::{LockListener, WriteLock},
 };
 
 /// Which lock. To add one, add a variant and its line in [`LockKind::title`] and [`LockKind::make`].

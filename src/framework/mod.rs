@@ -20,16 +20,19 @@ pub use config::{
         RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
     },
 };
-pub use events::connection_state::ConnectionState;
+pub use events::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
 pub use held::changes::{HoldState, StateChanges};
 
 // What the locks use.
 pub(crate) use crate::panics::caught;
 pub(crate) use cleanup::{jobs::Job, removal::Mark};
 pub(crate) use client::call::{Call, Failure};
-pub(crate) use events::followers::Follower;
 #[cfg(test)]
 pub(crate) use events::{dispatch::Dispatcher, event::event_channel};
+pub(crate) use events::{
+    dispatch::{as_listener, is_listener},
+    followers::Follower,
+};
 #[cfg(test)]
 pub(crate) use held::registry::HeldNodes;
 pub(crate) use held::{

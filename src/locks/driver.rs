@@ -3,7 +3,7 @@
 //! Nothing here talks to a server, so each rule is tested as a table of names. [`LockInternals`](crate::LockInternals)
 //! lists the children and acts on the [`Decision`].
 
-use crate::{locks::ZNodeName, proto::CreateMode};
+use crate::{locks::zookeeper_recipe::ZNodeName, proto::CreateMode};
 
 /// From this sequence number on no lock is granted: at 2^31 the server stops counting properly.
 const FIRST_EXHAUSTED: i64 = i32::MAX as i64 - 1_000_000;
@@ -240,7 +240,7 @@ impl LockInternalsDriver for ReadLockDriver {
     }
 }
 
-/// First come, first served by the order of [`ZNodeName`](crate::ZNodeName), as in ZooKeeper's own lock recipe.
+/// First come, first served by the order of [`ZNodeName`](crate::zookeeper_recipe::ZNodeName), as in ZooKeeper's own lock recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
 pub struct ZNodeNameDriver;

@@ -88,6 +88,7 @@ pub struct LockInternals {
     /// What is known of the directory without asking, where one lock object is likely to come back to it.
     unlisted: Arc<Mutex<Unlisted<Watch>>>,
     goes_by_numbers: bool,
+    has_persistent_directory: bool,
 }
 
 /// How a release has gone. What the server has not confirmed is left to the background, and the channel is disconnected
@@ -128,6 +129,7 @@ impl LockInternals {
             data: Mutex::new(client.core.config.default_data.clone()),
             unlisted: Arc::default(),
             goes_by_numbers: true,
+            has_persistent_directory: false,
         })
     }
 
@@ -153,6 +155,15 @@ impl LockInternals {
     /// For a lock whose znodes bear another prefix.
     pub(crate) fn set_unique(&mut self, unique: fn(i64) -> String) {
         self.unique = unique;
+    }
+
+    /// For a recipe whose directory is no container, and stays. Not for a thread that waits.
+    pub(crate) fn set_persistent_directory(&mut self) {
+        self.has_persistent_directory = true;
+    }
+
+    pub(super) fn has_persistent_directory(&self) -> bool {
+        self.has_persistent_directory
     }
 
     fn reuses_names(&self) -> bool {

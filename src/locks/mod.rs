@@ -10,6 +10,7 @@ mod guard;
 mod hold;
 mod internals;
 mod last_look;
+mod leader;
 mod lease;
 mod limit;
 mod lock;
@@ -27,7 +28,7 @@ mod semaphore_mutex;
 mod token;
 mod unfair;
 mod wait_strategy;
-mod zk_write_lock;
+pub mod zookeeper_recipe;
 
 pub use caching::Caching;
 #[allow(unused_imports, reason = "the model check uses it")]
@@ -41,6 +42,10 @@ pub use fencing::{FencingChecker, StaleToken};
 pub use guard::LockGuard;
 pub use hold::Hold;
 pub use internals::LockInternals;
+pub use leader::{
+    CancelLeadership, CloseMode, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
+    Leadership,
+};
 pub use lease::Lease;
 pub use lock::{InterProcessLock, Locker};
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
@@ -55,4 +60,3 @@ pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};
 pub use token::FencingToken;
 pub use unfair::InterProcessUnfairMutex;
 pub use wait_strategy::WaitStrategy;
-pub use zk_write_lock::{LockListener, WriteLock, ZNodeName};

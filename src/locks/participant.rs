@@ -1,5 +1,7 @@
 //! Who stands in a queue.
 
+use std::borrow::Cow;
+
 use super::{
     FencingToken,
     driver::sorted_contenders,
@@ -27,6 +29,21 @@ pub struct Participant {
     pub since_millis: i64,
     /// What its znode carries: the lock data, or the client's default data, which is an IP address if nobody changed it.
     pub data: Vec<u8>,
+}
+
+impl Participant {
+    /// What it calls itself: its data as text, with U+FFFD for what is no UTF-8. Of a leader, its id. Java:
+    /// `Participant.getId`.
+    #[must_use]
+    pub fn id(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.data)
+    }
+
+    /// Whether it stood first. It may not know so far, or not lead any more. Java: `Participant.isLeader`.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.position == 0
+    }
 }
 
 impl LockInternals {

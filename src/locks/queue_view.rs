@@ -83,7 +83,7 @@ pub enum LockKind {
     Semaphore,
     /// One znode of a fixed name; who waits is not to be seen.
     Unfair,
-    /// ZooKeeper's own recipe, [`WriteLock`](crate::WriteLock).
+    /// ZooKeeper's own recipe, [`WriteLock`](crate::zookeeper_recipe::WriteLock).
     WriteLock,
     /// Curator's `LeaderLatch`.
     LeaderLatch,
@@ -176,7 +176,7 @@ pub enum NameStyle {
     Curator,
     /// kazoo's.
     Kazoo,
-    /// Those of ZooKeeper's own recipe, which [`WriteLock`](crate::WriteLock) uses, too.
+    /// Those of ZooKeeper's own recipe, which [`WriteLock`](crate::zookeeper_recipe::WriteLock) uses, too.
     ZooKeeper,
     /// The fixed name of [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex).
     Unfair,

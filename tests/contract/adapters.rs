@@ -9,8 +9,8 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CuratorFramework, Error, Hold, InterProcessLock, InterProcessSemaphoreV2, Lease, LockListener,
-    Result, WriteLock,
+    AcquireOptions, CuratorFramework, Error, Hold, InterProcessLock, InterProcessSemaphoreV2, Lease, Result,
+    zookeeper_recipe::{LockListener, WriteLock},
 };
 
 use crate::{

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
     ConnectionState::{Connected, Reconnected, Suspended},
-    CreateMode, CuratorFramework, Error, HoldState, LockListener, WriteLock,
+    CreateMode, CuratorFramework, Error, HoldState,
     testing::Direction,
+    zookeeper_recipe::{LockListener, WriteLock},
 };
 
 use super::scene::*;

@@ -12,13 +12,13 @@ use crossbeam_channel::unbounded;
 use curator_locks::{
     Acl, AclProvider, ConnectString,
     ConnectionState::{Connected, Reconnected, Suspended},
-    EnsembleProvider, Error, InterProcessLock, InterProcessMultiLock, LockListener, Locker, RetryNTimes, Revoker,
-    WriteLock,
+    EnsembleProvider, Error, InterProcessLock, InterProcessMultiLock, Locker, RetryNTimes, Revoker,
     testing::expire_session,
     unversioned::{
         NativeSessionFactory, Request, Session, SessionConfig, SessionEvent, SessionFactory, Submission, WatchEvent,
         Watcher,
     },
+    zookeeper_recipe::{LockListener, WriteLock},
 };
 
 use super::scene::*;

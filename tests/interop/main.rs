@@ -16,9 +16,11 @@ mod arena;
 mod contention;
 mod faults;
 mod history;
+mod leaders;
 mod nodes;
 mod peer;
 mod revocation;
+mod rust_leader;
 mod rust_peer;
 mod shared_count;
 
@@ -28,6 +30,7 @@ fn child_process() {
     let Some((role, arguments)) = support::child::role() else { return };
     match role.as_str() {
         "peer" => rust_peer::run(&arguments),
+        "leader" => rust_leader::run(&arguments),
         other => panic!("no role {other}"),
     }
 }

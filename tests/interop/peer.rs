@@ -115,6 +115,18 @@ impl Peer {
         Peer::foreign(Side::Kazoo, command)
     }
 
+    /// A candidate of this crate, or of Curator.
+    pub(crate) fn leader(side: Side, place: &Place, id: &str) -> Peer {
+        let [servers, namespace, session] = place.arguments();
+        if side == Side::Rust {
+            let child = ChildProcess::start("leader", &[&servers, &namespace, &session, id]);
+            return Peer::begin(side, Process::Rust(child));
+        }
+        let mut command = java(&curator_class_path(), "LeaderPeer");
+        command.args([&servers, &namespace, &session, id]);
+        Peer::foreign(side, command)
+    }
+
     fn foreign(side: Side, mut command: Command) -> Peer {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap_or_else(|error| {
             panic!("{command:?}: {error}; `ci/setup --peers` installs what the tests against other clients need")
@@ -293,6 +305,7 @@ fn classes() -> &'static PathBuf {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
         std::fs::create_dir_all(&directory).unwrap();
         compile(&directory, &curator_class_path(), "CuratorPeer.java");
+        compile(&directory, &curator_class_path(), "LeaderPeer.java");
         compile(&directory, &debian_class_path(), "WriteLockPeer.java");
         directory
     })

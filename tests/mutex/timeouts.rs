@@ -8,7 +8,7 @@ use std::{
 
 use curator_locks::{
     AcquireOptions, CancelToken, Error, InterProcessLock, InterProcessMutex, InterProcessSemaphoreMutex,
-    InterProcessUnfairMutex, SharedCount, WriteLock,
+    InterProcessUnfairMutex, SharedCount, zookeeper_recipe::WriteLock,
 };
 
 use crate::support::{

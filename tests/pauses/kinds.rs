@@ -11,7 +11,8 @@ use std::{
 use curator_locks::{
     Caching, CuratorFramework, FencingToken, Hold, HoldState, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, InterProcessWriteLock, LockListener, Result, WriteLock,
+    InterProcessUnfairMutex, InterProcessWriteLock, Result,
+    zookeeper_recipe::{LockListener, WriteLock},
 };
 
 use crate::{prober::Prober, support::PATIENCE};

@@ -4,7 +4,7 @@ use std::thread;
 
 use curator_locks::{
     AcquireOptions, CancelToken, CreateMode, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, LockKind, LockQueue, WriteLock,
+    InterProcessUnfairMutex, LockKind, LockQueue, zookeeper_recipe::WriteLock,
 };
 use serde_json::Value;
 

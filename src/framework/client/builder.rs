@@ -13,6 +13,7 @@ use crate::{
         ensemble::{EnsembleProvider, FixedEnsembleProvider},
         retry::RetryPolicy,
     },
+    framework::events::connection_state::ConnectionStateErrorPolicy,
     paths::Prefix,
     session::{api::SessionFactory, native::factory::NativeSessionFactory, servers::connect_string::ConnectString},
 };
@@ -53,6 +54,7 @@ pub struct Builder {
     max_frame_size: Option<usize>,
     max_close_wait: Duration,
     expiration_percent: u8,
+    error_policy: ConnectionStateErrorPolicy,
     max_hold_time: Option<Duration>,
     recheck_interval: Option<Duration>,
     session_factory: Option<Arc<dyn SessionFactory>>,
@@ -76,6 +78,7 @@ impl Default for Builder {
             max_frame_size: None,
             max_close_wait: Duration::from_millis(900),
             expiration_percent: 100,
+            error_policy: ConnectionStateErrorPolicy::default(),
             recheck_interval: Some(Duration::from_secs(30)),
             max_hold_time: None,
             session_factory: None,
@@ -183,6 +186,13 @@ impl Builder {
         self
     }
 
+    /// In which connection states a leader gives leadership up. Defaults to
+    /// [`Standard`](ConnectionStateErrorPolicy::Standard): suspended and lost.
+    pub fn connection_state_error_policy(mut self, policy: ConnectionStateErrorPolicy) -> Self {
+        self.error_policy = policy;
+        self
+    }
+
     /// How often a waiter looks at the queue although nothing was reported to it: it turns a lost event into a delay.
     /// Defaults to 30 s; `None` switches it off.
     pub fn lock_recheck_interval(mut self, interval: Option<Duration>) -> Self {
@@ -269,6 +279,7 @@ impl Builder {
             max_request_size: self.max_frame_size.unwrap_or(LARGEST_REQUEST),
             max_close_wait: self.max_close_wait,
             expiration_percent: self.expiration_percent,
+            error_policy: self.error_policy,
             recheck_interval: self.recheck_interval,
             max_hold_time: self.max_hold_time,
             session_factory,

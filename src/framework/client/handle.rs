@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    framework::events::connection_state::ConnectionState,
+    framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
     paths::Prefix,
     session::wait::deadline::Stop,
     unlocked::drop_unlocked,
@@ -78,6 +78,12 @@ impl CuratorFramework {
     #[must_use]
     pub fn connection_state(&self) -> Option<ConnectionState> {
         self.core.link.lock().state
+    }
+
+    /// In which connection states a leader gives leadership up, as configured.
+    #[must_use]
+    pub fn connection_state_error_policy(&self) -> ConnectionStateErrorPolicy {
+        self.core.config.error_policy
     }
 
     /// Whether there is a connection right now.

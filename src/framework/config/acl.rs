@@ -9,7 +9,7 @@ use crate::proto::types::Acl;
 /// | whose znode | thread |
 /// |---|---|
 /// | of a call that blocks (`acquire`, `lock`, `create`), and missing parents on the way | the calling thread; a panic goes on to the caller |
-/// | of a [`WriteLock`](crate::WriteLock) | the thread that calls `lock`; the client's own thread when the lock queues again by itself, where a panic is logged |
+/// | of a [`WriteLock`](crate::zookeeper_recipe::WriteLock) | the thread that calls `lock`; the client's own thread when the lock queues again by itself, where a panic is logged |
 ///
 /// Several threads may ask at a time. Answer from memory: while the client's own thread waits, no holder is told of
 /// anything.

@@ -10,6 +10,7 @@ use acl::AclProvider;
 use ensemble::EnsembleProvider;
 use retry::RetryPolicy;
 
+use super::events::connection_state::ConnectionStateErrorPolicy;
 use crate::session::{api::SessionFactory, servers::connect_string::ConnectString};
 
 /// Everything a client was configured with, checked.
@@ -28,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) max_request_size: usize,
     pub(crate) max_close_wait: Duration,
     pub(crate) expiration_percent: u8,
+    pub(crate) error_policy: ConnectionStateErrorPolicy,
     pub(crate) recheck_interval: Option<Duration>,
     pub(crate) max_hold_time: Option<Duration>,
     pub(crate) session_factory: Arc<dyn SessionFactory>,

@@ -44,6 +44,37 @@ impl fmt::Display for ConnectionState {
     }
 }
 
+/// In which connection states a leader is told that it leads no more. Java: `ConnectionStateErrorPolicy`.
+///
+/// Whatever the policy, it is told at [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
+///
+/// ```
+/// use curator_locks::{ConnectionState, ConnectionStateErrorPolicy};
+///
+/// assert!(ConnectionStateErrorPolicy::Standard.is_error_state(ConnectionState::Suspended));
+/// assert!(!ConnectionStateErrorPolicy::Session.is_error_state(ConnectionState::Suspended));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ConnectionStateErrorPolicy {
+    /// As soon as the connection is gone, and when the session is lost. Java: `StandardConnectionStateErrorPolicy`.
+    #[default]
+    Standard,
+    /// When the session is lost. Java: `SessionConnectionStateErrorPolicy`.
+    Session,
+}
+
+impl ConnectionStateErrorPolicy {
+    /// Whether nobody should lead in this state.
+    #[must_use]
+    pub fn is_error_state(self, state: ConnectionState) -> bool {
+        match state {
+            ConnectionState::Lost => true,
+            ConnectionState::Suspended => self == ConnectionStateErrorPolicy::Standard,
+            ConnectionState::Connected | ConnectionState::Reconnected | ConnectionState::ReadOnly => false,
+        }
+    }
+}
+
 /// Turns what happens to sessions into the states to raise, in order. Java: `ConnectionStateManager`.
 ///
 /// Pure: the caller passes the time in, and must not pass on events of a session that it has replaced.

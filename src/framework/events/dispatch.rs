@@ -1,5 +1,7 @@
 //! Runs user code, on a thread of its own and under no lock.
 
+use std::cell::Cell;
+
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
@@ -8,6 +10,22 @@ use crate::{
     error::{Error, Result},
     panics::caught,
 };
+
+thread_local! {
+    static IS_LISTENER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread runs a listener, which must not wait for what other listeners have yet to hear.
+pub(crate) fn is_listener() -> bool {
+    IS_LISTENER.get()
+}
+
+/// Runs a listener. It must not panic.
+pub(crate) fn as_listener(run: impl FnOnce()) {
+    let before = IS_LISTENER.replace(true);
+    run();
+    IS_LISTENER.set(before);
+}
 
 /// Runs user callbacks one after the other, in the order in which they were handed in.
 pub(crate) struct Dispatcher {
@@ -27,10 +45,12 @@ impl Dispatcher {
     pub(crate) fn start(&self) -> Result<()> {
         let Some(queue) = self.queue.lock().take() else { return Ok(()) };
         let run = move || {
-            for task in queue {
-                // The panic of one listener must not silence the others.
-                let _ = caught("a listener", task);
-            }
+            as_listener(|| {
+                for task in queue {
+                    // The panic of one listener must not silence the others.
+                    let _ = caught("a listener", task);
+                }
+            });
         };
         std::thread::Builder::new()
             .name("curator-dispatch".into())
@@ -39,12 +59,14 @@ impl Dispatcher {
             .map_err(|error| Error::Io { what: "cannot start the dispatch thread".into(), source: error.into() })
     }
 
-    /// Each callback is a task of its own: a panic ends its task.
-    pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
-        if let Some(tasks) = &*self.tasks.lock() {
+    /// Each callback is a task of its own: a panic ends its task. `false`: it was stopped before.
+    pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) -> bool {
+        let tasks = self.tasks.lock();
+        if let Some(tasks) = &*tasks {
             // Without a thread nobody is there to be told.
             let _ = tasks.send(Box::new(task));
         }
+        tasks.is_some()
     }
 
     pub(crate) fn stop(&self) {

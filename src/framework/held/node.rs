@@ -117,6 +117,8 @@ pub(super) struct Deletion {
 pub(super) struct Audience {
     pub(super) channels: BTreeMap<u64, (HoldState, Sender<HoldState>)>,
     pub(super) listeners: Vec<(HoldState, HoldListener)>,
+    /// Cancelled, in this order, as soon as the lock may be another's.
+    tokens: Vec<CancelToken>,
     /// Somebody has asked to be told at some time. Looks are planned from then on, so that who asks again and again
     /// need not wake the client's thread each time.
     pub(super) was_asked: bool,
@@ -234,8 +236,11 @@ impl HeldNode {
 
     /// Up to here the lock is held, if nobody deletes the znode; in the past once the lock is lost or released.
     pub(crate) fn valid_until(&self) -> Instant {
-        let inner = self.inner.lock();
-        if inner.released || self.lost_in(&inner).is_some() {
+        self.valid_until_in(&self.inner.lock())
+    }
+
+    fn valid_until_in(&self, inner: &Inner) -> Instant {
+        if inner.released || self.lost_in(inner).is_some() {
             return self.since;
         }
         self.session.valid_until().unwrap_or(self.since)
@@ -271,7 +276,7 @@ impl HeldNode {
             return None;
         }
         let state = self.state_in(&inner, now);
-        if inner.audience.awaits(state) {
+        if inner.audience.awaits(state) || !inner.audience.tokens.is_empty() && self.may_be_anothers(&inner, now) {
             // It has changed since they were told.
             return Some(now);
         }
@@ -283,7 +288,10 @@ impl HeldNode {
                 (of_doubt, (!is_watched).then(|| now + WATCH_AFTER))
             }
             // Nothing tells when the doubt ends.
-            HoldState::InDoubt => (None, Some(now + WATCH_AFTER)),
+            HoldState::InDoubt => {
+                let of_end = self.session.valid_until().filter(|_| !inner.audience.tokens.is_empty());
+                (of_end, Some(now + WATCH_AFTER))
+            }
         };
         // Not sooner than that: a limit so short that it is always over would keep the thread busy.
         let of_warning = max_hold_time
@@ -405,6 +413,22 @@ impl HeldNode {
         drop_unlocked(inner, audience);
     }
 
+    /// Cancels the tokens, in this order, at [`valid_until`](Self::valid_until) at the latest. No listener delays that.
+    pub(crate) fn cancel_at_the_end(self: &Arc<Self>, tokens: &[&CancelToken]) {
+        let mut inner = self.inner.lock();
+        if !self.may_be_anothers(&inner, Instant::now()) {
+            inner.audience.tokens.extend(tokens.iter().map(|token| (*token).clone()));
+            return self.is_asked(&mut inner);
+        }
+        drop(inner);
+        tokens.iter().for_each(|token| token.cancel());
+    }
+
+    /// Whether `valid_until` has passed.
+    fn may_be_anothers(&self, inner: &Inner, now: Instant) -> bool {
+        self.valid_until_in(inner) <= now
+    }
+
     /// Somebody wants to be told, for which looks have to be planned.
     fn is_asked(self: &Arc<Self>, inner: &mut Inner) {
         if !mem::replace(&mut inner.audience.was_asked, true) {
@@ -432,6 +456,9 @@ impl HeldNode {
             self.log_state(state);
         }
         inner.audience.tell(state, &self.dispatcher);
+        if self.may_be_anothers(inner, now) {
+            inner.audience.tokens.drain(..).for_each(|token| token.cancel());
+        }
         if inner.is_final() { mem::take(&mut inner.audience) } else { Audience::default() }
     }
 

@@ -308,13 +308,22 @@ impl CuratorFramework {
         Ok(made_last)
     }
 
-    fn parent_creation(&self, path: &ServerPath) -> Request {
-        let acl = parent_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path));
-        let mode = if self.core.config.container_parents || self.prefix.is_within(path) {
+    /// The ACL of a parent that is made on the way, as the provider says.
+    pub(crate) fn parent_acl(&self, path: &ServerPath) -> Vec<Acl> {
+        parent_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path))
+    }
+
+    /// What a parent is: a container, unless the client was told otherwise.
+    pub(crate) fn parent_mode(&self, path: &ServerPath) -> CreateMode {
+        if self.core.config.container_parents || self.prefix.is_within(path) {
             CreateMode::Container
         } else {
             CreateMode::Persistent
-        };
+        }
+    }
+
+    fn parent_creation(&self, path: &ServerPath) -> Request {
+        let (acl, mode) = (self.parent_acl(path), self.parent_mode(path));
         Request::Create { path: path.as_str().to_owned(), data: Vec::new(), acl, mode, with_stat: true }
     }
 

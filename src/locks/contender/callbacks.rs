@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    framework::{Call, Follower, HeldNode, RetrySleeper, caught},
+    framework::{Call, Follower, HeldNode, Job, RetrySleeper, caught},
     locks::LockInternals,
     paths::ServerPath,
     proto::{CreateMode, ErrorCode, Request},
@@ -50,6 +50,8 @@ struct Work {
     waits: u32,
     retries: u32,
     started: Instant,
+    /// A container, which the servers remove when it has been used.
+    has_made_directory: bool,
     caller: Option<Caller>,
     on_end: OnEnd,
 }
@@ -75,7 +77,8 @@ impl Attempt {
     ) -> Arc<Attempt> {
         let effects = Effects::new(lock.revocable_node());
         let (awaits, waits, retries, started) = (Awaits::Input, 0, 0, Instant::now());
-        let work = Work { effects, awaits, waits, retries, started, caller, on_end };
+        let has_made_directory = false;
+        let work = Work { effects, awaits, waits, retries, started, has_made_directory, caller, on_end };
         let attempt = Arc::new(Attempt { lock: lock.clone(), spec: spec.clone(), work: Mutex::new(Some(work)) });
         let follower: Arc<dyn Follower> = attempt.clone();
         lock.client().core.followers.add(Arc::downgrade(&follower));
@@ -87,7 +90,7 @@ impl Attempt {
     pub(crate) fn give_up(&self) {
         let work = self.work.lock().take();
         if let Some(work) = work {
-            self.clear_away(work.effects);
+            self.clear_away(work.effects, work.has_made_directory);
         }
     }
 
@@ -109,9 +112,12 @@ impl Attempt {
         self.lock.client().call("lock", self.lock.base_path(), Stop::default())
     }
 
-    /// What it may have left in the queue goes in the background.
-    fn clear_away(&self, mut effects: Effects) {
+    /// What it may have left goes in the background.
+    fn clear_away(&self, mut effects: Effects, is_directory_new: bool) {
         effects.take_debris().clear_away(&self.lock, &self.spec);
+        if is_directory_new {
+            self.lock.client().core.clean_up(Job::never_used(self.lock.directory().clone()));
+        }
     }
 
     /// Hands an input in, on the client's own thread.
@@ -223,13 +229,15 @@ impl Attempt {
         }
     }
 
-    /// Persistent, as in ZooKeeper's own recipe, with all that is missing above it.
+    /// Persistent, as in ZooKeeper's own recipe, or as Curator makes parents, with all that is missing above it.
     fn make_directory(self: &Arc<Self>) -> Option<Input<Error>> {
-        let directory = self.lock.directory();
+        let (directory, stays) = (self.lock.directory(), self.lock.has_persistent_directory());
         let create = |path: ServerPath| {
+            let mode = if stays { CreateMode::Persistent } else { self.lock.client().parent_mode(&path) };
             let (path, data, acl) = (path.into_string(), Vec::new(), Vec::new());
-            (Request::Create { path, data, acl, mode: CreateMode::Persistent, with_stat: false }, None)
+            (Request::Create { path, data, acl, mode, with_stat: mode == CreateMode::Container }, None)
         };
+        self.with(|work| work.has_made_directory = !stays);
         let requests = directory.ancestors().chain([directory.clone()]).map(create).collect();
         self.ask(requests, |mut answers| match answers.pop() {
             Some(Err(failed)) if failed.code != Some(ErrorCode::NodeExists) => Input::DirectoryMade(Err(failed)),
@@ -293,7 +301,7 @@ impl Attempt {
             // It has no deadline, no other queue and no companion.
             End::TimeUp | End::Barred | End::CompanionGone => Err(self.lock.node_gone()),
         };
-        self.clear_away(work.effects);
+        self.clear_away(work.effects, work.has_made_directory && result.is_err());
         (work.on_end)(self, result, work.caller);
     }
 }

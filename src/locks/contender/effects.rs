@@ -18,7 +18,7 @@ use crate::{
     framework::{Call, HeldNode, RevocableNode, Znode},
     locks::{LockInternals, limit::Limit},
     paths::ServerPath,
-    proto::{Request, Response},
+    proto::{CreateMode, Request, Response},
     session::{Session, Watch, WatchEvent, Watcher, submit},
 };
 
@@ -362,8 +362,9 @@ pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> 
 
 /// Adds what the caller's provider says of a new znode.
 pub(super) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
-    if let Request::Create { path, acl, .. } = &mut request {
-        *acl = client.leaf_acl(&ServerPath::from_server(path.as_str()));
+    if let Request::Create { path, acl, mode, .. } = &mut request {
+        let path = ServerPath::from_server(path.as_str());
+        *acl = if *mode == CreateMode::Container { client.parent_acl(&path) } else { client.leaf_acl(&path) };
     }
     request
 }

@@ -2,8 +2,8 @@
 
 use super::{EntryMode, EntryState, LockKind, NameStyle};
 use crate::locks::{
-    ZNodeName,
     driver::{number_text, sequence_for},
+    zookeeper_recipe::ZNodeName,
 };
 
 /// The prefix of a protected znode: `_c_`, a UUID, `-`.

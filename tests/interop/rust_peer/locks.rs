@@ -12,8 +12,9 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 use curator_locks::{
     AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockListener,
-    Result, SemaphoreMutexGuard, WriteLock,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, Result,
+    SemaphoreMutexGuard,
+    zookeeper_recipe::{LockListener, WriteLock},
 };
 
 use super::Counts;

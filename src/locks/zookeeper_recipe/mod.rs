@@ -1,16 +1,25 @@
-//! The lock of ZooKeeper's own recipes: no call waits for others, a listener is told.
+//! The lock of ZooKeeper's own recipes: no call waits for others, a listener is told. Java:
+//! `org.apache.zookeeper.recipes.lock`.
 
 mod listener;
 mod znode_name;
 
 use std::{fmt, sync::Arc};
 
+use parking_lot::Mutex;
+
 pub use self::{listener::LockListener, znode_name::ZNodeName};
 use super::{
-    AcquireOptions, FencingToken, Hold, LockInternals, candidate::Candidate, contender::spec::Spec,
-    driver::ZNodeNameDriver, internals::Patience,
+    AcquireOptions, FencingToken, Hold, Leadership, LockInternals,
+    candidate::{Audience, Candidate, Telling},
+    contender::spec::Spec,
+    driver::ZNodeNameDriver,
+    internals::Patience,
 };
-use crate::{CuratorFramework, Result, framework::HoldKind};
+use crate::{
+    CuratorFramework, Result,
+    framework::{HoldKind, as_listener, caught},
+};
 
 #[cfg(doc)]
 use crate::{Error, InterProcessMutex};
@@ -48,26 +57,78 @@ fn unique_name(session_id: i64) -> String {
 ///
 /// An error that no other attempt would mend ends that, with a message in the log: [`id`](WriteLock::id) is `None` then,
 /// and [`lock`](WriteLock::lock) may be called again. Such are a directory whose list is larger than
-/// [`max_frame_size`](crate::framework::Builder::max_frame_size), and numbers that are used up.
+/// [`max_frame_size`](crate::Builder::max_frame_size), and numbers that are used up.
 ///
-/// ```no_run
-/// # use curator_locks::{CuratorFramework, LockListener, WriteLock};
-/// struct Candidate;
+/// ```
+/// use curator_locks::zookeeper_recipe::{LockListener, WriteLock};
+/// # use curator_locks::{CuratorFramework, RetryOneTime};
 ///
-/// impl LockListener for Candidate {
-///     fn lock_acquired(&self) { /* begin to lead */ }
-///     fn lock_released(&self) { /* stop leading, at once */ }
+/// struct Tell(crossbeam_channel::Sender<&'static str>);
+///
+/// impl LockListener for Tell {
+///     fn lock_acquired(&self) {
+///         let _ = self.0.send("leads");
+///     }
+///     fn lock_released(&self) {
+///         let _ = self.0.send("leads no more");
+///     }
 /// }
 ///
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
-/// let election = WriteLock::with_listener(client, "/elections/scheduler", Candidate)?;
-/// let leads_already = election.lock()?; // does not wait
-/// // ... until the end of the program:
-/// election.close()
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "testing")]
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # #[cfg(feature = "testing")]
+/// # let servers = server.connect_string();
+/// # #[cfg(not(feature = "testing"))]
+/// # let servers = "zk1:2181";
+/// # if cfg!(not(feature = "testing")) { return Ok(()) }
+/// # let client = CuratorFramework::builder()
+/// #     .connect_string(servers)
+/// #     .retry_policy(RetryOneTime::new(std::time::Duration::from_millis(100)))
+/// #     .build()?;
+/// # client.start()?;
+/// let (tell, told) = crossbeam_channel::unbounded();
+/// let election = WriteLock::with_listener(&client, "/elections/scheduler", Tell(tell))?.with_data("host-17");
+/// election.lock()?; // does not wait for others
+/// assert_eq!(told.recv()?, "leads");
+/// election.close()?; // deletes its znode when the listener has been told
+/// assert_eq!(told.recv()?, "leads no more");
+/// # Ok(())
 /// # }
 /// ```
 pub struct WriteLock {
     candidate: Arc<Candidate>,
+    listener: Arc<Listener>,
+}
+
+/// Whom the candidate tells.
+struct Listener(Mutex<Option<Arc<dyn LockListener>>>);
+
+impl Listener {
+    /// Under no lock. The lock is given back when it has been told.
+    fn tell(&self, telling: Arc<Telling>, tell: impl FnOnce(&dyn LockListener)) {
+        let listener = self.0.lock().clone();
+        if let Some(listener) = listener {
+            as_listener(|| {
+                let _ = caught("a lock listener", || tell(&*listener));
+            });
+        }
+        drop(telling);
+    }
+}
+
+impl Audience for Listener {
+    fn acquired(&self, _term: &Leadership, telling: Arc<Telling>) {
+        self.tell(telling, LockListener::lock_acquired);
+    }
+
+    fn released(&self, telling: Arc<Telling>) {
+        self.tell(telling, LockListener::lock_released);
+    }
+
+    fn is_any(&self) -> bool {
+        self.0.lock().is_some()
+    }
 }
 
 impl WriteLock {
@@ -91,13 +152,25 @@ impl WriteLock {
         let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
         internals.kind = HoldKind::AnyThread;
         internals.set_unique(unique_name);
+        internals.set_persistent_directory();
         let spec = Spec { data: DATA.to_vec(), ..internals.spec(Patience::of(&AcquireOptions::new())) };
-        Ok(WriteLock { candidate: Candidate::new(internals, spec, listener) })
+        let listener = Arc::new(Listener(Mutex::new(listener)));
+        Ok(WriteLock { candidate: Candidate::new(internals, spec, listener.clone()), listener })
+    }
+
+    /// What this object's znodes carry from the next one on, for others to read. Defaults to the two bytes of ZooKeeper's own
+    /// recipe, which looks at none.
+    #[must_use]
+    pub fn with_data(self, data: impl Into<Vec<u8>>) -> WriteLock {
+        self.candidate.set_data(data.into());
+        self
     }
 
     /// Has this listener told from now on, and the former one not any more. What it missed is not told again.
     pub fn set_lock_listener(&self, listener: impl LockListener) {
-        self.candidate.set_listener(Some(Arc::new(listener)));
+        let before = self.listener.0.lock().replace(Arc::new(listener));
+        // The caller's code: not under the lock.
+        drop(before);
     }
 
     /// Queues for the lock. `true`: it is this object's already; `false`: the listener will be told.
@@ -113,20 +186,23 @@ impl WriteLock {
         self.candidate.lock()
     }
 
-    /// Gives the lock back, or the place in the queue; one round trip. The owner's listener is told. Does nothing if this
-    /// object is not queued.
+    /// Gives the lock back, or the place in the queue. Does nothing if this object is not queued.
     ///
-    /// From the call on this object is not the owner, whatever becomes of the request: without the server's confirmation
-    /// the background goes on until the znode is gone.
+    /// From the call on this object is not the owner, whatever becomes of the request. An owner's listener is told first,
+    /// and has returned before the znode is deleted: so the next owner is told after that. This waits for the listener, at
+    /// most a second, and for one round trip; what is left then, the background does. Called by a listener it does not
+    /// wait.
     ///
     /// # Errors
-    /// [`Error::LockLost`] if it was lost meanwhile; [`Error::ConnectionLoss`] if the server did not confirm, after at most
-    /// the session timeout.
+    /// [`Error::LockLost`] if it was lost meanwhile; [`Error::Timeout`] if the listener takes longer;
+    /// [`Error::ConnectionLoss`] if the server did not confirm, after at most the session timeout.
     pub fn unlock(&self) -> Result<()> {
         self.candidate.unlock()
     }
 
-    /// Whether the lock is this object's for certain right now.
+    /// Whether the lock is this object's, and nobody else's right now: from the grant up to
+    /// [`Hold::valid_until`](crate::Hold::valid_until), however slow a listener is. Once `false` it is so until the listener
+    /// has been told and another term begins.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.candidate.is_owner()

@@ -1,0 +1,481 @@
+//! Leaders that are told.
+
+use std::{
+    fmt, mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
+use parking_lot::Mutex;
+
+use super::{Executor, LeaderState, Leadership};
+use crate::{
+    AcquireOptions, CuratorFramework, Error, ListenerId, LockInternals, Participant, Result,
+    StandardLockInternalsDriver,
+    framework::{HoldKind, as_listener, caught},
+    locks::{
+        candidate::{Audience, Candidate, Telling},
+        contender::spec::Spec,
+        internals::Patience,
+    },
+};
+
+const WHAT: &str = "the leader latch";
+
+/// Who is told that a [`LeaderLatch`] leads. Java: `LeaderLatchListener`.
+pub trait LeaderLatchListener: Send + Sync + 'static {
+    /// The latch leads from now on, in this term.
+    fn is_leader(&self, leadership: &Leadership);
+
+    /// It does not any more. Called once for each [`is_leader`](LeaderLatchListener::is_leader), after that has returned.
+    /// Where the leader gives up by itself, the next one leads after this has returned; where it may have lost its session,
+    /// at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process is paused or an earlier
+    /// listener is still running.
+    fn not_leader(&self);
+}
+
+/// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CloseMode {
+    /// They are not.
+    #[default]
+    Silent,
+    /// They are, before the znode is deleted.
+    NotifyLeader,
+}
+
+/// Leads from the moment it is told to until it is told otherwise, or closed. Java: `LeaderLatch`.
+///
+/// It queues when it is started, and needs no thread: listeners are told on the client's dispatch thread,
+/// [`await_leadership`](LeaderLatch::await_leadership) waits, and [`has_leadership`](LeaderLatch::has_leadership) asks.
+/// Processes in Java with Curator's `LeaderLatch` stand in the same queue. A [`LeaderSelector`](crate::LeaderSelector) sorts its znodes by
+/// another name and needs another path.
+///
+/// # When the connection goes
+/// At the first suspension, or as the client's
+/// [policy](crate::Builder::connection_state_error_policy) says, a leader leads no more, and again after the
+/// reconnect if its znode is still there. By the policy [`Session`](crate::ConnectionStateErrorPolicy::Session) it leads on over a
+/// short suspension. In either case it is told at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, before
+/// another one can be told that it leads. When its session is lost, or somebody deletes its znode, it is told and queues
+/// again, at the end.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CloseMode, LeaderLatch, LeaderLatchListener, Leadership};
+/// # use curator_locks::{CuratorFramework, RetryOneTime};
+///
+/// struct Scheduler;
+///
+/// impl LeaderLatchListener for Scheduler {
+///     fn is_leader(&self, leadership: &Leadership) {
+///         println!("begins, with the number {}", leadership.fencing_token());
+///     }
+///     fn not_leader(&self) {
+///         println!("stops");
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "testing")]
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # #[cfg(feature = "testing")]
+/// # let servers = server.connect_string();
+/// # #[cfg(not(feature = "testing"))]
+/// # let servers = "zk1:2181";
+/// # if cfg!(not(feature = "testing")) { return Ok(()) }
+/// # let client = CuratorFramework::builder()
+/// #     .connect_string(servers)
+/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
+/// #     .build()?;
+/// # client.start()?;
+/// let latch = LeaderLatch::new(&client, "/scheduler")?.with_id("host-17").with_close_mode(CloseMode::NotifyLeader);
+/// latch.add_listener(Scheduler);
+/// latch.start()?;
+/// if latch.await_leadership_timeout(Duration::from_secs(10))? {
+///     assert_eq!(latch.leader()?.ok_or("nobody leads")?.id(), "host-17");
+/// }
+/// latch.close()?; // stops, and only then the next one begins
+/// # Ok(())
+/// # }
+/// ```
+pub struct LeaderLatch {
+    candidate: Arc<Candidate>,
+    shared: Arc<Shared>,
+    close_mode: CloseMode,
+    id: String,
+}
+
+struct Shared {
+    client: CuratorFramework,
+    path: String,
+    state: Mutex<State>,
+    next_id: AtomicU64,
+}
+
+struct State {
+    life: LeaderState,
+    listeners: Vec<Told>,
+    /// Those that wait for leadership. Each hears of it once.
+    waiting: Vec<Sender<Result<()>>>,
+    last_path: Option<String>,
+    on_connection: Option<ListenerId>,
+}
+
+#[derive(Clone)]
+struct Told {
+    id: ListenerId,
+    listener: Arc<dyn LeaderLatchListener>,
+    executor: Option<Arc<Executor>>,
+}
+
+impl LeaderLatch {
+    /// A latch in the directory `path`. Does no I/O.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] for an invalid path, or `/`.
+    pub fn new(client: &CuratorFramework, path: &str) -> Result<LeaderLatch> {
+        let driver = StandardLockInternalsDriver::with_lock_name("latch-");
+        let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
+        internals.kind = HoldKind::AnyThread;
+        let spec: Spec = internals.spec(Patience::of(&AcquireOptions::new()));
+        let state = State {
+            life: LeaderState::Latent,
+            listeners: Vec::new(),
+            waiting: Vec::new(),
+            last_path: None,
+            on_connection: None,
+        };
+        let shared = Arc::new(Shared {
+            client: client.clone(),
+            path: path.to_owned(),
+            state: Mutex::new(state),
+            next_id: AtomicU64::new(1),
+        });
+        let candidate = Candidate::new(internals, spec, shared.clone());
+        Ok(LeaderLatch { candidate, shared, close_mode: CloseMode::default(), id: String::new() })
+    }
+
+    /// What this latch's znode carries, for others to read: see [`Participant::id`]. Defaults to nothing.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
+        self.id = id.into();
+        self.candidate.set_data(self.id.clone().into_bytes());
+        self
+    }
+
+    /// What [`close`](LeaderLatch::close) and dropping the latch do about listeners. Defaults to [`CloseMode::Silent`].
+    #[must_use]
+    pub fn with_close_mode(mut self, close_mode: CloseMode) -> LeaderLatch {
+        self.close_mode = close_mode;
+        self
+    }
+
+    /// Queues. Returns at once; without a connection the latch waits for one, however long that takes.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] after a close; [`Error::NotStarted`] or [`Error::ClientClosed`] of
+    /// the client.
+    pub fn start(&self) -> Result<()> {
+        let shared = &self.shared;
+        shared.client.core.check_open()?;
+        shared.state.lock().life.start(WHAT, &shared.path)?;
+        let candidate = Arc::downgrade(&self.candidate);
+        let id = shared.client.add_connection_state_listener(move |client, state| {
+            let Some(candidate) = candidate.upgrade() else { return };
+            if client.connection_state_error_policy().is_error_state(state) {
+                // Also where there is a connection again by now.
+                candidate.end_term();
+            }
+            candidate.tell_now();
+        });
+        shared.state.lock().on_connection = Some(id);
+        self.candidate.begin(None);
+        Ok(())
+    }
+
+    /// Has the listener told from now on, on the client's dispatch thread, in order and under no lock; while it runs, the
+    /// client's other listeners wait. It may use the latch. It is not told what is true already.
+    pub fn add_listener(&self, listener: impl LeaderLatchListener) -> ListenerId {
+        self.add(listener, None)
+    }
+
+    /// As [`add_listener`](LeaderLatch::add_listener), but `executor` runs the listener. It is called on the dispatch
+    /// thread, with a task that it may run there or hand to a thread. The next task comes when this one was run or dropped.
+    pub fn add_listener_with_executor(
+        &self,
+        listener: impl LeaderLatchListener,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+    ) -> ListenerId {
+        self.add(listener, Some(Arc::new(Box::new(executor))))
+    }
+
+    fn add(&self, listener: impl LeaderLatchListener, executor: Option<Arc<Executor>>) -> ListenerId {
+        let id = ListenerId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
+        self.shared.state.lock().listeners.push(Told { id, listener: Arc::new(listener), executor });
+        id
+    }
+
+    /// Removes a listener; it may still be told what was under way.
+    pub fn remove_listener(&self, id: ListenerId) {
+        let removed = {
+            let mut state = self.shared.state.lock();
+            state.listeners.iter().position(|told| told.id == id).map(|at| state.listeners.remove(at))
+        };
+        // The caller's listener, and what it owns: not under the lock.
+        drop(removed);
+    }
+
+    /// Blocks until this latch leads. Java: `await()`.
+    ///
+    /// # Errors
+    /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and what the
+    /// servers refuse its attempt to queue with. The latch tries again where that may help, and this may be called again.
+    pub fn await_leadership(&self) -> Result<()> {
+        self.await_leadership_with(&AcquireOptions::new()).map(drop)
+    }
+
+    /// Blocks until this latch leads, or the time is up: then `false`. Java: `await(long, TimeUnit)`.
+    ///
+    /// # Errors
+    /// As [`await_leadership`](LeaderLatch::await_leadership).
+    pub fn await_leadership_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.await_leadership_with(&AcquireOptions::new().timeout(timeout))
+    }
+
+    /// Blocks until this latch leads, with a timeout, a cancel token, both or neither. `false`: the time was up first.
+    ///
+    /// # Errors
+    /// As [`await_leadership`](LeaderLatch::await_leadership), and [`Error::Cancelled`].
+    pub fn await_leadership_with(&self, options: &AcquireOptions) -> Result<bool> {
+        let shared = &self.shared;
+        let (timer, cancelled) = (options.deadline().map_or_else(never, at), options.cancellation());
+        let cancelled = cancelled.map_or_else(never, |token| token.signal().clone());
+        loop {
+            // Before the look, so that no news after it is missed.
+            let (waiting, news) = shared.wait()?;
+            if self.has_leadership() {
+                return Ok(true);
+            }
+            let result = select! {
+                // The next round looks what it is worth.
+                recv(news) -> news => news.unwrap_or(Ok(())).map(|()| true),
+                recv(shared.client.core.closed.signal()) -> _ => Err(Error::ClientClosed),
+                recv(cancelled) -> _ => Err(Error::Cancelled { path: shared.path.clone() }),
+                recv(timer) -> _ => Ok(false),
+            };
+            drop(waiting);
+            if !result? {
+                return Ok(self.has_leadership());
+            }
+        }
+    }
+
+    /// Whether this latch leads, and nobody else can right now; no listener, however slow, delays that. Once `false` it is
+    /// so until the listeners have been told and another term begins. Costs nothing.
+    #[must_use]
+    pub fn has_leadership(&self) -> bool {
+        self.leadership().is_some()
+    }
+
+    /// The current term, if this latch leads.
+    #[must_use]
+    pub fn leadership(&self) -> Option<Leadership> {
+        self.candidate.leadership()
+    }
+
+    /// What [`with_id`](LeaderLatch::with_id) was called with; empty by default.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub fn state(&self) -> LeaderState {
+        self.shared.state.lock().life
+    }
+
+    /// The directory in which it queues.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.shared.path
+    }
+
+    /// The path of this latch's znode; `None` while it has none. Java: `getOurPath`.
+    #[must_use]
+    pub fn our_path(&self) -> Option<String> {
+        self.candidate.id()
+    }
+
+    /// The path of the znode with which this latch led last; `None` if it never did. Java: `getLastPathIsLeader`.
+    #[must_use]
+    pub fn last_path_is_leader(&self) -> Option<String> {
+        self.shared.state.lock().last_path.clone()
+    }
+
+    /// Everybody who queues, in whatever language, the leader first; empty if nobody does. Two round trips. Java:
+    /// `getParticipants`.
+    ///
+    /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
+    ///
+    /// # Errors
+    /// As every operation on a znode.
+    pub fn participants(&self) -> Result<Vec<Participant>> {
+        LockInternals::participants(&self.shared.client, &self.shared.path)
+    }
+
+    /// The first of the [`participants`](LeaderLatch::participants); `None` if nobody queues. Java: `getLeader`.
+    ///
+    /// # Errors
+    /// As every operation on a znode.
+    pub fn leader(&self) -> Result<Option<Participant>> {
+        Ok(self.participants()?.into_iter().next())
+    }
+
+    /// Leaves the queue for good, as [`with_close_mode`](LeaderLatch::with_close_mode) says.
+    ///
+    /// From the call on it has no leadership. With [`CloseMode::NotifyLeader`] a leader's listeners are told and have
+    /// returned before its znode is deleted, so the next one leads after that. This waits for them, at most a second, and
+    /// for one round trip; what is left then, the background does. Called by a listener it does not wait.
+    ///
+    /// # Errors
+    /// [`Error::NotInUse`] unless it is started; [`Error::Timeout`] if the listeners take longer;
+    /// [`Error::ConnectionLoss`] if the server did not confirm. It is closed all the same.
+    pub fn close(&self) -> Result<()> {
+        self.close_with(self.close_mode)
+    }
+
+    /// [`close`](LeaderLatch::close) in this mode.
+    ///
+    /// # Errors
+    /// As [`close`](LeaderLatch::close).
+    pub fn close_with(&self, close_mode: CloseMode) -> Result<()> {
+        self.shared.close(close_mode)?;
+        match self.candidate.close() {
+            // It leads no more, and that is what was asked for.
+            Err(Error::LockLost { .. }) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl Drop for LeaderLatch {
+    fn drop(&mut self) {
+        // It may never have been started, or be closed already.
+        let _ = self.shared.close(self.close_mode);
+        self.candidate.abandon();
+    }
+}
+
+impl fmt::Debug for LeaderLatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderLatch")
+            .field("path", &self.path())
+            .field("state", &self.state())
+            .field("has_leadership", &self.has_leadership())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Signs off whoever does not wait any more.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    sender: Sender<Result<()>>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.state.lock().waiting.retain(|other| !other.same_channel(&self.sender));
+    }
+}
+
+impl Shared {
+    fn close(&self, close_mode: CloseMode) -> Result<()> {
+        let (listeners, waiting, on_connection) = {
+            let mut state = self.state.lock();
+            state.life.check_started(WHAT, &self.path)?;
+            state.life = LeaderState::Closed;
+            let listeners = match close_mode {
+                CloseMode::Silent => mem::take(&mut state.listeners),
+                CloseMode::NotifyLeader => Vec::new(),
+            };
+            (listeners, mem::take(&mut state.waiting), state.on_connection.take())
+        };
+        // The callers' listeners, and what they own: not under the lock.
+        drop(listeners);
+        for sender in waiting {
+            // Each looks again, and finds the latch closed.
+            let _ = sender.try_send(Ok(()));
+        }
+        if let Some(id) = on_connection {
+            self.client.remove_connection_state_listener(id);
+        }
+        Ok(())
+    }
+
+    /// Has the caller told of what happens to this latch from now on.
+    fn wait(&self) -> Result<(Waiting<'_>, Receiver<Result<()>>)> {
+        self.client.core.check_open()?;
+        let (sender, news) = bounded(1);
+        let mut state = self.state.lock();
+        state.life.check_started(WHAT, &self.path)?;
+        state.waiting.push(sender.clone());
+        Ok((Waiting { shared: self, sender }, news))
+    }
+
+    fn wake(&self, news: &Result<()>) {
+        let waiting = mem::take(&mut self.state.lock().waiting);
+        for sender in waiting {
+            // It may have given up.
+            let _ = sender.try_send(news.clone());
+        }
+    }
+
+    fn tell(&self, telling: &Arc<Telling>, tell: impl Fn(&dyn LeaderLatchListener) + Clone + Send + 'static) {
+        let listeners = self.state.lock().listeners.clone();
+        for Told { listener, executor, .. } in listeners {
+            let (tell, telling) = (tell.clone(), telling.clone());
+            let task = move || {
+                as_listener(|| {
+                    let _ = caught("a leader latch's listener", || tell(&*listener));
+                });
+                drop(telling);
+            };
+            match executor {
+                None => task(),
+                // What it drops counts as told: the others are told all the same.
+                Some(executor) => drop(caught("a leader latch's executor", || executor(Box::new(task)))),
+            }
+        }
+    }
+}
+
+impl Audience for Shared {
+    fn acquired(&self, term: &Leadership, telling: Arc<Telling>) {
+        self.state.lock().last_path = Some(term.path().to_owned());
+        self.wake(&Ok(()));
+        let term = term.clone();
+        self.tell(&telling, move |listener| listener.is_leader(&term));
+    }
+
+    fn released(&self, telling: Arc<Telling>) {
+        self.tell(&telling, LeaderLatchListener::not_leader);
+    }
+
+    fn is_any(&self) -> bool {
+        !self.state.lock().listeners.is_empty()
+    }
+
+    fn may_lead(&self) -> bool {
+        let policy = self.client.connection_state_error_policy();
+        self.client.connection_state().is_none_or(|state| !policy.is_error_state(state))
+    }
+
+    fn failed(&self, error: &Error, _tries_again: bool) {
+        self.wake(&Err(error.clone()));
+    }
+}

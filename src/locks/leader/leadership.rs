@@ -1,0 +1,201 @@
+//! What a leader knows, and how it is told that it leads no more.
+
+use std::{
+    fmt,
+    ops::Deref,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::Receiver;
+
+use crate::{CancelToken, Error, Hold, Result};
+
+/// Where a leader recipe is in its life. Java: `LeaderLatch.State`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LeaderState {
+    /// `start` was not called yet.
+    Latent,
+    /// It queues or leads.
+    Started,
+    /// `close` was called.
+    Closed,
+}
+
+impl LeaderState {
+    /// An error unless it is in use.
+    pub(super) fn check_started(self, what: &'static str, path: &str) -> Result<()> {
+        let state = match self {
+            LeaderState::Started => return Ok(()),
+            LeaderState::Latent => "not started",
+            LeaderState::Closed => "closed",
+        };
+        Err(Error::NotInUse { what, path: path.to_owned(), state })
+    }
+
+    /// Begins its life, once.
+    pub(super) fn start(&mut self, what: &'static str, path: &str) -> Result<()> {
+        match self {
+            LeaderState::Latent => *self = LeaderState::Started,
+            LeaderState::Started => return Err(Error::AlreadyStarted),
+            LeaderState::Closed => self.check_started(what, path)?,
+        }
+        Ok(())
+    }
+}
+
+/// Says that leadership is to be given up. Java: `CancelLeadershipException`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("leadership is to be given up")]
+pub struct CancelLeadership;
+
+/// One term of a leader: from the moment it was told that it leads until it was told that it does not.
+///
+/// A term that has ended stays so, even if the connection comes back and the znode is still there: a leader that was told
+/// to stop leads again only in another term. It ends at [`Hold::valid_until`] at the latest, before the servers can let
+/// another one lead. What the leader's znode is, and its [fencing token](Hold::fencing_token), is in the [`Hold`] to
+/// which this dereferences. Clones are handles of the same term.
+///
+/// Nothing here talks to a server, and only [`sleep`](Leadership::sleep) blocks.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFramework, LeaderSelector, Leadership};
+/// # use curator_locks::RetryOneTime;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "testing")]
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # #[cfg(feature = "testing")]
+/// # let servers = server.connect_string();
+/// # #[cfg(not(feature = "testing"))]
+/// # let servers = "zk1:2181";
+/// # if cfg!(not(feature = "testing")) { return Ok(()) }
+/// # let client = CuratorFramework::builder()
+/// #     .connect_string(servers)
+/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
+/// #     .build()?;
+/// # client.start()?;
+/// let (done, turns) = crossbeam_channel::unbounded();
+/// let selector = LeaderSelector::new(&client, "/leader", move |_: &CuratorFramework, leadership: &Leadership| {
+///     // Until somebody else may lead, or `close` or `interrupt_leadership` is called:
+///     while leadership.has_leadership() && !leadership.sleep(Duration::from_millis(10)) {
+///         let _ = done.send(leadership.fencing_token()); // a piece of the work
+///     }
+/// })?;
+/// selector.start()?;
+/// turns.recv_timeout(Duration::from_secs(10))?;
+/// selector.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Leadership {
+    term: Arc<Term>,
+}
+
+struct Term {
+    hold: Hold,
+    /// Cancelled when the leader was told, or has seen, that it may not lead any more.
+    ended: CancelToken,
+    /// The leader is to come to an end: because of that, or because somebody asks for it.
+    cancel: CancelToken,
+    on_end: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Leadership {
+    /// `on_end` is called when somebody has seen the end before the client. It must not block.
+    pub(in crate::locks) fn new(hold: Hold, on_end: impl Fn() + Send + Sync + 'static) -> Leadership {
+        let (ended, cancel) = (CancelToken::new(), CancelToken::new());
+        hold.node().cancel_at_the_end(&[&ended, &cancel]);
+        Leadership { term: Arc::new(Term { hold, ended, cancel, on_end: Box::new(on_end) }) }
+    }
+
+    /// Whether this term lasts, and nobody else can lead right now. Once `false`, it stays so.
+    #[must_use]
+    pub fn has_leadership(&self) -> bool {
+        // Who has seen that it ended must not see it begin again, whatever the next heartbeat says.
+        if !self.term.ended.is_cancelled() && Instant::now() >= self.term.hold.valid_until() {
+            self.end();
+        }
+        !self.term.ended.is_cancelled()
+    }
+
+    /// Whether the leader is to come to an end: the term has ended, or somebody has asked for it.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        !self.has_leadership() || self.term.cancel.is_cancelled()
+    }
+
+    /// Cancelled when the leader is to come to an end, for the calls of this crate that the work consists of. Cancelled
+    /// on the client's own thread, so no slow listener delays it.
+    #[must_use]
+    pub fn cancel_token(&self) -> &CancelToken {
+        &self.term.cancel
+    }
+
+    /// Disconnected when the leader is to come to an end, for `select!`; nothing is ever sent.
+    ///
+    /// ```no_run
+    /// # use curator_locks::Leadership;
+    /// # fn lead(leadership: &Leadership, work: crossbeam_channel::Receiver<u32>) {
+    /// loop {
+    ///     crossbeam_channel::select! {
+    ///         recv(leadership.cancelled()) -> _ => return,
+    ///         recv(work) -> next => println!("{next:?}"),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn cancelled(&self) -> &Receiver<()> {
+        self.term.cancel.signal()
+    }
+
+    /// Blocks so long, or until the leader is to come to an end: then `true`. Java: `Thread.sleep`, which is interrupted.
+    #[must_use = "true asks the leader to stop"]
+    pub fn sleep(&self, duration: Duration) -> bool {
+        // Nothing is ever sent: the end of the channel is the end of the term.
+        let _ = self.cancelled().recv_timeout(duration);
+        self.is_cancelled()
+    }
+
+    /// What is known about the leader's znode.
+    #[must_use]
+    pub fn hold(&self) -> &Hold {
+        &self.term.hold
+    }
+
+    /// It leads no more. In this order: who finds the work cancelled must not find the term lasting.
+    pub(in crate::locks) fn end(&self) {
+        if !self.term.ended.is_cancelled() {
+            self.term.ended.cancel();
+            self.term.cancel.cancel();
+            (self.term.on_end)();
+        }
+    }
+
+    pub(in crate::locks) fn is_same(&self, other: &Leadership) -> bool {
+        Arc::ptr_eq(&self.term, &other.term)
+    }
+
+    /// It is asked to come to an end, and leads until it has.
+    pub(super) fn interrupt(&self) {
+        self.term.cancel.cancel();
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        self.hold()
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ended = self.term.ended.is_cancelled();
+        f.debug_struct("Leadership").field("hold", &self.term.hold).field("ended", &ended).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,281 @@
+//! `LeaderLatch` where something does.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::bounded;
+use curator_locks::{
+    CloseMode, ConnectionStateErrorPolicy, LeaderLatch, LeaderLatchListener, Leadership,
+    testing::{Direction, Fault, RequestMatch},
+};
+
+use crate::{
+    probe::{
+        PATH,
+        Told::{Ends, Leads},
+        behind_proxy, latch, notifying,
+    },
+    support::{
+        PATIENCE, another, await_queue, builder, client, connect, eventually, expire, namespace, queue, quick_server,
+        server,
+    },
+};
+
+/// As Curator, which tells nobody, does not (CURATOR-171).
+#[test]
+fn a_leader_whose_znode_is_deleted_is_told_and_queues_again() {
+    let client = client();
+    let admin = another(&client);
+    let ((leader, told), (next, told_next)) = (latch(&client), latch(&client));
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    next.start().unwrap();
+    await_queue(&admin, PATH, 2);
+    admin.delete().for_path(&leader.our_path().unwrap()).unwrap();
+    assert_eq!(told.next(), Ends);
+    assert_eq!(told_next.next(), Leads);
+    assert!(!leader.has_leadership());
+    await_queue(&admin, PATH, 2);
+    next.close().unwrap();
+    assert_eq!(told.next(), Leads);
+}
+
+/// CURATOR-696, CURATOR-620: it led on with the znode of the session before.
+#[test]
+fn a_leader_whose_session_expires_is_told_and_leads_again_only_in_its_turn() {
+    let one = client();
+    let other = another(&one);
+    let ((leader, told), (next, told_next)) = (latch(&one), latch(&other));
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    let (term, session) = (leader.leadership().unwrap(), one.session_id());
+    next.start().unwrap();
+    await_queue(&other, PATH, 2);
+    expire(&one);
+    assert_eq!(told_next.next(), Leads);
+    assert_eq!(told.next(), Ends);
+    assert!(!leader.has_leadership() && !term.has_leadership());
+    await_queue(&other, PATH, 2);
+    assert_ne!(one.session_id(), session);
+    assert!(told.is_empty() && next.has_leadership());
+    next.close().unwrap();
+    assert_eq!(told.next(), Leads);
+    assert!(!term.has_leadership(), "it is another term");
+}
+
+/// CURATOR-724: whoever was a waiter there never came back.
+#[test]
+fn a_directory_that_is_removed_is_made_again() {
+    let client = client();
+    let admin = another(&client);
+    let ((leader, told), (waiter, told_waiter)) = (latch(&client), latch(&client));
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    waiter.start().unwrap();
+    await_queue(&admin, PATH, 2);
+    admin.delete().deleting_children_if_needed().for_path(PATH).unwrap();
+    assert_eq!(told.next(), Ends);
+    await_queue(&admin, PATH, 2);
+    eventually("one of them leads", || leader.has_leadership() != waiter.has_leadership());
+    assert!(told.len() + told_waiter.len() <= 1);
+}
+
+#[test]
+fn by_the_standard_policy_a_suspension_ends_leadership_and_the_same_znode_leads_again() {
+    let namespace = namespace();
+    let (proxy, behind) = behind_proxy(server(), &namespace);
+    let client = connect(behind.session_timeout(PATIENCE));
+    let (leader, told) = latch(&client);
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    let (path, term) = (leader.our_path(), leader.leadership().unwrap());
+    for _ in 0..3 {
+        proxy.cut();
+        assert_eq!(told.next(), Ends);
+        assert!(!term.has_leadership());
+        assert_eq!(told.next(), Leads);
+        assert!(leader.has_leadership() && leader.our_path() == path);
+    }
+}
+
+#[test]
+fn by_the_session_policy_a_leader_leads_on_over_a_blip() {
+    let namespace = namespace();
+    let (proxy, behind) = behind_proxy(server(), &namespace);
+    let behind = behind.session_timeout(PATIENCE).connection_state_error_policy(ConnectionStateErrorPolicy::Session);
+    let client = connect(behind);
+    let (leader, told) = latch(&client);
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    let term = leader.leadership().unwrap();
+    for connections in 1..4 {
+        proxy.cut();
+        eventually("it is connected again", || proxy.connections() > connections && client.is_connected());
+        eventually("its znode was seen again", || term.is_valid());
+    }
+    assert!(leader.has_leadership() && term.has_leadership() && told.is_empty());
+}
+
+/// druid#17546: it leads again while the listener is still busy with the end.
+#[test]
+fn it_does_not_lead_again_before_not_leader_has_returned() {
+    struct Slow(crossbeam_channel::Sender<&'static str>, crossbeam_channel::Receiver<()>);
+    impl LeaderLatchListener for Slow {
+        fn is_leader(&self, _leadership: &Leadership) {
+            let _ = self.0.send("leads");
+        }
+        fn not_leader(&self) {
+            let _ = self.0.send("ends");
+            let _ = self.1.recv();
+            let _ = self.0.send("ended");
+        }
+    }
+    for with_executor in [false, true] {
+        let namespace = namespace();
+        let (proxy, behind) = behind_proxy(server(), &namespace);
+        let client = connect(behind.session_timeout(PATIENCE));
+        let (say, said) = crossbeam_channel::unbounded();
+        let (go_on, goes_on) = bounded(0);
+        let latch = LeaderLatch::new(&client, PATH).unwrap();
+        if with_executor {
+            latch.add_listener_with_executor(Slow(say, goes_on), |task| drop(thread::spawn(task)));
+        } else {
+            latch.add_listener(Slow(say, goes_on));
+        }
+        latch.start().unwrap();
+        assert_eq!(said.recv_timeout(PATIENCE), Ok("leads"));
+        proxy.cut();
+        assert_eq!(said.recv_timeout(PATIENCE), Ok("ends"));
+        eventually("it is connected again", || client.is_connected());
+        assert!(!latch.await_leadership_timeout(Duration::from_millis(300)).unwrap(), "while it is told otherwise");
+        go_on.send(()).unwrap();
+        assert_eq!([0, 1].map(|_| said.recv_timeout(PATIENCE).unwrap()), ["ended", "leads"]);
+        latch.await_leadership().unwrap();
+        latch.close().unwrap();
+    }
+}
+
+/// The one that leads is behind a network that has died without a word.
+#[test]
+fn a_leader_is_told_before_the_next_whatever_the_policy() {
+    for policy in [ConnectionStateErrorPolicy::Standard, ConnectionStateErrorPolicy::Session] {
+        let namespace = namespace();
+        let (proxy, behind) = behind_proxy(server(), &namespace);
+        let (client, others) =
+            (connect(behind.connection_state_error_policy(policy)), connect(builder(server(), &namespace)));
+        let ((leader, told), (next, told_next)) = (latch(&client), latch(&others));
+        leader.start().unwrap();
+        assert_eq!(told.next(), Leads);
+        let term = leader.leadership().unwrap();
+        next.start().unwrap();
+        await_queue(&others, PATH, 2);
+        proxy.black_hole(Direction::Both);
+        let of_leader = thread::spawn(move || {
+            assert_eq!(told.next(), Ends);
+            Instant::now()
+        });
+        assert_eq!(told_next.next(), Leads);
+        let (next_leads, told) = (Instant::now(), of_leader.join().unwrap());
+        assert!(told < next_leads, "{policy:?}: told {:?} too late", told - next_leads);
+        assert!(!leader.has_leadership() && !term.has_leadership());
+        proxy.pass().unwrap();
+    }
+}
+
+/// Another listener of the client keeps the dispatch thread: nobody can be told, but who asks has the answer.
+#[test]
+fn has_leadership_ends_in_time_however_slow_a_listener_is() {
+    let namespace = namespace();
+    let (proxy, behind) = behind_proxy(server(), &namespace);
+    let behind = behind.connection_state_error_policy(ConnectionStateErrorPolicy::Session);
+    let (client, others) = (connect(behind), connect(builder(server(), &namespace)));
+    let (release, blocked) = bounded::<()>(0);
+    let ((leader, told), (next, told_next)) = (latch(&client), latch(&others));
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    let term = leader.leadership().unwrap();
+    client.add_connection_state_listener(move |_, _| {
+        let _ = blocked.recv();
+    });
+    next.start().unwrap();
+    await_queue(&others, PATH, 2);
+    proxy.black_hole(Direction::Both);
+    let asking = thread::spawn(move || {
+        let mut last = Instant::now();
+        while leader.has_leadership() {
+            last = Instant::now();
+            thread::sleep(Duration::from_millis(1));
+        }
+        (last, leader)
+    });
+    assert_eq!(told_next.next(), Leads);
+    let (next_leads, (last, leader)) = (Instant::now(), asking.join().unwrap());
+    assert!(last < next_leads, "it led {:?} beside the next", last - next_leads);
+    assert!(term.cancel_token().is_cancelled() && told.is_empty());
+    drop(release);
+    assert_eq!(told.next(), Ends);
+    proxy.pass().unwrap();
+    drop(leader);
+}
+
+/// CURATOR-45, CURATOR-202.
+#[test]
+fn a_lost_reply_to_the_create_leaves_one_znode_and_a_leader() {
+    let namespace = namespace();
+    let (proxy, behind) = behind_proxy(server(), &namespace);
+    let (client, observer) = (connect(behind.session_timeout(PATIENCE)), connect(builder(server(), &namespace)));
+    // So that the first create of the contender is carried out.
+    observer.create().creating_parents_if_needed().for_path(PATH).unwrap();
+    let (leader, told) = notifying(&client);
+    let fault = proxy.inject(RequestMatch::creates(), Fault::CutInsteadOfReply);
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    assert_eq!(fault.hits(), 1);
+    eventually("one znode", || queue(&observer, PATH) == leader.our_path().into_iter().collect::<Vec<_>>());
+    leader.close().unwrap();
+    await_queue(&observer, PATH, 0);
+}
+
+/// CURATOR-3, CURATOR-18: closed while its create is under way.
+#[test]
+fn a_latch_that_is_closed_while_its_create_is_under_way_leaves_nothing() {
+    let namespace = namespace();
+    let (proxy, behind) = behind_proxy(server(), &namespace);
+    let (client, observer) = (connect(behind.session_timeout(PATIENCE)), connect(builder(server(), &namespace)));
+    observer.create().creating_parents_if_needed().for_path(PATH).unwrap();
+    for fault in [Fault::HoldReply, Fault::HoldRequest] {
+        let (latch, told) = latch(&client);
+        let held_back = proxy.inject(RequestMatch::creates(), fault);
+        latch.start().unwrap();
+        held_back.wait_for_hits(1, PATIENCE).unwrap();
+        latch.close().unwrap();
+        held_back.release();
+        // Whatever was sent before this has been answered.
+        client.sync().for_path("/").unwrap();
+        await_queue(&observer, PATH, 0);
+        assert!(told.is_empty());
+    }
+}
+
+#[test]
+fn a_server_restart_keeps_the_places_of_leader_and_waiter() {
+    let server = quick_server().start().unwrap();
+    let policy = ConnectionStateErrorPolicy::Session;
+    let clients = [0, 1].map(|_| connect(builder(&server, "").connection_state_error_policy(policy)));
+    let ((leader, told), (waiter, told_waiter)) = (latch(&clients[0]), latch(&clients[1]));
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    waiter.start().unwrap();
+    let nodes = await_queue(&clients[0], PATH, 2);
+    server.restart().unwrap();
+    for client in &clients {
+        assert!(client.block_until_connected(Some(PATIENCE)).unwrap());
+    }
+    eventually("it leads", || leader.has_leadership());
+    assert_eq!(queue(&clients[0], PATH), nodes);
+    assert!(told_waiter.is_empty());
+    leader.close_with(CloseMode::Silent).unwrap();
+    assert_eq!(told_waiter.next(), Leads);
+}

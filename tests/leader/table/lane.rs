@@ -1,0 +1,141 @@
+//! Three processes in one election, and what is done to them.
+
+use std::{thread, time::Duration};
+
+use curator_locks::testing::{Direction, FaultProxy, TestingServer};
+
+use super::{
+    SESSION,
+    tally::{Belief, Record, Tally},
+};
+use crate::support::{child::ChildProcess, eventually, history::shared_clock};
+
+const CANDIDATES: usize = 3;
+
+struct Party {
+    child: ChildProcess,
+    proxy: FaultProxy,
+    record: Record,
+    /// Since when it has been told that it leads.
+    leads_since: Option<u64>,
+    is_finished: bool,
+}
+
+impl Party {
+    fn start(kind: &str, server: &TestingServer, path: &str) -> Party {
+        let proxy = FaultProxy::start(server.connect_string()).unwrap();
+        let child = ChildProcess::start("candidate", &[kind, &proxy.connect_string(), path]);
+        Party { child, proxy, record: Record::default(), leads_since: None, is_finished: false }
+    }
+
+    /// Takes down what it has said so far.
+    fn listen(&mut self) {
+        while let Some(line) = self.child.heard() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |index: usize| words[index].parse().unwrap();
+            match words[0] {
+                "ready" => {}
+                "asked" => {
+                    let token = words[3].parse().unwrap();
+                    self.record.asked.push(Belief { from: number(1), to: number(2), token });
+                }
+                "leads" => self.leads_since = Some(number(1)),
+                "ends" => self.told_until(number(1)),
+                "finished" => self.is_finished = true,
+                _ => panic!("{line}"),
+            }
+        }
+    }
+
+    fn told_until(&mut self, to: u64) {
+        if let Some(from) = self.leads_since.take() {
+            self.record.told.push(Belief { from, to, token: 0 });
+        }
+    }
+}
+
+fn listen(parties: &mut [Party]) -> Option<usize> {
+    parties.iter_mut().for_each(Party::listen);
+    parties.iter().position(|party| party.leads_since.is_some())
+}
+
+/// Waits for somebody to lead.
+fn leader_of(parties: &mut [Party]) -> usize {
+    let mut leader = 0;
+    eventually("somebody leads", || {
+        let found = listen(parties);
+        leader = found.unwrap_or(leader);
+        found.is_some()
+    });
+    leader
+}
+
+pub fn run(kind: &'static str, server: &TestingServer, lane: usize, is_another: &dyn Fn() -> bool) -> Tally {
+    let path = format!("/{kind}/{lane}");
+    let mut parties: Vec<Party> = (0..CANDIDATES).map(|_| Party::start(kind, server, &path)).collect();
+    let mut tally = Tally::new(kind);
+    while is_another() {
+        let leader = leader_of(&mut parties);
+        thread::sleep(between(0, 400));
+        let is_leader = fastrand::u8(..4) != 0;
+        // Around a change of leaders, now and then.
+        if fastrand::u8(..3) == 0 {
+            parties[leader].child.tell("resign");
+            thread::sleep(between(0, 20));
+        }
+        let victim = if is_leader { leader } else { (leader + 1 + fastrand::usize(..CANDIDATES - 1)) % CANDIDATES };
+        let (fault, length) = strike(&mut parties[victim]);
+        *tally.by_fault.entry(fault).or_default() += 1;
+        tally.long_pauses += usize::from(fault == "pause" && is_leader && length > SESSION);
+    }
+    leader_of(&mut parties);
+    parties.iter_mut().for_each(|party| party.child.tell("finish"));
+    eventually("all have said what they believed", || {
+        listen(&mut parties);
+        parties.iter().all(|party| party.is_finished)
+    });
+    let end = shared_clock();
+    parties.iter_mut().for_each(|party| party.told_until(end));
+    let records: Vec<Record> = parties.into_iter().map(|party| party.record).collect();
+    tally.count(&records);
+    tally
+}
+
+/// Does something to one of them, and undoes it.
+fn strike(party: &mut Party) -> (&'static str, Duration) {
+    let percent = SESSION / 100;
+    let length = if fastrand::bool() { percent * fastrand::u32(110..170) } else { percent * fastrand::u32(20..100) };
+    match fastrand::u8(..4) {
+        0 => {
+            party.proxy.cut();
+            ("cut", Duration::ZERO)
+        }
+        1 => {
+            party.proxy.refuse();
+            party.proxy.cut();
+            thread::sleep(length);
+            party.proxy.pass().unwrap();
+            (if length > SESSION { "expiry" } else { "outage" }, length)
+        }
+        2 => {
+            let ways = [Direction::Both, Direction::ToServer, Direction::ToClient];
+            party.proxy.black_hole(ways[fastrand::usize(..ways.len())]);
+            thread::sleep(length);
+            party.proxy.pass().unwrap();
+            ("black hole", length)
+        }
+        _ => {
+            let from = shared_clock();
+            party.child.pause();
+            party.child.await_stop();
+            thread::sleep(length);
+            party.child.resume();
+            party.record.pauses.push((from, shared_clock()));
+            ("pause", length)
+        }
+    }
+}
+
+fn between(from: u64, to: u64) -> Duration {
+    Duration::from_millis(fastrand::u64(from..to))
+}

@@ -1,0 +1,78 @@
+//! One table over all leaders: faults, and who believed when that it leads, on the clock that all processes share.
+//!
+//! Three processes contend in one election, each behind a network of its own. Again and again the leader, or one that
+//! waits, is cut off for a moment, cut off until its session has expired, left in a network that swallows everything one
+//! way or both, or paused (`SIGSTOP`), for a part of its session or for longer than that. Each process asks
+//! `has_leadership` all the time and writes down from when to when the answer was yes. Beside that it writes down from
+//! when to when its listener had been told that it leads: who goes by that alone, and works on until somebody says
+//! otherwise, is the control, which a pause must bring beside the next leader.
+//!
+//! `FAULTS` is their number for each kind, and `KINDS` a list of kinds, where not all are to run:
+//!
+//! ```text
+//! FAULTS=334 KINDS=selector cargo test --all-features --test leader table -- --nocapture
+//! ```
+
+mod candidate;
+mod lane;
+mod tally;
+
+use std::{
+    env,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::testing::TestingServer;
+
+pub use candidate::run;
+use tally::Tally;
+
+/// Expiry is exact to a tick.
+const TICK: Duration = Duration::from_millis(200);
+const SESSION: Duration = Duration::from_secs(2);
+
+const KINDS: [&str; 3] = ["latch", "selector", "write_lock"];
+
+/// So many elections of a kind at a time at most. They spend their time in waits.
+const LANES: usize = 8;
+const FAULTS_OF_A_LANE: usize = 4;
+
+#[test]
+fn no_fault_brings_two_that_believe_to_lead() {
+    let begin = Instant::now();
+    let faults = env::var("FAULTS").map_or(12, |faults| faults.parse().unwrap());
+    let chosen = env::var("KINDS").ok();
+    let is_chosen = |kind: &str| chosen.as_ref().is_none_or(|names| names.split(',').any(|name| name == kind));
+    let server = TestingServer::builder().tick_time(TICK).start().unwrap();
+    let tallies: Vec<Tally> = thread::scope(|scope| {
+        let kinds = KINDS.into_iter().filter(|kind| is_chosen(kind));
+        let running: Vec<_> = kinds.map(|kind| scope.spawn(|| of_kind(kind, &server, faults))).collect();
+        running.into_iter().map(|kind| kind.join().unwrap()).collect()
+    });
+    tally::print(&tallies, begin.elapsed());
+    for tally in &tallies {
+        assert_eq!(tally.faults(), faults, "{}", tally.kind);
+        assert!(tally.terms >= faults / 2, "{}: only {} terms", tally.kind, tally.terms);
+        assert!(tally.overlaps.is_empty(), "{}: two leaders at a time: {:?}", tally.kind, tally.overlaps);
+        assert!(tally.overlaps_of_told.is_empty(), "{}: two were told: {:?}", tally.kind, tally.overlaps_of_told);
+    }
+    // Without a pause of a leader beyond its session there is nothing for the control to show.
+    let (long_pauses, overlaps) = tallies
+        .iter()
+        .fold((0, 0), |(pauses, overlaps), tally| (pauses + tally.long_pauses, overlaps + tally.overlaps_of_control));
+    assert!(long_pauses == 0 || overlaps > 0, "{long_pauses} long pauses, and the unguarded control shows nothing");
+}
+
+fn of_kind(kind: &'static str, server: &TestingServer, faults: usize) -> Tally {
+    let left = AtomicUsize::new(faults);
+    let is_another = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let lanes = faults.div_ceil(FAULTS_OF_A_LANE).min(LANES);
+    thread::scope(|scope| {
+        let lanes: Vec<_> =
+            (0..lanes).map(|lane| scope.spawn(move || lane::run(kind, server, lane, &is_another))).collect();
+        let tallies = lanes.into_iter().map(|lane| lane.join().unwrap());
+        tallies.fold(Tally::new(kind), Tally::and)
+    })
+}
