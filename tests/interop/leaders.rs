@@ -188,9 +188,9 @@ fn change_leaders(kind: &'static str) {
     for change in 1..=CHANGES {
         let before = election.candidates[election.leader].peer.side;
         if change % FAULT_EVERY == 0 {
-            election.strike(change / FAULT_EVERY)
+            election.strike(change / FAULT_EVERY);
         } else {
-            election.resign()
+            election.resign();
         }
         crossings += usize::from(election.candidates[election.leader].peer.side != before);
     }

@@ -215,7 +215,7 @@ fn who_waits_for_leadership_gets_it_or_an_end() {
     token.cancel();
     assert!(matches!(cancelled.recv_timeout(PATIENCE).unwrap(), Err(Error::Cancelled { .. })));
     let all: Vec<_> = (0..10).map(|_| waiter(&second, AcquireOptions::new())).collect();
-    assert!(all.iter().all(|result| result.is_empty()));
+    assert!(all.iter().all(crossbeam_channel::Receiver::is_empty));
     first.close().unwrap();
     for result in all {
         assert!(result.recv_timeout(PATIENCE).unwrap().unwrap());

@@ -196,7 +196,9 @@ fn has_leadership_ends_in_time_however_slow_a_listener_is() {
     leader.start().unwrap();
     assert_eq!(told.next(), Leads);
     let term = leader.leadership().unwrap();
-    client.add_connection_state_listener(move |_, _| drop(blocked.recv()));
+    client.add_connection_state_listener(move |_, _| {
+        let _ = blocked.recv();
+    });
     next.start().unwrap();
     await_queue(&others, PATH, 2);
     proxy.black_hole(Direction::Both);

@@ -463,7 +463,7 @@ impl Audience for Shared {
     }
 
     fn released(&self, telling: Arc<Telling>) {
-        self.tell(&telling, |listener| listener.not_leader());
+        self.tell(&telling, LeaderLatchListener::not_leader);
     }
 
     fn is_any(&self) -> bool {

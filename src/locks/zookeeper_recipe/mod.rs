@@ -119,11 +119,11 @@ impl Listener {
 
 impl Audience for Listener {
     fn acquired(&self, _term: &Leadership, telling: Arc<Telling>) {
-        self.tell(telling, |listener| listener.lock_acquired());
+        self.tell(telling, LockListener::lock_acquired);
     }
 
     fn released(&self, telling: Arc<Telling>) {
-        self.tell(telling, |listener| listener.lock_released());
+        self.tell(telling, LockListener::lock_released);
     }
 
     fn is_any(&self) -> bool {
