@@ -10,7 +10,7 @@ use std::{error, fmt};
 
 use parking_lot::Mutex;
 
-use super::FencingToken;
+use super::token::FencingToken;
 
 /// Refuses holders whose lock has passed on: the part of fencing that belongs to the storage.
 ///

@@ -10,18 +10,26 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    FencingToken, Hold,
     contender::effects::with_acl,
+    hold::Hold,
     internals::{LockInternals, Patience},
     last_look::{Look, last_look},
     owners::Owners,
+    token::FencingToken,
 };
 use crate::{
-    Error, Result,
-    framework::{Call, HeldNode, Job},
+    error::{Error, Result},
+    framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
     paths::ServerPath,
-    proto::{CreateMode, Request, Response, Stat},
-    session::{Reply, Session, SessionError, Submission, WaitEnd, submit},
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, Stat},
+    },
+    session::{
+        api::{Reply, Session, SessionError, Submission},
+        wait::{deadline::WaitEnd, pending::submit},
+    },
 };
 
 /// Beside the lock's directory: what stands in it others would take for a contender, or for a lease.
