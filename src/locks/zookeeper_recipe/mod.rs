@@ -26,11 +26,7 @@ use crate::{
 };
 
 #[cfg(doc)]
-<<<<<<< ours
-use super::mutex::InterProcessMutex;
-=======
 use crate::{error::Error, locks::mutex::InterProcessMutex};
->>>>>>> theirs
 
 /// What ZooKeeper's own recipe puts into its znodes.
 const DATA: [u8; 2] = [0x12, 0x34];
