@@ -26,7 +26,7 @@ use crate::{
 };
 
 #[cfg(doc)]
-use super::mutex::InterProcessMutex;
+use crate::{error::Error, locks::mutex::InterProcessMutex};
 
 /// What ZooKeeper's own recipe puts into its znodes.
 const DATA: [u8; 2] = [0x12, 0x34];
