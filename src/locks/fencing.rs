@@ -125,7 +125,7 @@ pub enum FencingError {
     Stale(#[from] StaleToken),
     /// The newest token cannot be read or written.
     #[error("the fencing token cannot be checked")]
-    Failed(#[from] crate::Error),
+    Failed(#[from] crate::error::Error),
 }
 
 #[cfg(test)]

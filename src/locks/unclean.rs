@@ -140,7 +140,7 @@ impl LockInternals {
             (Look::Certain, _) => Ok(true),
             (Look::Lost, _) => {
                 let reason = held.iter().find_map(|held| held.lost());
-                Err(self.lost(reason.unwrap_or(crate::LostReason::NodeDeleted)))
+                Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
             (Look::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
         }
