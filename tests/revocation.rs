@@ -85,9 +85,10 @@ fn both_halves_of_a_read_write_lock_are_revocable() {
 #[test]
 fn the_request_on_the_wire_is_the_ten_bytes_of_curator() {
     let client = client_in(&namespace());
-    client.create().creating_parents_if_needed().for_path_and_data("/n", "mine").unwrap();
-    Revoker::attempt_revoke(&client, "/n").unwrap();
-    assert_eq!(client.get_data().for_path("/n").unwrap(), REQUEST);
+    let node = "/n/lock-0000000000";
+    client.create().creating_parents_if_needed().for_path_and_data(node, "mine").unwrap();
+    Revoker::attempt_revoke(&client, node).unwrap();
+    assert_eq!(client.get_data().for_path(node).unwrap(), REQUEST);
 }
 
 #[test]

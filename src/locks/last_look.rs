@@ -73,7 +73,7 @@ fn by(stop: Stop<'_>, time: Duration) -> Stop<'_> {
 
 /// What is known without asking.
 fn glance(held: &[Arc<HeldNode>], time: Duration) -> Look {
-    // Two thirds of a session timeout at most.
+    // Half of a session timeout at most.
     let now = Instant::now() + time;
     let mut look = Look::Certain;
     for held in held {

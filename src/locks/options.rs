@@ -51,11 +51,11 @@ impl AcquireOptions {
     /// the acquire returns. Defaults to zero: certain at the return, however short that may be.
     ///
     /// Where the session is certain for less, the acquire waits for the next heartbeats, with the lock in hand. An idle
-    /// client gets there within a quarter of the session timeout. At most two thirds of the session timeout can be had;
+    /// client gets there within a quarter of the session timeout. At most half of the session timeout can be had;
     /// [`Deadline`](crate::Deadline) says how to choose it. A mere try waits for the heartbeats, too, at most for the
     /// client's connection timeout.
     ///
-    /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than two thirds of the
+    /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than half of the
     /// session timeout, and with [`Error::Timeout`](crate::Error::Timeout) where the session is not certain for so long at
     /// any time within a session timeout: the servers answer too late then.
     ///

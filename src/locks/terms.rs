@@ -74,11 +74,15 @@ impl Terms {
 impl LockInternals {
     /// Where one znode serves many holds, nothing can be said of one of them alone.
     pub(super) fn check_cached(&self, terms: &Terms) -> Result<()> {
-        if terms.hold_at_least.is_none() && terms.hold_at_most.is_none() && terms.min_validity.is_zero() {
+        let refused = if self.deaths().get().is_some() {
+            ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
+        } else if terms.hold_at_least.is_some() || terms.hold_at_most.is_some() || !terms.min_validity.is_zero() {
+            ("options", "neither a validity nor a length of the hold for a lock that is cached")
+        } else {
             return Ok(());
-        }
-        let rule = "neither a validity nor a length of the hold for a lock that is cached".to_owned();
-        Err(Error::InvalidArgument { name: "options", value: self.base_path().to_owned(), rule })
+        };
+        let (name, rule) = (refused.0, refused.1.to_owned());
+        Err(Error::InvalidArgument { name, value: self.base_path().to_owned(), rule })
     }
 
     /// These holds have just been granted.

@@ -13,13 +13,13 @@ use crate::{
 };
 
 impl LockInternals {
-    /// A session that is answered promptly is certain for 0.7 T right after a heartbeat.
+    /// A session that is answered promptly is certain for 0.67 T less two round trips right after a heartbeat.
     pub(super) fn check_validity(&self, wanted: Duration) -> Result<()> {
         let timeout = self.client().session_timeout();
-        if wanted <= timeout / 3 * 2 {
+        if wanted <= timeout / 2 {
             return Ok(());
         }
-        let rule = format!("at most two thirds of the session timeout, which is {timeout:?}");
+        let rule = format!("at most half of the session timeout, which is {timeout:?}");
         Err(Error::InvalidArgument { name: "min_validity", value: format!("{wanted:?}"), rule })
     }
 

@@ -229,3 +229,43 @@ fn a_multi_lock_of_cached_locks_costs_no_request_either() {
     let packets = server.packets_received().unwrap() - before;
     assert!((1..=2).contains(&packets), "{packets} packets");
 }
+
+#[test]
+fn the_terms_of_an_acquire_hold_for_a_wait_in_the_process_too() {
+    let client = support::client();
+    let mutex = cached(&client);
+    let says_so = |timeout| curator_locks::AcquireOptions::new().timeout(timeout).timeout_is_error();
+    mutex.acquire().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for timeout in [Duration::ZERO, Duration::from_millis(50)] {
+                let result = mutex.acquire_with(&says_so(timeout));
+                assert!(matches!(result, Err(Error::StillTaken { .. })), "{timeout:?}: {result:?}");
+            }
+        });
+    });
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| mutex.acquire().and_then(|()| mutex.release()));
+        eventually("it waits", || mutex.local_waiters() == 1);
+        scope.spawn(|| {
+            let options = curator_locks::AcquireOptions::new().timeout(Duration::from_millis(50)).max_queue(1);
+            let result = mutex.acquire_with(&options);
+            assert!(matches!(result, Err(Error::Busy { ahead: 2, .. })), "{result:?}");
+            let options = options.max_queue(2);
+            assert!(!mutex.acquire_with(&options).unwrap());
+        });
+        eventually("one waits", || mutex.local_waiters() == 1);
+        thread::sleep(Duration::from_millis(100));
+        mutex.release().unwrap();
+        waits.join().unwrap().unwrap();
+    });
+}
+
+/// One mark would stand for all holds of a tenure: each would hear of the same death, and nobody of a panic.
+#[test]
+fn a_cached_lock_does_not_listen_for_unclean_deaths() {
+    let client = support::client();
+    let mutex = cached(&client).with_unclean_deaths(Duration::ZERO);
+    assert!(matches!(mutex.acquire(), Err(Error::InvalidArgument { .. })));
+    assert!(!mutex.is_acquired_in_this_process());
+}

@@ -16,8 +16,8 @@ use crate::{
     support::{self, PATIENCE, eventually, mutex},
 };
 
-/// Two thirds of the session timeout, which is all that can be had.
-const MOST: Duration = Duration::from_secs(2);
+/// Half of the session timeout, which is all that can be had.
+const MOST: Duration = Duration::from_millis(1500);
 
 /// How long a busy machine may keep a thread from looking at the clock.
 const SLACK: Duration = Duration::from_millis(200);

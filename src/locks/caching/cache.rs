@@ -16,7 +16,7 @@ use super::{
     turns::{Next, Turn, Turns, Waiter},
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     framework::{
         client::call::Call,
         held::{
@@ -117,7 +117,14 @@ impl Cache {
     /// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up
     /// first, or it would have had to wait.
     pub(crate) fn acquire(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
-        let (mut visit, mut word) = Visit::begin(self, patience);
+        match self.visit(patience, owners)? {
+            None if patience.terms.has_to_say => Err(self.lock.still_taken(None)),
+            held => Ok(held),
+        }
+    }
+
+    fn visit(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
+        let (mut visit, mut word) = Visit::begin(self, patience)?;
         loop {
             let next = match word.turn {
                 Turn::No => return Ok(None),
@@ -375,14 +382,19 @@ enum Taken {
 }
 
 impl<'a> Visit<'a> {
-    fn begin(cache: &'a Cache, patience: Patience<'a>) -> (Visit<'a>, Word) {
+    fn begin(cache: &'a Cache, patience: Patience<'a>) -> Result<(Visit<'a>, Word)> {
         let mut state = cache.state.lock();
+        let ahead = state.turns.ahead();
+        if patience.terms.max_ahead.is_some_and(|most| ahead > most) {
+            drop(state);
+            return Err(Error::Busy { path: cache.lock.base_path().to_owned(), ahead });
+        }
         state.last_waiter += 1;
         let who = state.last_waiter;
         let turn = state.turns.come(who, patience.only_try);
         let (word, words) = Visit::received(&mut state, who, turn);
         drop(state);
-        (Visit { cache, who, patience, words, looks_in: None, is_over: turn == Turn::No }, word)
+        Ok((Visit { cache, who, patience, words, looks_in: None, is_over: turn == Turn::No }, word))
     }
 
     fn received(state: &mut State, who: Waiter, turn: Turn) -> (Word, Option<Receiver<Word>>) {
@@ -420,7 +432,11 @@ impl<'a> Visit<'a> {
     fn seek(&mut self) -> Result<Option<Word>> {
         let (lock, patience) = (&*self.cache.lock, self.patience);
         let seeker = Seeker { cache: self.cache, who: self.who };
-        let spec = lock.spec(patience);
+        let mut spec = lock.spec(patience);
+        if self.words.is_some() {
+            // Who has queued stays.
+            (spec.max_ahead, spec.looks_first) = (None, patience.only_try);
+        }
         let (limit, place, writer, owners) = (None, None, None, None);
         let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(seeker) };
         let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };

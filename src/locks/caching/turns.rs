@@ -259,6 +259,16 @@ impl Turns {
         if more > limits.max_grants { Err(format!("{more} grants while others wait")) } else { Ok(()) }
     }
 
+    /// How many of this process somebody who comes now would wait for.
+    pub(crate) fn ahead(&self) -> usize {
+        let has_turn = match &self.stage {
+            Stage::Vacant => false,
+            Stage::Seeking { .. } => true,
+            Stage::Granted(tenure) => tenure.turn.is_some(),
+        };
+        self.queue.len() + usize::from(has_turn)
+    }
+
     /// How many wait in this process for the turn.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()

@@ -208,8 +208,13 @@ impl<'a> Shell<'a> {
     }
 
     fn failed(&self, error: Error, maybe_done: bool) -> Failed<Error> {
-        let end = if self.wish.patience.only_try { Reaction::Final } else { Reaction::TimeUp };
-        failed(error, maybe_done, self.io.is_over().map(|_| end))
+        match self.io.is_over() {
+            None => failed(error, maybe_done, None),
+            // Not the end of its time: whoever waits for several locks tells both apart.
+            Some(WaitEnd::Cancelled) if error.is_retryable() => failed(self.call.cancelled(), maybe_done, None),
+            Some(_) if self.wish.patience.only_try => failed(error, maybe_done, Some(Reaction::Final)),
+            Some(_) => failed(error, maybe_done, Some(Reaction::TimeUp)),
+        }
     }
 
     fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {

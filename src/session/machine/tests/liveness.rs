@@ -17,7 +17,7 @@ fn the_heartbeat_is_a_sync_a_quarter_of_the_timeout_after_the_answer_to_the_last
     rig.now -= T / 3 - Duration::from_millis(1);
     for _ in 0..3 {
         assert_eq!(beat(&mut rig), [server::SYNC]);
-        assert_eq!(rig.machine.next_timer(), rig.now + T / 4);
+        assert_eq!(rig.machine.next_timer(), rig.now + T * 11 / 40);
     }
     assert_eq!(rig.log, [""; 0]);
 }
