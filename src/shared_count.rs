@@ -9,12 +9,21 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    CreateMode, CuratorFramework, Error, ErrorCode, ListenerId, Result,
-    error::Meaning,
-    framework::CuratorFrameworkState,
+    error::{Error, Meaning, Result},
+    framework::client::core::{CuratorFramework, CuratorFrameworkState, ListenerId},
     paths::ServerPath,
-    proto::{Request, Response, Stat},
-    session::{OnReply, Reply, Session, SessionError, Stop, Submission, Ticket, Watch, WatchEvent, Watcher, submit},
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, ErrorCode, Stat},
+    },
+    session::{
+        api::{OnReply, Reply, Session, SessionError, Submission, Ticket, WatchEvent, Watcher},
+        wait::{
+            deadline::Stop,
+            pending::{Watch, submit},
+        },
+    },
 };
 
 /// How long it waits until it asks again what the server has put off.
@@ -454,7 +463,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{RetryOneTime, session::stub::StubSession};
+    use crate::{framework::config::retry::RetryOneTime, session::fake::stub::StubSession};
 
     #[test]
     fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {

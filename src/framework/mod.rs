@@ -6,7 +6,7 @@ pub(crate) mod config;
 pub(crate) mod events;
 pub(crate) mod held;
 pub mod operations;
-mod transaction;
+pub(crate) mod transaction;
 pub(crate) mod znodes;
 
 pub use client::{
@@ -30,24 +30,3 @@ pub use transaction::{
     Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
     TransactionSetDataBuilder,
 };
-
-// What the locks use.
-pub(crate) use crate::panics::caught;
-pub(crate) use cleanup::{jobs::Job, removal::Mark};
-pub(crate) use client::call::{Call, Failure};
-#[cfg(test)]
-pub(crate) use events::{dispatch::Dispatcher, event::event_channel};
-pub(crate) use events::{
-    dispatch::{as_listener, is_listener},
-    followers::Follower,
-};
-#[cfg(test)]
-pub(crate) use held::registry::HeldNodes;
-pub(crate) use held::{
-    deadlines::Subscription as DeadlineSubscription,
-    holds::{HoldKind, ThreadHold},
-    node::{HeldNode, Keeper, Znode},
-    revocation::{REVOKE_MESSAGE, RevocableNode, Revocation, RevokeWord, with_request, without_request},
-    tenure::Footing,
-};
-pub(crate) use znodes::create::protection;

@@ -10,17 +10,20 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 
 use super::{
-    LockInternals,
     contender::{
         callbacks::{AFTER_REFUSAL, Attempt, Caller},
         effects::moment,
         spec::Spec,
     },
-    leader::Leadership,
+    internals::LockInternals,
+    leader::leadership::Leadership,
 };
 use crate::{
-    Error, HoldState, Result,
-    framework::{HeldNode, is_listener},
+    error::{Error, Result},
+    framework::{
+        events::dispatch::is_listener,
+        held::{changes::HoldState, node::HeldNode},
+    },
 };
 
 /// How long one that gives the lock back waits until its audience has been told so. A listener that waits for the caller

@@ -4,8 +4,11 @@ use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use crossbeam_channel::Receiver;
 
-use super::Hold;
-use crate::framework::{DeadlineEvent, DeadlineSubscription, HeldNode};
+use super::hold::Hold;
+use crate::framework::{
+    held::deadlines::Subscription as DeadlineSubscription,
+    held::{deadlines::DeadlineEvent, node::HeldNode},
+};
 
 /// Tells a holder to stop some time before its lock may be gone: a [`Receiver`], also in `select!`.
 ///

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use super::internals::{LockInternals, Patience};
 use crate::{
-    Error, Result,
-    framework::{HeldNode, HoldKind, ThreadHold},
+    error::{Error, Result},
+    framework::held::{
+        holds::{HoldKind, ThreadHold},
+        node::HeldNode,
+    },
 };
 
 /// Whether a thread that holds one lock of a directory can get another one there.

@@ -3,7 +3,8 @@
 //! Nothing here talks to a server, so each rule is tested as a table of names. [`LockInternals`](crate::LockInternals)
 //! lists the children and acts on the [`Decision`].
 
-use crate::{locks::zookeeper_recipe::ZNodeName, proto::CreateMode};
+use super::zookeeper_recipe::znode_name::ZNodeName;
+use crate::proto::types::CreateMode;
 
 /// From this sequence number on no lock is granted: at 2^31 the server stops counting properly.
 const FIRST_EXHAUSTED: i64 = i32::MAX as i64 - 1_000_000;

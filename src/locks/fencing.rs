@@ -10,7 +10,7 @@ use std::{error, fmt};
 
 use parking_lot::Mutex;
 
-use super::FencingToken;
+use super::token::FencingToken;
 
 /// Refuses holders whose lock has passed on: the part of fencing that belongs to the storage.
 ///
@@ -125,7 +125,7 @@ pub enum FencingError {
     Stale(#[from] StaleToken),
     /// The newest token cannot be read or written.
     #[error("the fencing token cannot be checked")]
-    Failed(#[from] crate::Error),
+    Failed(#[from] crate::error::Error),
 }
 
 #[cfg(test)]

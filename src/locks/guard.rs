@@ -8,8 +8,8 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
-use super::{Hold, internals::LockInternals, owners::Owners, unclean::note_panic};
-use crate::{Result, framework::HeldNode};
+use super::{hold::Hold, internals::LockInternals, owners::Owners, unclean::note_panic};
+use crate::{error::Result, framework::held::node::HeldNode};
 
 /// A held lock that belongs to a thread: dropping it releases the lock.
 ///

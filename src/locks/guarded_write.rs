@@ -1,7 +1,10 @@
 //! Writes that a lost lock cannot make.
 
-use super::{Hold, driver::sequence_for};
-use crate::{Error, Result, framework::Transaction};
+use super::{driver::sequence_for, hold::Hold};
+use crate::{
+    error::{Error, Result},
+    framework::transaction::Transaction,
+};
 
 impl Hold {
     /// Has the server refuse a transaction once this lock is gone: it checks the lock's own znode in the same moment in

@@ -2,8 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Instant};
 
-use super::{FencingToken, UncleanDeath};
-use crate::{HoldState, StateChanges, framework::HeldNode};
+use super::{token::FencingToken, unclean::UncleanDeath};
+use crate::framework::held::{
+    changes::{HoldState, StateChanges},
+    node::HeldNode,
+};
 
 /// What a holder knows about its lock: the part that all guards and [leases](super::Lease) have in common.
 ///

@@ -10,23 +10,46 @@ use crossbeam_channel::{Receiver, select};
 use parking_lot::Mutex;
 
 use super::{
-    AcquireOptions, Hold, WaitStrategy,
     contender::{
         blocking::{Outcome, Wish},
         spec::{Companion, Leftover, Naming, Spec},
         unlisted::Unlisted,
     },
     driver::{LockInternalsDriver, LockInternalsSorter, number_text, sorted_children, sorted_contenders},
+    hold::Hold,
+    options::AcquireOptions,
     owners::Owners,
     terms::Terms,
     unclean::Deaths,
+    wait_strategy::WaitStrategy,
 };
 use crate::{
-    CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{Call, Failure, HeldNode, HoldKind, Job, Mark, RevocableNode, Revocation, protection},
+    error::{Error, LostReason, Result},
+    framework::{
+        cleanup::{jobs::Job, removal::Mark},
+        client::{
+            call::{Call, Failure},
+            core::CuratorFramework,
+        },
+        held::{
+            holds::HoldKind,
+            node::HeldNode,
+            revocation::{RevocableNode, Revocation},
+        },
+        znodes::create::protection,
+    },
     paths::ServerPath,
-    proto::{CreateMode, Request},
-    session::{Pending, Reply, Session, SessionError, Stop, Submission, WaitEnd, Watch, submit_one},
+    proto::{
+        request::Request,
+        types::{CreateMode, ErrorCode},
+    },
+    session::{
+        api::{Reply, Session, SessionError, Submission},
+        wait::{
+            deadline::{Stop, WaitEnd},
+            pending::{Pending, Watch, submit_one},
+        },
+    },
 };
 
 /// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at

@@ -6,10 +6,15 @@ use std::{
 };
 
 use crate::{
-    ErrorCode, HoldState,
-    framework::HeldNode,
-    proto::{Request, Response},
-    session::{Answer, Session, SessionError, Stop, submit},
+    framework::held::{changes::HoldState, node::HeldNode},
+    proto::{request::Request, response::Response, types::ErrorCode},
+    session::{
+        api::{Session, SessionError},
+        wait::{
+            deadline::Stop,
+            pending::{Answer, submit},
+        },
+    },
 };
 
 /// The shortest pause between two looks.

@@ -2,10 +2,10 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use super::{Hold, internals::LockInternals, unclean::note_panic};
+use super::{hold::Hold, internals::LockInternals, unclean::note_panic};
 use crate::{
-    Result,
-    framework::{HeldNode, without_request},
+    error::Result,
+    framework::held::{node::HeldNode, revocation::without_request},
 };
 
 /// One of a semaphore's leases: dropping it gives it back. Java: `Lease`.

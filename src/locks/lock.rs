@@ -2,8 +2,11 @@
 
 use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc, time::Duration};
 
-use super::{AcquireOptions, Hold, guard::OfThread, unclean::note_panic};
-use crate::{Error, Result, panics::caught};
+use super::{guard::OfThread, hold::Hold, options::AcquireOptions, unclean::note_panic};
+use crate::{
+    error::{Error, Result},
+    panics::caught,
+};
 
 /// A lock that processes share. Java: `InterProcessLock`.
 ///

@@ -10,8 +10,8 @@ macro_rules! lock_methods {
     ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
         impl $lock {
             $(#[$acquire])*
-            pub fn acquire(&self) -> $crate::Result<()> {
-                self.acquire_with(&$crate::AcquireOptions::new()).map(drop)
+            pub fn acquire(&self) -> $crate::error::Result<()> {
+                self.acquire_with(&$crate::locks::options::AcquireOptions::new()).map(drop)
             }
 
             /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue.
@@ -22,16 +22,16 @@ macro_rules! lock_methods {
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
             #[must_use = "`false` means that the time was up and the lock is not held"]
-            pub fn acquire_timeout(&self, timeout: std::time::Duration) -> $crate::Result<bool> {
-                self.acquire_with(&$crate::AcquireOptions::new().timeout(timeout))
+            pub fn acquire_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<bool> {
+                self.acquire_with(&$crate::locks::options::AcquireOptions::new().timeout(timeout))
             }
 
             /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
             ///
             /// # Errors
-            #[doc = concat!("As [`", stringify!($lock), "::acquire`], and [`Error::Cancelled`](crate::Error::Cancelled).")]
+            #[doc = concat!("As [`", stringify!($lock), "::acquire`], and [`Error::Cancelled`](crate::error::Error::Cancelled).")]
             #[must_use = "`false` means that the time was up and the lock is not held"]
-            pub fn acquire_with(&self, options: &$crate::AcquireOptions) -> $crate::Result<bool> {
+            pub fn acquire_with(&self, options: &$crate::locks::options::AcquireOptions) -> $crate::error::Result<bool> {
                 Ok(self.enter(options)?.map(|held| self.keep(held)).is_some())
             }
 
@@ -43,7 +43,7 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             /// As [`InterProcessLock::release`](crate::InterProcessLock::release).
-            pub fn release(&self) -> $crate::Result<()> {
+            pub fn release(&self) -> $crate::error::Result<()> {
                 self.give_back(&[])
             }
 
@@ -51,7 +51,7 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
-            pub fn lock(&self) -> $crate::Result<$guard<'_>> {
+            pub fn lock(&self) -> $crate::error::Result<$guard<'_>> {
                 self.lock_owned()
             }
 
@@ -60,8 +60,8 @@ macro_rules! lock_methods {
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
             #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
-            pub fn lock_timeout(&self, timeout: std::time::Duration) -> $crate::Result<Option<$guard<'_>>> {
-                self.lock_with(&$crate::AcquireOptions::new().timeout(timeout))
+            pub fn lock_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<Option<$guard<'_>>> {
+                self.lock_with(&$crate::locks::options::AcquireOptions::new().timeout(timeout))
             }
 
             /// Acquires the lock as a guard unless it would have to wait for others. Blocks for its own requests, at most
@@ -70,7 +70,7 @@ macro_rules! lock_methods {
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
             #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
-            pub fn try_lock(&self) -> $crate::Result<Option<$guard<'_>>> {
+            pub fn try_lock(&self) -> $crate::error::Result<Option<$guard<'_>>> {
                 self.lock_timeout(std::time::Duration::ZERO)
             }
 
@@ -79,7 +79,7 @@ macro_rules! lock_methods {
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
             #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
-            pub fn lock_with(&self, options: &$crate::AcquireOptions) -> $crate::Result<Option<$guard<'_>>> {
+            pub fn lock_with(&self, options: &$crate::locks::options::AcquireOptions) -> $crate::error::Result<Option<$guard<'_>>> {
                 self.lock_owned_with(options)
             }
 
@@ -88,11 +88,11 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
-            pub fn lock_owned(&self) -> $crate::Result<$guard<'static>> {
-                match self.lock_owned_with(&$crate::AcquireOptions::new())? {
+            pub fn lock_owned(&self) -> $crate::error::Result<$guard<'static>> {
+                match self.lock_owned_with(&$crate::locks::options::AcquireOptions::new())? {
                     Some(guard) => Ok(guard),
                     // Without a timeout there is no other way out.
-                    None => Err($crate::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
+                    None => Err($crate::error::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
                 }
             }
 
@@ -104,8 +104,8 @@ macro_rules! lock_methods {
             pub fn lock_owned_timeout(
                 &self,
                 timeout: std::time::Duration,
-            ) -> $crate::Result<Option<$guard<'static>>> {
-                self.lock_owned_with(&$crate::AcquireOptions::new().timeout(timeout))
+            ) -> $crate::error::Result<Option<$guard<'static>>> {
+                self.lock_owned_with(&$crate::locks::options::AcquireOptions::new().timeout(timeout))
             }
 
             /// As `lock_owned`, with a timeout, a cancel token, both or neither.
@@ -115,8 +115,8 @@ macro_rules! lock_methods {
             #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
             pub fn lock_owned_with(
                 &self,
-                options: &$crate::AcquireOptions,
-            ) -> $crate::Result<Option<$guard<'static>>> {
+                options: &$crate::locks::options::AcquireOptions,
+            ) -> $crate::error::Result<Option<$guard<'static>>> {
                 Ok(self.enter(options)?.map(|held| self.guard(held)))
             }
 
@@ -128,28 +128,28 @@ macro_rules! lock_methods {
             }
         }
 
-        impl $crate::InterProcessLock for $lock {
-            fn acquire(&self) -> $crate::Result<()> {
+        impl $crate::locks::lock::InterProcessLock for $lock {
+            fn acquire(&self) -> $crate::error::Result<()> {
                 $lock::acquire(self)
             }
 
-            fn acquire_timeout(&self, timeout: std::time::Duration) -> $crate::Result<bool> {
+            fn acquire_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<bool> {
                 $lock::acquire_timeout(self, timeout)
             }
 
-            fn acquire_with(&self, options: &$crate::AcquireOptions) -> $crate::Result<bool> {
+            fn acquire_with(&self, options: &$crate::locks::options::AcquireOptions) -> $crate::error::Result<bool> {
                 $lock::acquire_with(self, options)
             }
 
-            fn release(&self) -> $crate::Result<()> {
+            fn release(&self) -> $crate::error::Result<()> {
                 self.give_back(&[])
             }
 
-            fn release_holds(&self, holds: &[$crate::Hold]) -> $crate::Result<()> {
+            fn release_holds(&self, holds: &[$crate::locks::hold::Hold]) -> $crate::error::Result<()> {
                 self.give_back(holds)
             }
 
-            fn abandon_holds(&self, holds: &[$crate::Hold]) {
+            fn abandon_holds(&self, holds: &[$crate::locks::hold::Hold]) {
                 self.abandon(holds);
             }
 
@@ -165,7 +165,7 @@ macro_rules! lock_methods {
                 self.last_wait()
             }
 
-            fn holds(&self) -> Vec<$crate::Hold> {
+            fn holds(&self) -> Vec<$crate::locks::hold::Hold> {
                 self.known_holds()
             }
         }
@@ -196,26 +196,26 @@ macro_rules! thread_lock_methods {
             /// What the calling thread knows about the lock, if it holds it through this object: for those who acquire
             /// without a guard.
             #[must_use]
-            pub fn hold(&self) -> Option<$crate::Hold> {
+            pub fn hold(&self) -> Option<$crate::locks::hold::Hold> {
                 let (internals, owners) = self.parts();
                 owners.current().map(|held| internals.hold(held))
             }
 
-            fn keep(&self, _held: std::sync::Arc<$crate::framework::HeldNode>) {
+            fn keep(&self, _held: std::sync::Arc<$crate::framework::held::node::HeldNode>) {
                 // `enter` has counted it for the thread.
             }
 
-            fn guard(&self, held: std::sync::Arc<$crate::framework::HeldNode>) -> LockGuard<'static> {
+            fn guard(&self, held: std::sync::Arc<$crate::framework::held::node::HeldNode>) -> LockGuard<'static> {
                 let (internals, owners) = self.parts();
                 LockGuard::new(internals, owners, held)
             }
 
-            fn give_back(&self, named: &[$crate::Hold]) -> $crate::Result<()> {
+            fn give_back(&self, named: &[$crate::locks::hold::Hold]) -> $crate::error::Result<()> {
                 let (internals, owners) = self.parts();
                 owners.release(internals, named)
             }
 
-            fn abandon(&self, named: &[$crate::Hold]) {
+            fn abandon(&self, named: &[$crate::locks::hold::Hold]) {
                 let (internals, owners) = self.parts();
                 owners.abandon(internals, named);
             }
@@ -232,7 +232,7 @@ macro_rules! thread_lock_methods {
                 self.base_path().map(str::to_owned)
             }
 
-            fn known_holds(&self) -> Vec<$crate::Hold> {
+            fn known_holds(&self) -> Vec<$crate::locks::hold::Hold> {
                 self.hold().into_iter().collect()
             }
         }

@@ -11,12 +11,20 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    AcquireOptions, Hold, InterProcessLock, InterProcessMutex, Locker,
+    hold::Hold,
     internals::Patience,
     last_look::{Look, last_look},
+    lock::{InterProcessLock, Locker},
     methods::lock_methods,
+    mutex::InterProcessMutex,
+    options::AcquireOptions,
 };
-use crate::{CancelToken, CuratorFramework, Error, HoldState, LostReason, Result, panics::caught, session::WaitEnd};
+use crate::{
+    error::{Error, LostReason, Result},
+    framework::{client::core::CuratorFramework, held::changes::HoldState},
+    panics::caught,
+    session::wait::{cancel::CancelToken, deadline::WaitEnd},
+};
 
 /// A hold younger than this need not be asked for: that somebody deleted its znode is told within a moment, as to the
 /// holder of any lock.

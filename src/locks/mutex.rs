@@ -3,13 +3,22 @@
 use std::sync::{Arc, Weak};
 
 use super::{
-    AcquireOptions, Caching, LockGuard, LockInternals, LockInternalsDriver, Revocable, RevocationListener,
-    StandardLockInternalsDriver, WaitStrategy, caching::Cache, internals::Patience, methods::thread_lock_methods,
-    owners::Owners, revocation::revocation_of,
+    caching::{cache::Cache, options::Caching},
+    driver::{LockInternalsDriver, StandardLockInternalsDriver},
+    guard::LockGuard,
+    internals::{LockInternals, Patience},
+    methods::thread_lock_methods,
+    options::AcquireOptions,
+    owners::Owners,
+    revocation::{Revocable, RevocationListener, revocation_of},
+    wait_strategy::WaitStrategy,
 };
 use crate::{
-    CuratorFramework, Result,
-    framework::{HeldNode, HoldKind},
+    error::Result,
+    framework::{
+        client::core::CuratorFramework,
+        held::{holds::HoldKind, node::HeldNode},
+    },
 };
 
 /// A mutex that processes share, first come, first served, re-entrant per thread. Java: `InterProcessMutex`.

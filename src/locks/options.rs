@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::terms::Terms;
-use crate::CancelToken;
+use crate::session::wait::cancel::CancelToken;
 
 /// Options of one acquire.
 ///

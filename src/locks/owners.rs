@@ -8,8 +8,11 @@ use std::{
 use crossbeam_channel::{Receiver, TryRecvError};
 use parking_lot::Mutex;
 
-use super::{Hold, internals::LockInternals};
-use crate::{Error, Result, framework::HeldNode};
+use super::{hold::Hold, internals::LockInternals};
+use crate::{
+    error::{Error, Result},
+    framework::held::node::HeldNode,
+};
 
 /// How many of a lock that any thread may release may have ended without a release: there are threads that never come
 /// back.

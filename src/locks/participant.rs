@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use super::{
-    FencingToken,
     driver::sorted_contenders,
     internals::{LockInternals, children_of},
+    token::FencingToken,
 };
 use crate::{
-    CuratorFramework, Result,
-    framework::without_request,
-    proto::{Request, Response},
-    session::{Stop, submit},
+    error::Result,
+    framework::{client::core::CuratorFramework, held::revocation::without_request},
+    proto::{request::Request, response::Response},
+    session::wait::{deadline::Stop, pending::submit},
 };
 
 /// One contender in a lock's queue, as the server knows it: whoever made it, in whatever language.

@@ -5,13 +5,16 @@ mod names;
 use std::{fmt, sync::Arc};
 
 use self::names::{Named, is_kazoo_lease};
-use super::{FencingToken, driver::sorted_contenders};
+use super::{driver::sorted_contenders, token::FencingToken};
 use crate::{
-    CuratorFramework, Error, Result, Stat,
-    framework::Call,
+    error::{Error, Result},
+    framework::client::{call::Call, core::CuratorFramework},
     paths::ServerPath,
-    proto::{Request, Response},
-    session::{Session, Stop, submit},
+    proto::{request::Request, response::Response, types::Stat},
+    session::{
+        api::Session,
+        wait::{deadline::Stop, pending::submit},
+    },
 };
 
 /// A lock as the servers see it: its kind, who holds it, and who waits, for an operator's view.
@@ -482,5 +485,5 @@ impl Look<'_> {
 }
 
 fn is_refused(error: &Error) -> bool {
-    error.code() == Some(crate::ErrorCode::NoAuth)
+    error.code() == Some(crate::proto::types::ErrorCode::NoAuth)
 }

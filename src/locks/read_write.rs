@@ -5,11 +5,11 @@ mod halves;
 use std::fmt;
 
 pub use self::halves::{ReadLock, WriteLock};
-use super::WaitStrategy;
-use crate::{CuratorFramework, Result};
+use super::wait_strategy::WaitStrategy;
+use crate::{error::Result, framework::client::core::CuratorFramework};
 
 #[cfg(doc)]
-use crate::Error;
+use crate::error::Error;
 
 /// A read lock and a write lock on one path: any number of readers, or one writer. Java: `InterProcessReadWriteLock`.
 ///

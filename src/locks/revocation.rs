@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use super::revocation_request::{check_contender, is_numbered};
 use crate::{
-    CuratorFramework, Result,
-    framework::{REVOKE_MESSAGE, Revocation},
+    error::Result,
+    framework::{
+        client::core::CuratorFramework,
+        held::revocation::{REVOKE_MESSAGE, Revocation},
+    },
 };
 
 /// Is told that somebody asks for the lock. Java: `RevocationListener`.

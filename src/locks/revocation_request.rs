@@ -5,11 +5,17 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use super::{Hold, driver::sequence_for, internals::LockInternals, revocation::Revoker};
+use super::{driver::sequence_for, hold::Hold, internals::LockInternals, revocation::Revoker};
 use crate::{
-    CuratorFramework, Error, ErrorCode, LostReason, Result,
-    framework::{HeldNode, Revocation, RevokeWord, with_request},
-    proto::Stat,
+    error::{Error, LostReason, Result},
+    framework::{
+        client::core::CuratorFramework,
+        held::{
+            node::HeldNode,
+            revocation::{Revocation, RevokeWord, with_request},
+        },
+    },
+    proto::types::{ErrorCode, Stat},
 };
 
 /// Somebody asks for a lock back. Given to the listeners of

@@ -10,18 +10,23 @@ use std::{
 };
 
 use super::{
-    AcquireOptions, Lease, StandardLockInternalsDriver, WaitStrategy,
     contender::{
         blocking::{Outcome, Place, Wish},
         spec::Spec,
     },
-    driver::sorted_contenders,
+    driver::{StandardLockInternalsDriver, sorted_contenders},
     internals::{LockInternals, Patience, children_of},
+    lease::Lease,
     limit::Limit,
+    options::AcquireOptions,
+    wait_strategy::WaitStrategy,
 };
 use crate::{
-    CuratorFramework, Error, LostReason, Result,
-    framework::{HeldNode, HoldKind},
+    error::{Error, LostReason, Result},
+    framework::{
+        client::core::CuratorFramework,
+        held::{holds::HoldKind, node::HeldNode},
+    },
     shared_count::SharedCount,
 };
 

@@ -3,12 +3,16 @@
 use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc};
 
 use super::{
-    AcquireOptions, Hold, InterProcessSemaphoreV2, Lease, LockInternals, methods::lock_methods, owners::Owners,
+    hold::Hold, internals::LockInternals, lease::Lease, methods::lock_methods, options::AcquireOptions, owners::Owners,
+    semaphore::InterProcessSemaphoreV2,
 };
-use crate::{CuratorFramework, Result, framework::HeldNode};
+use crate::{
+    error::Result,
+    framework::{client::core::CuratorFramework, held::node::HeldNode},
+};
 
 #[cfg(doc)]
-use crate::Error;
+use crate::error::Error;
 
 /// A mutex that processes share, not re-entrant, and which any thread may release. Java: `InterProcessSemaphoreMutex`.
 ///

@@ -6,8 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{AcquireOptions, internals::LockInternals};
-use crate::{Error, Result, framework::HeldNode};
+use super::{internals::LockInternals, options::AcquireOptions};
+use crate::{
+    error::{Error, Result},
+    framework::held::node::HeldNode,
+};
 
 /// On which terms a lock is acquired.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::Error;
+use crate::error::Error;
 
 /// A number that grows with every grant of one lock, over all processes.
 ///

@@ -10,18 +10,29 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    FencingToken, Hold,
     contender::effects::with_acl,
+    hold::Hold,
     internals::{LockInternals, Patience},
     last_look::{Look, last_look},
     owners::Owners,
+    token::FencingToken,
 };
 use crate::{
-    Error, Result,
-    framework::{Call, HeldNode, Job},
+    error::{Error, Result},
+    framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
     paths::ServerPath,
-    proto::{CreateMode, Request, Response, Stat},
-    session::{Reply, Session, SessionError, Stop, Submission, WaitEnd, submit},
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, Stat},
+    },
+    session::{
+        api::{Reply, Session, SessionError, Submission},
+        wait::{
+            deadline::{Stop, WaitEnd},
+            pending::submit,
+        },
+    },
 };
 
 /// Beside the lock's directory: what stands in it others would take for a contender, or for a lease.
@@ -134,7 +145,7 @@ impl LockInternals {
             }
             (Look::Lost, _) => {
                 let reason = held.iter().find_map(|held| held.lost());
-                Err(self.lost(reason.unwrap_or(crate::LostReason::NodeDeleted)))
+                Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
             (Look::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
         }

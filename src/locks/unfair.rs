@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use super::{
-    AcquireOptions, InterProcessMutex, LockGuard, LockInternals, StandardLockInternalsDriver,
-    methods::thread_lock_methods, owners::Owners,
+    driver::StandardLockInternalsDriver, guard::LockGuard, internals::LockInternals, methods::thread_lock_methods,
+    mutex::InterProcessMutex, options::AcquireOptions, owners::Owners,
 };
 use crate::{
-    CuratorFramework, Result,
-    framework::{HeldNode, HoldKind},
+    error::Result,
+    framework::{
+        client::core::CuratorFramework,
+        held::{holds::HoldKind, node::HeldNode},
+    },
 };
 
 /// The name of the one znode that is the lock, in the lock's directory.

@@ -7,7 +7,10 @@ use super::{
     last_look::{Look, last_look},
     owners::Owners,
 };
-use crate::{Error, Result, session::WaitEnd};
+use crate::{
+    error::{Error, Result},
+    session::wait::deadline::WaitEnd,
+};
 
 impl LockInternals {
     /// A session that is answered promptly is certain for 0.7 T right after a heartbeat.

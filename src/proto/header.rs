@@ -2,7 +2,7 @@
 
 use super::{codec::jute::Reader, error::ProtoError};
 
-/// The xid of a [`Notification`](super::Notification), which no request asked for.
+/// The xid of a [`Notification`](super::types::Notification), which no request asked for.
 pub const XID_NOTIFICATION: i32 = -1;
 /// The xid of a ping and of its reply.
 pub(crate) const XID_PING: i32 = -2;
@@ -18,7 +18,7 @@ pub struct ReplyHeader {
     pub xid: i32,
     /// The last transaction that the server had applied; -1 in a notification, 0 in the reply to an auth request.
     pub zxid: i64,
-    /// 0, or the wire number of an [`ErrorCode`](super::ErrorCode); then there is no body.
+    /// 0, or the wire number of an [`ErrorCode`](super::types::ErrorCode); then there is no body.
     pub err: i32,
 }
 
@@ -33,7 +33,7 @@ pub fn decode_header(frame: &[u8]) -> Result<(ReplyHeader, &[u8]), ProtoError> {
 }
 
 /// Overwrites the xid of an encoded request, which gets its number only when its place on the wire is known.
-/// Not for a [`ConnectRequest`](super::ConnectRequest), which has none.
+/// Not for a [`ConnectRequest`](super::connect::ConnectRequest), which has none.
 pub(crate) fn set_xid(frame: &mut [u8], xid: i32) {
     if let Some(place) = frame.get_mut(4..8) {
         place.copy_from_slice(&xid.to_be_bytes());

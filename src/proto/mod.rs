@@ -11,8 +11,3 @@ pub(crate) mod response;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod types;
-
-// The locks' door.
-pub(crate) use request::Request;
-pub(crate) use response::Response;
-pub(crate) use types::{CreateMode, ErrorCode, EventType, Stat};

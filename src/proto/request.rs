@@ -11,7 +11,7 @@ use super::{
 /// A request, without its header. Paths are full paths at the server (chroot and namespace included).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// op 1, 15 (`with_stat`), 19 (container), 21 (TTL). Replied by [`Response::Created`](super::Response::Created).
+    /// op 1, 15 (`with_stat`), 19 (container), 21 (TTL). Replied by [`Response::Created`](super::response::Response::Created).
     Create {
         /// Full path.
         path: String,

@@ -23,12 +23,3 @@ pub(crate) mod transport;
 pub(crate) mod wait;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
-
-// The locks' door.
-pub(crate) use api::{OnReply, Reply, Session, SessionError, Submission, Ticket, WatchEvent, Watcher};
-#[cfg(test)]
-pub(crate) use fake::stub;
-pub(crate) use wait::{
-    deadline::{Stop, WaitEnd},
-    pending::{Answer, Pending, Watch, submit, submit_one},
-};

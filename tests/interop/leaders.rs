@@ -20,10 +20,10 @@ const CHANGES: usize = 100;
 /// So many changes are a fault's doing: one of so many.
 const FAULT_EVERY: usize = 5;
 
-/// Of ours: a pause is to outlast it.
-const SHORT_SESSION: Duration = Duration::from_secs(2);
+/// Of ours: a pause is to outlast it, and a busy machine is not to end a term, which it does after less than half of it.
+const SHORT_SESSION: Duration = Duration::from_secs(5);
 /// Of Java's, which a killed one leaves behind.
-const LONG_SESSION: Duration = Duration::from_secs(4);
+const LONG_SESSION: Duration = Duration::from_secs(6);
 
 struct Candidate {
     peer: Peer,

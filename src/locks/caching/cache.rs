@@ -11,22 +11,30 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use super::{
-    Caching,
     look::{Look, look},
+    options::Caching,
     turns::{Next, Turn, Turns, Waiter},
 };
 use crate::{
-    Result,
-    framework::{Call, HeldNode, Keeper, RevocableNode, Revocation},
+    error::Result,
+    framework::{
+        client::call::Call,
+        held::{
+            node::{HeldNode, Keeper},
+            revocation::{RevocableNode, Revocation},
+        },
+    },
     locks::{
-        LockInternals,
         contender::blocking::{Outcome, Wish, next_recheck},
         driver::sorted_contenders,
-        internals::Patience,
+        internals::{LockInternals, Patience},
         owners::Owners,
     },
-    proto::{EventType, Request, Response},
-    session::{Reply, Submission, Ticket, WaitEnd, Watch, WatchEvent, Watcher},
+    proto::{request::Request, response::Response, types::EventType},
+    session::{
+        api::{Reply, Submission, Ticket, WatchEvent, Watcher},
+        wait::{deadline::WaitEnd, pending::Watch},
+    },
 };
 
 /// One lock object with what its process keeps of it.

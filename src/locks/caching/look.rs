@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Instant};
 
 use crate::{
-    CuratorFramework, Result,
-    framework::{Footing, HeldNode},
+    error::Result,
+    framework::{
+        client::core::CuratorFramework,
+        held::{node::HeldNode, tenure::Footing},
+    },
     locks::last_look::{ask_session, pause},
-    session::{Stop, WaitEnd},
+    session::wait::deadline::{Stop, WaitEnd},
 };
 
 /// What a look at the znode shows.

@@ -5,12 +5,11 @@
 //! look before a thread returns with the lock. [`cache`] is the shell: it sleeps, wakes, queues at the servers by the same
 //! contender as every other lock, and watches the directory for others. [`options`] is what a caller sets.
 
-mod cache;
-mod look;
+pub(in crate::locks) mod cache;
+pub(in crate::locks) mod look;
 #[cfg(test)]
-mod model;
-mod options;
-mod turns;
+pub(in crate::locks) mod model;
+pub(in crate::locks) mod options;
+pub(in crate::locks) mod turns;
 
-pub(crate) use cache::{Cache, Seeker};
 pub use options::Caching;

@@ -12,11 +12,11 @@ use std::{
 };
 
 use super::{
-    Caching,
     look::is_firm,
+    options::Caching,
     turns::{Next, Turn, Turns, Waiter},
 };
-use crate::framework::Footing;
+use crate::framework::held::tenure::Footing;
 
 const THREADS: usize = 2;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use super::Caching;
+use super::options::Caching;
 
 /// Names one acquire of one thread.
 pub(crate) type Waiter = u64;

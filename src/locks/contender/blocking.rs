@@ -10,11 +10,27 @@ use super::{
     spec::{Answer, Ask, Do, End, Failed, Input, Naming, Reaction, Spec},
 };
 use crate::{
-    CuratorFramework, Error, HoldState, Result, WaitStrategy,
-    framework::{Call, Failure, HeldNode, Job},
-    locks::{LockInternals, caching::Seeker, internals::Patience, limit::Limit, owners::Owners},
-    proto::Request,
-    session::{Stop, WaitEnd, submit},
+    error::{Error, Result},
+    framework::{
+        cleanup::jobs::Job,
+        client::{
+            call::{Call, Failure},
+            core::CuratorFramework,
+        },
+        held::{changes::HoldState, node::HeldNode},
+    },
+    locks::{
+        caching::cache::Seeker,
+        internals::{LockInternals, Patience},
+        limit::Limit,
+        owners::Owners,
+        wait_strategy::WaitStrategy,
+    },
+    proto::request::Request,
+    session::wait::{
+        deadline::{Stop, WaitEnd},
+        pending::submit,
+    },
 };
 
 /// How long one that gives up waits until its znodes are known to be gone; beyond it the background goes on. A call whose

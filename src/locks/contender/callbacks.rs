@@ -14,12 +14,22 @@ use super::{
     spec::{Answer, Ask, Do, End, Input, Reaction, Spec},
 };
 use crate::{
-    Error, Result,
-    framework::{Call, Follower, HeldNode, Job, RetrySleeper, caught},
-    locks::LockInternals,
+    error::{Error, Result},
+    framework::{
+        cleanup::jobs::Job, client::call::Call, config::retry::RetrySleeper, events::followers::Follower,
+        held::node::HeldNode,
+    },
+    locks::internals::LockInternals,
+    panics::caught,
     paths::ServerPath,
-    proto::{CreateMode, ErrorCode, Request},
-    session::{Reply, Stop, Submission, Watch},
+    proto::{
+        request::Request,
+        types::{CreateMode, ErrorCode},
+    },
+    session::{
+        api::{Reply, Submission},
+        wait::{deadline::Stop, pending::Watch},
+    },
 };
 
 /// How long one for whom nobody waits rests before it tries again what was refused.

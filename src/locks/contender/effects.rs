@@ -14,12 +14,21 @@ use super::{
     unlisted::Over,
 };
 use crate::{
-    CuratorFramework, Error, Result,
-    framework::{Call, HeldNode, RevocableNode, Znode},
-    locks::{LockInternals, limit::Limit},
+    error::{Error, Result},
+    framework::{
+        client::{call::Call, core::CuratorFramework},
+        held::{
+            node::{HeldNode, Znode},
+            revocation::RevocableNode,
+        },
+    },
+    locks::{internals::LockInternals, limit::Limit},
     paths::ServerPath,
-    proto::{CreateMode, Request, Response},
-    session::{Session, Watch, WatchEvent, Watcher, submit},
+    proto::{request::Request, response::Response, types::CreateMode},
+    session::{
+        api::{Session, WatchEvent, Watcher},
+        wait::pending::{Watch, submit},
+    },
 };
 
 /// What a contender contends for.

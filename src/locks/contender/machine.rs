@@ -8,11 +8,15 @@ use super::spec::{
 };
 use crate::{
     locks::{
-        Decision, WaitStrategy,
-        driver::{is_exhausted, is_kin, sequence_for, sorted_contenders},
+        driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
+        wait_strategy::WaitStrategy,
     },
-    proto::{ErrorCode, EventType, Request, Response, Stat},
-    session::WatchEvent,
+    proto::{
+        request::Request,
+        response::Response,
+        types::{ErrorCode, EventType, Stat},
+    },
+    session::api::WatchEvent,
 };
 
 /// Requests on their way.

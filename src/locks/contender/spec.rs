@@ -7,9 +7,13 @@ use std::{
 };
 
 use crate::{
-    locks::{LockInternalsDriver, WaitStrategy},
-    proto::{CreateMode, ErrorCode, EventType, Request, Response},
-    session::WatchEvent,
+    locks::{driver::LockInternalsDriver, wait_strategy::WaitStrategy},
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, ErrorCode, EventType},
+    },
+    session::api::WatchEvent,
 };
 
 /// What differs from one kind of lock to another: data, no code.

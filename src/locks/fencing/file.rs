@@ -10,8 +10,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{FencingError, FencingToken, StaleToken};
-use crate::{Error, Result};
+use super::{FencingError, StaleToken};
+use crate::{
+    error::{Error, Result},
+    locks::token::FencingToken,
+};
 
 /// Two records in turn, in blocks of their own: a crash in the midst of a write spoils one, and the other one is the newest
 /// token that any check has passed.

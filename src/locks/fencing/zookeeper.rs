@@ -2,8 +2,13 @@
 
 use std::fmt;
 
-use super::{FencingError, FencingToken, StaleToken};
-use crate::{CuratorFramework, Error, ErrorCode, Result, framework::Transaction, proto::Stat};
+use super::{FencingError, StaleToken};
+use crate::{
+    error::{Error, Result},
+    framework::{client::core::CuratorFramework, transaction::Transaction},
+    locks::token::FencingToken,
+    proto::types::{ErrorCode, Stat},
+};
 
 /// A [`FencingChecker`](super::FencingChecker) that keeps the newest token in a znode, for storage that is served by several
 /// machines.

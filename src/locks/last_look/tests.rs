@@ -6,11 +6,14 @@ use std::{sync::atomic::Ordering, thread};
 
 use super::*;
 use crate::{
-    CancelToken, LostReason,
-    framework::{Dispatcher, HeldNodes, event_channel},
+    error::LostReason,
+    framework::{
+        events::{dispatch::Dispatcher, event::event_channel},
+        held::registry::HeldNodes,
+    },
     paths::ServerPath,
-    proto::Stat,
-    session::stub::StubSession,
+    proto::types::Stat,
+    session::{fake::stub::StubSession, wait::cancel::CancelToken},
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -37,12 +40,12 @@ fn put_in_doubt(session: &StubSession) {
     *session.valid_until.lock() = Some(Instant::now());
 }
 
-fn stands() -> crate::session::Reply {
+fn stands() -> crate::session::api::Reply {
     Ok(Response::Stat(Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() }))
 }
 
 /// Waits for a sync and a question for each of the two, and answers them so.
-fn answer(session: &StubSession, replies: [crate::session::Reply; 2]) {
+fn answer(session: &StubSession, replies: [crate::session::api::Reply; 2]) {
     let begun = Instant::now();
     while session.submissions.lock().len() < 3 {
         assert!(begun.elapsed() < LONG, "it does not ask");

@@ -12,16 +12,26 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
 use parking_lot::Mutex;
 
-use super::{Executor, LeaderState, Leadership};
+use super::{
+    Executor,
+    leadership::{LeaderState, Leadership},
+};
 use crate::{
-    AcquireOptions, CuratorFramework, Error, ListenerId, LockInternals, Participant, Result,
-    StandardLockInternalsDriver,
-    framework::{HoldKind, as_listener, caught},
+    error::{Error, Result},
+    framework::{
+        client::core::{CuratorFramework, ListenerId},
+        events::dispatch::as_listener,
+        held::holds::HoldKind,
+    },
     locks::{
         candidate::{Audience, Candidate, Telling},
         contender::spec::Spec,
-        internals::Patience,
+        driver::StandardLockInternalsDriver,
+        internals::{LockInternals, Patience},
+        options::AcquireOptions,
+        participant::Participant,
     },
+    panics::caught,
 };
 
 const WHAT: &str = "the leader latch";

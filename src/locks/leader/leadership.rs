@@ -9,7 +9,11 @@ use std::{
 
 use crossbeam_channel::Receiver;
 
-use crate::{CancelToken, Error, Hold, Result};
+use crate::{
+    error::{Error, Result},
+    locks::hold::Hold,
+    session::wait::cancel::CancelToken,
+};
 
 /// Where a leader recipe is in its life. Java: `LeaderLatch.State`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

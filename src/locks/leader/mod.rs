@@ -4,9 +4,9 @@
 //! thread: `latch.rs`, over the same candidate as the lock of ZooKeeper's own recipe. What whoever leads knows is in
 //! `leadership.rs`, one rule for all of them.
 
-mod latch;
-mod leadership;
-mod selector;
+pub(in crate::locks) mod latch;
+pub(in crate::locks) mod leadership;
+pub(in crate::locks) mod selector;
 
 pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
 pub use leadership::{CancelLeadership, LeaderState, Leadership};

@@ -11,10 +11,19 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{CancelLeadership, Executor, LeaderState, Leadership};
+use super::{
+    Executor,
+    leadership::{CancelLeadership, LeaderState, Leadership},
+};
 use crate::{
-    AcquireOptions, CancelToken, ConnectionState, CuratorFramework, Error, InterProcessMutex, ListenerId,
-    LockInternals, Participant, Result, framework::caught, session::wait::deadline::Stop,
+    error::{Error, Result},
+    framework::{
+        client::core::{CuratorFramework, ListenerId},
+        events::connection_state::ConnectionState,
+    },
+    locks::{internals::LockInternals, mutex::InterProcessMutex, options::AcquireOptions, participant::Participant},
+    panics::caught,
+    session::wait::{cancel::CancelToken, deadline::Stop},
 };
 
 const WHAT: &str = "the leader selector";

@@ -3,7 +3,7 @@
 use super::{EntryMode, EntryState, LockKind, NameStyle};
 use crate::locks::{
     driver::{number_text, sequence_for},
-    zookeeper_recipe::ZNodeName,
+    zookeeper_recipe::znode_name::ZNodeName,
 };
 
 /// The prefix of a protected znode: `_c_`, a UUID, `-`.

@@ -3,10 +3,21 @@
 use std::sync::Arc;
 
 use crate::{
-    AcquireOptions, CuratorFramework, InterProcessMutex, LockGuard, LockInternals, ReadLockDriver, Result, Revocable,
-    RevocationListener, WriteLockDriver,
-    framework::{HeldNode, HoldKind},
-    locks::{methods::thread_lock_methods, owners::Owners},
+    error::Result,
+    framework::{
+        client::core::CuratorFramework,
+        held::{holds::HoldKind, node::HeldNode},
+    },
+    locks::{
+        driver::{ReadLockDriver, WriteLockDriver},
+        guard::LockGuard,
+        internals::LockInternals,
+        methods::thread_lock_methods,
+        mutex::InterProcessMutex,
+        options::AcquireOptions,
+        owners::Owners,
+        revocation::{Revocable, RevocationListener},
+    },
 };
 
 /// One half. The attributes are those of the type and of `acquire`.

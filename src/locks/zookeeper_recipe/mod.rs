@@ -1,8 +1,8 @@
 //! The lock of ZooKeeper's own recipes: no call waits for others, a listener is told. Java:
 //! `org.apache.zookeeper.recipes.lock`.
 
-mod listener;
-mod znode_name;
+pub(in crate::locks) mod listener;
+pub(in crate::locks) mod znode_name;
 
 use std::{fmt, sync::Arc};
 
@@ -10,19 +10,23 @@ use parking_lot::Mutex;
 
 pub use self::{listener::LockListener, znode_name::ZNodeName};
 use super::{
-    AcquireOptions, FencingToken, Hold, Leadership, LockInternals,
     candidate::{Audience, Candidate, Telling},
     contender::spec::Spec,
     driver::ZNodeNameDriver,
-    internals::Patience,
+    hold::Hold,
+    internals::{LockInternals, Patience},
+    leader::leadership::Leadership,
+    options::AcquireOptions,
+    token::FencingToken,
 };
 use crate::{
-    CuratorFramework, Result,
-    framework::{HoldKind, as_listener, caught},
+    error::Result,
+    framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
+    panics::caught,
 };
 
 #[cfg(doc)]
-use crate::{Error, InterProcessMutex};
+use crate::{error::Error, locks::mutex::InterProcessMutex};
 
 /// What ZooKeeper's own recipe puts into its znodes.
 const DATA: [u8; 2] = [0x12, 0x34];

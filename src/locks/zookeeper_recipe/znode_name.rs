@@ -9,7 +9,7 @@ use std::{cmp::Ordering, fmt};
 /// undecided.
 ///
 /// ```
-/// use curator_locks::ZNodeName;
+/// use curator_locks::zookeeper_recipe::ZNodeName;
 ///
 /// let first = ZNodeName::new("x-105-0000000002");
 /// assert_eq!((first.prefix(), first.sequence()), ("x-105", Some(2)));

@@ -12,7 +12,7 @@ pub struct RequestRecord {
     pub connection: u64,
     /// Its number in the connection; negative for pings and the like.
     pub xid: i32,
-    /// Its operation code, see [`op`].
+    /// Its operation code, see [`op`](super::op).
     pub op: i32,
     /// The path it is about; of a multi, the path of its first operation.
     pub path: Option<String>,
