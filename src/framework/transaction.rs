@@ -232,8 +232,13 @@ impl Guard {
         if code != ErrorCode::NoNode {
             return Error::Server { code, operation: "check", path: self.lock.clone() };
         }
-        // So that the holder hears of it, too.
-        self.held.seen(session.connection(), Err(SessionError::Server(ErrorCode::NoNode)));
+        if Arc::ptr_eq(session, self.held.session()) {
+            // So that the holder hears of it, too.
+            self.held.seen(session.connection(), Err(SessionError::Server(ErrorCode::NoNode)));
+        } else if self.held.lost().is_none() {
+            // Another client may ask other servers: that says nothing of the lock.
+            return Error::Server { code, operation: "check", path: self.lock.clone() };
+        }
         let reason = self.held.lost().unwrap_or(LostReason::NodeDeleted);
         Error::LockLost { path: self.lock.clone(), reason }
     }

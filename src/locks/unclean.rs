@@ -28,7 +28,10 @@ use crate::{
     },
     session::{
         api::{Reply, Session, SessionError, Submission},
-        wait::{deadline::WaitEnd, pending::submit},
+        wait::{
+            deadline::{Stop, WaitEnd},
+            pending::submit,
+        },
     },
 };
 
@@ -97,13 +100,9 @@ impl LockInternals {
         owners: Option<&Owners>,
     ) -> Result<bool> {
         let Some(deaths) = self.deaths().get() else { return Ok(true) };
+        let mut step = LastStep { lock: self, held, owners, has_come_through: false };
         let heard = self.mark_and_look(deaths, held, data, patience);
-        if !matches!(heard, Ok(true)) {
-            for held in held {
-                owners.map(|owners| owners.leave(self, held));
-                self.release_in_background(held);
-            }
-        }
+        step.has_come_through = matches!(heard, Ok(true));
         heard
     }
 
@@ -120,30 +119,48 @@ impl LockInternals {
             Err(error) if error.is_retryable() && patience.is_over() => return Ok(false),
             found => found?,
         };
-        let has_found = !found.is_empty();
+        let (marks, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let heard: Arc<[UncleanDeath]> = found.into();
         for held in held {
             if let Some(holder) = deaths.holders.lock().get_mut(&held.czxid()) {
                 holder.deaths = heard.clone();
             }
         }
-        if has_found {
+        // A mere try waits for no others, but for this.
+        let free = Stop { deadline: patience.stop.deadline.filter(|_| !patience.only_try), ..patience.stop };
+        if !heard.is_empty() {
             let delay = *deaths.delay.lock();
             log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
             if let Some(until) = Instant::now().checked_add(delay) {
-                let _ = patience.stop.by(until).recv(&crossbeam_channel::never::<()>());
+                let _ = free.by(until).recv(&crossbeam_channel::never::<()>());
             }
         }
-        match (last_look(held, patience.terms.min_validity, stop, false), patience.stop.is_over()) {
+        let look = if patience.only_try { free } else { stop };
+        match (last_look(held, patience.terms.min_validity, look, false), patience.stop.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !patience.only_try => Ok(false),
-            (Look::Certain, _) => Ok(true),
+            (Look::Certain, _) => {
+                self.forget_the_dead(held, marks);
+                Ok(true)
+            }
             (Look::Lost, _) => {
                 let reason = held.iter().find_map(|held| held.lost());
                 Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
             (Look::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
         }
+    }
+
+    /// These marks were heard of by one who has the lock. Who fails before that leaves them to the next.
+    fn forget_the_dead(&self, held: &[Arc<HeldNode>], marks: Vec<ServerPath>) {
+        let Some(held) = held.first() else { return };
+        let delete = |mark: ServerPath| Submission {
+            request: Request::Delete { path: mark.into_string(), version: -1 },
+            watcher: None,
+            // Should this come to nothing, the next holder hears of it again.
+            on_reply: Box::new(|_: Reply| ()),
+        };
+        held.session().submit(marks.into_iter().map(delete).collect());
     }
 
     /// A hold has come to its end. Its mark goes first: whoever finds one without the znode knows that nobody released.
@@ -165,6 +182,23 @@ impl LockInternals {
     }
 }
 
+/// Gives the holds back unless they come through, after a panic of the ACL provider, too.
+struct LastStep<'a> {
+    lock: &'a LockInternals,
+    held: &'a [Arc<HeldNode>],
+    owners: Option<&'a Owners>,
+    has_come_through: bool,
+}
+
+impl Drop for LastStep<'_> {
+    fn drop(&mut self) {
+        for held in self.held.iter().filter(|_| !self.has_come_through) {
+            self.owners.map(|owners| owners.leave(self.lock, held));
+            self.lock.release_in_background(held);
+        }
+    }
+}
+
 impl UncleanDeaths {
     /// Leaves the marks and reads those of others, in one round trip; where there are others, what became of them in two
     /// more.
@@ -174,7 +208,7 @@ impl UncleanDeaths {
         call: &Call<'_>,
         held: &[Arc<HeldNode>],
         data: &[u8],
-    ) -> Result<Vec<UncleanDeath>> {
+    ) -> Result<Vec<(ServerPath, UncleanDeath)>> {
         for held in held {
             let mark = self.directory.join(&format!("{:x}", held.czxid()));
             self.holders.lock().insert(held.czxid(), Holder { mark, deaths: Arc::default() });
@@ -214,7 +248,12 @@ impl UncleanDeaths {
     }
 
     /// Whose znode is gone although its mark is there. In this order: a release deletes the mark first.
-    fn dead(&self, call: &Call<'_>, session: &Arc<dyn Session>, names: Vec<String>) -> Result<Vec<UncleanDeath>> {
+    fn dead(
+        &self,
+        call: &Call<'_>,
+        session: &Arc<dyn Session>,
+        names: Vec<String>,
+    ) -> Result<Vec<(ServerPath, UncleanDeath)>> {
         let path_of = |name: &String| self.directory.join(name).into_string();
         let read = |name: &String| Request::GetData { path: path_of(name), watch: false };
         let mut marks = Vec::new();
@@ -244,14 +283,7 @@ impl UncleanDeaths {
                 Ok(_) | Err(_) => {}
             }
         }
-        // It was heard of: should this reply be lost, the next holder hears of it again.
-        let deletes = dead.iter().map(|(mark, _)| Request::Delete { path: path_of(&mark.name), version: -1 });
-        for reply in ask(call, session, deletes) {
-            if let Err(error) = reply {
-                log::debug!("the mark of a dead holder: {error}");
-            }
-        }
-        Ok(dead.into_iter().map(|(mark, stat)| mark.death(&stat)).collect())
+        Ok(dead.into_iter().map(|(mark, stat)| (self.directory.join(&mark.name), mark.death(&stat))).collect())
     }
 }
 
@@ -323,7 +355,8 @@ macro_rules! with_unclean_deaths {
             /// delay.
             ///
             /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
-            /// queue should say it. It goes unheard if it dies before its acquire has returned. One that was cut off in
+            /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the news to
+            /// the next. A holder goes unheard if it dies before its acquire has returned. One that was cut off in
             /// the midst of its release may be taken for dead, and readers or leases beside each other may all hear of one
             /// death. A thread that panics with a guard counts: as with std's poisoning, what the lock protects may be half
             /// done; other than there, the lock can be had, and who asks is told.

@@ -18,7 +18,7 @@ use std::{
 use curator_locks::{
     CreateMode, CuratorFramework, Error, ErrorCode, HoldState, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreV2, InterProcessUnfairMutex, LostReason, Stat, Transaction,
-    testing::{Fault, RequestMatch, op},
+    testing::{Fault, RequestMatch, TestingServer, op},
 };
 
 use crate::{
@@ -242,4 +242,18 @@ fn no_guarded_write_comes_after_the_loss_of_its_lock_and_unguarded_ones_do() {
     assert!(written > 0 && refused > 0, "{written} {refused}");
     let [written, refused, too_late] = races(false);
     assert!(written > 0 && refused == 0 && too_late > 0, "without the guard it has to go wrong");
+}
+
+#[test]
+fn other_servers_that_do_not_know_the_lock_refuse_the_write_and_end_no_hold() {
+    let client = support::client();
+    let elsewhere = TestingServer::start().unwrap();
+    let stranger = support::connect(support::builder(&elsewhere, &support::namespace()));
+    let mutex = mutex(&client);
+    let held = mutex.lock().unwrap();
+    let write = held.guard_transaction(stranger.transaction()).unwrap().create().for_path_and_data("/a", "");
+    assert_eq!(write.commit().unwrap_err().code(), Some(ErrorCode::NoNode));
+    assert!(held.is_valid());
+    held.release().unwrap();
+    assert!(support::queue(&client, "/locks/m").is_empty());
 }

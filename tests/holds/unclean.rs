@@ -7,7 +7,7 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CancelToken, CuratorFramework, Error, FencingToken, Hold, InterProcessMutex,
+    Acl, AclProvider, AcquireOptions, CancelToken, CuratorFramework, Error, FencingToken, Hold, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
 };
 
@@ -128,7 +128,7 @@ fn the_delay_comes_after_a_death_and_only_then() {
     assert!(!next.acquire_timeout(DELAY / 4).unwrap(), "the delay counts");
     assert!(begin.elapsed() < DELAY);
     eventually("nothing is left in the queue", || support::queue(&client, PATH).is_empty());
-    die();
+    assert_eq!(marks(&client, PATH), 1, "who has not got the lock leaves the news to the next");
     let token = CancelToken::new();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| next.acquire_with(&AcquireOptions::new().cancel_token(&token)));
@@ -138,12 +138,16 @@ fn the_delay_comes_after_a_death_and_only_then() {
         assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled { .. })));
     });
     assert!(!next.is_acquired_in_this_process());
-    die();
     let begin = Instant::now();
     let held = next.lock().unwrap();
     assert!(begin.elapsed() >= DELAY && held.is_valid());
     assert_eq!(heard(&held).len(), 1);
     held.release().unwrap();
+    die();
+    let begin = Instant::now();
+    assert!(next.acquire_timeout(Duration::ZERO).unwrap());
+    assert!(begin.elapsed() >= DELAY, "a mere try waits, too");
+    next.release().unwrap();
     let begin = Instant::now();
     next.acquire().unwrap();
     let first = begin.elapsed();
@@ -211,6 +215,30 @@ fn every_kind_of_lock_tells() {
         mortal.close();
         assert_eq!(acquire(&client).len(), 1, "{kind}");
     }
+}
+
+/// Cannot say who may read a mark.
+struct NoMarks;
+
+impl AclProvider for NoMarks {
+    fn default_acl(&self) -> Vec<Acl> {
+        Acl::open_unsafe()
+    }
+
+    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+        assert!(!path.contains("~holders"), "no marks");
+        None
+    }
+}
+
+#[test]
+fn a_lock_whose_mark_makes_the_acl_provider_panic_is_given_back() {
+    let client = support::client();
+    let broken = connect(support::builder(support::server(), client.namespace()).acl_provider(NoMarks));
+    let mutex = lock(&broken, "broken", NO_DELAY);
+    assert!(catch_unwind(AssertUnwindSafe(|| mutex.acquire())).is_err());
+    assert!(!mutex.is_acquired_in_this_process());
+    eventually("nothing is left in the queue", || support::queue(&client, PATH).is_empty());
 }
 
 /// Never gives it back.
