@@ -14,13 +14,14 @@ pub(super) struct Limits {
 
 struct Most {
     at: Instant,
-    give_back: Box<dyn FnOnce() + Send>,
+    /// Taken when it ends.
+    give_back: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Limits {
     /// Nobody has to end it any more. Not to be dropped under the lock.
     pub(super) fn ended(&mut self) -> Option<impl Drop + use<>> {
-        self.most.take().map(|most| most.give_back)
+        self.most.take().and_then(|most| most.give_back)
     }
 
     /// When it ends at the latest.
@@ -37,7 +38,7 @@ impl HeldNode {
         most: Option<Instant>,
         give_back: impl FnOnce() + Send + 'static,
     ) {
-        let most = most.map(|at| Most { at, give_back: Box::new(give_back) });
+        let most = most.map(|at| Most { at, give_back: Some(Box::new(give_back)) });
         let is_limited = most.is_some();
         self.inner.lock().limits = Limits { least, most };
         if is_limited {
@@ -73,13 +74,14 @@ impl HeldNode {
             if inner.is_final() {
                 return;
             }
-            inner.limits.most.take_if(|most| now >= most.at)
+            // The moment stays: without it the hold would be certain again up to the loss.
+            inner.limits.most.as_mut().filter(|most| now >= most.at).and_then(|most| most.give_back.take())
         };
-        if let Some(most) = over
+        if let Some(give_back) = over
             && self.mark_lost(LostReason::HeldTooLong)
         {
             log::warn!("{}: held for too long, and given back", self.path());
-            (most.give_back)();
+            give_back();
         }
     }
 }

@@ -496,8 +496,9 @@ impl Shared {
 
     /// The term begins, unless it is over already.
     fn begins(&self, leadership: &Leadership) -> bool {
-        let is_connected = self.client.connection_state().is_some_and(ConnectionState::is_connected);
         let mut state = self.state.lock();
+        // Read behind the lock: news that the listener has heard of already shows here, and later news find the term.
+        let is_connected = self.client.connection_state().is_some_and(ConnectionState::is_connected);
         // What came before the grant was not about this term, but a suspension may last.
         let is_wanted = state.life == LeaderState::Started && (is_connected || !state.is_unwanted);
         if is_wanted && leadership.has_leadership() {
