@@ -425,7 +425,10 @@ impl LockInternals {
         held.released();
         self.unregister(held);
         self.forget_revocation(held);
-        self.client.core.held.remove(held);
+        // Its keeper has gone before it.
+        let node = held.tenure().map_or(held, |tenure| &**tenure);
+        node.released();
+        self.client.core.held.remove(node);
         self.forget_mark(held);
         held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
     }

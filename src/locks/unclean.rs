@@ -363,7 +363,9 @@ macro_rules! with_unclean_deaths {
             ///
             /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no round
             /// trip more than one. A lock that does not say this pays nothing. Where the lock is lost during the delay,
-            /// the acquire fails with [`Error::LockLost`](crate::Error::LockLost).
+            /// the acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
+            /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then.
             ///
             /// ```no_run
             /// # use std::time::Duration;

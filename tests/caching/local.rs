@@ -269,3 +269,21 @@ fn a_cached_lock_does_not_listen_for_unclean_deaths() {
     assert!(matches!(mutex.acquire(), Err(Error::InvalidArgument { .. })));
     assert!(!mutex.is_acquired_in_this_process());
 }
+
+#[test]
+fn an_owned_guard_that_outlives_its_lock_gives_it_back() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(("127.0.0.1", server.port())).unwrap();
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()));
+    let mutex = cached(&client);
+    let held = mutex.lock_owned().unwrap();
+    eventually("the watches", || server.watch_count().unwrap() == 2);
+    drop(mutex);
+    let before = proxy.requests(op::SYNC);
+    assert!(held.is_valid());
+    held.release().unwrap();
+    await_queue(&client, PATH, 0);
+    // Nobody asks who has deleted the znode.
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(proxy.requests(op::SYNC), before);
+}

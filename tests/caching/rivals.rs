@@ -125,3 +125,23 @@ fn a_request_to_give_the_lock_back_reaches_the_holder_and_ends_an_idle_tenure() 
     await_queue(&client, PATH, 0);
     assert!(!asked.load(Ordering::SeqCst), "a release ends the listener's time");
 }
+
+#[test]
+fn a_request_says_who_asks_and_its_listener_may_release_the_hold() {
+    let client = support::client();
+    let lock = cached(&client);
+    let asked = std::sync::Arc::new(parking_lot::Mutex::new(None));
+    let says = asked.clone();
+    lock.on_revocation(move |request| {
+        *says.lock() = Some((request.who().map(str::to_owned), request.hold().map(|hold| hold.fencing_token())));
+        request.release();
+    });
+    lock.lock().unwrap().release().unwrap();
+    let held = lock.lock().unwrap();
+    Revoker::request(&client, held.path(), "operator", "maintenance").unwrap();
+    eventually("the hold is lost", || held.is_lost());
+    assert_eq!(asked.lock().take(), Some((Some("operator".to_owned()), Some(held.fencing_token()))));
+    assert_eq!(held.revocation().map(|(who, _)| who).as_deref(), Some("operator"));
+    assert!(held.release().is_err());
+    await_queue(&client, PATH, 0);
+}

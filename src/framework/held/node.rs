@@ -217,8 +217,9 @@ impl HeldNode {
         self.znode.outlives_session
     }
 
+    /// Of many holds only the first one has waited at the servers.
     pub(crate) fn has_waited(&self) -> bool {
-        self.znode.has_waited
+        self.znode.has_waited && self.grant_number() <= 1
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {

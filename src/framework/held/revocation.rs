@@ -75,11 +75,6 @@ impl Revocation {
     pub(crate) fn is_lasting(&self) -> bool {
         self.is_lasting
     }
-
-    /// Tells of a request that has come some other way.
-    pub(crate) fn request(&self) {
-        (self.request)(&RevokeWord::default(), None);
-    }
 }
 
 /// One znode that can be revoked, from the first look at its data on.
@@ -116,9 +111,14 @@ impl RevocableNode {
     pub(crate) fn read(&self, data: &[u8], stat: &Stat) {
         let Some(word) = request_in(data) else { return };
         if self.told.fetch_max(stat.mzxid, Ordering::AcqRel) < stat.mzxid {
-            *self.last.lock() = Some(word.clone());
-            (self.revocation.request)(&word, self.held.get().and_then(Weak::upgrade));
+            self.tell(&word);
         }
+    }
+
+    /// A request was read, here or by whoever looks after the znode.
+    pub(crate) fn tell(&self, word: &RevokeWord) {
+        *self.last.lock() = Some(word.clone());
+        (self.revocation.request)(word, self.held.get().and_then(Weak::upgrade));
     }
 }
 

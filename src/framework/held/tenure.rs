@@ -67,6 +67,9 @@ impl HeldNode {
             keeper: OnceLock::new(),
             inner: Mutex::new(Inner::new(None)),
         });
+        if let Some(revocable) = &grant.revocable {
+            revocable.holds(&grant);
+        }
         if is_attended {
             grant.join_tenure(&mut grant.inner.lock());
             grant.events.send(Event::Look);
@@ -83,6 +86,11 @@ impl HeldNode {
     /// Which grant of its znode it is; 0 for the only one.
     pub(crate) fn grant_number(&self) -> u64 {
         self.grant.as_ref().map_or(0, |grant| grant.number)
+    }
+
+    /// The held znode of which this is one hold of many.
+    pub(crate) fn tenure(&self) -> Option<&Arc<HeldNode>> {
+        self.grant.as_ref().map(|grant| &grant.tenure)
     }
 
     /// The znode that is looked after for this hold.

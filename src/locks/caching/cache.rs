@@ -21,7 +21,7 @@ use crate::{
         client::call::Call,
         held::{
             node::{HeldNode, Keeper},
-            revocation::{RevocableNode, Revocation},
+            revocation::{RevocableNode, Revocation, RevokeWord},
         },
     },
     locks::{
@@ -106,9 +106,10 @@ impl Cache {
     pub(crate) fn new(lock: Arc<LockInternals>, limits: Caching) -> Arc<Cache> {
         Arc::new_cyclic(|this: &Weak<Cache>| {
             let of_revocation = this.clone();
-            let revocation = Arc::new(Revocation::new(move || {
+            let revocation = Arc::new(Revocation::lasting(move |word, _| {
                 let Some(cache) = of_revocation.upgrade() else { return };
-                cache.lock.client().core.clone().run_in_background(move || cache.revoked());
+                let word = word.clone();
+                cache.lock.client().core.clone().run_in_background(move || cache.revoked(&word));
             }));
             Cache { this: this.clone(), lock, limits, revocation, state: Mutex::default() }
         })
@@ -190,13 +191,21 @@ impl Cache {
         drop(before);
     }
 
-    fn leave(&self, who: Waiter) {
-        let effects = {
-            let mut state = self.state.lock();
-            state.waiters.remove(&who);
-            let next = state.turns.leave(who, &self.limits, Instant::now());
-            state.effects(next)
-        };
+    /// `words`: where a turn that it has not begun may have been told.
+    fn leave(&self, who: Waiter, words: Option<&Receiver<Word>>) {
+        let mut state = self.state.lock();
+        let was_woken = state.waiters.remove(&who).is_none();
+        if let Some(words) = words.filter(|_| was_woken) {
+            drop(state);
+            // Sent by now, or at once. What is left of a tenure that has ended since goes with whoever had the turn in it.
+            if let Ok(Word { turn: Turn::Hold { tenure, .. }, .. }) = words.recv() {
+                return self.end_turn(tenure);
+            }
+            state = self.state.lock();
+        }
+        let next = state.turns.leave(who, &self.limits, Instant::now());
+        let effects = state.effects(next);
+        drop(state);
         self.carry_out(effects);
     }
 
@@ -205,7 +214,9 @@ impl Cache {
         let now = Instant::now();
         let (effects, listener) = {
             let mut state = self.state.lock();
-            let listener = state.listener.take();
+            // After the end of a tenure it may be the next holder's.
+            let is_of_now = state.turns.number().is_none_or(|number| number == tenure);
+            let listener = if is_of_now { state.listener.take() } else { None };
             let next = state.turns.release(tenure, &self.limits, now);
             (state.effects(next), listener)
         };
@@ -297,13 +308,13 @@ impl Cache {
 
     /// Somebody asks for the lock by what it has written into the znode: that is for the holder to decide, and an idle lock
     /// goes at once.
-    fn revoked(&self) {
+    fn revoked(&self, word: &RevokeWord) {
         let (listener, number) = {
             let state = self.state.lock();
             (state.listener.clone(), state.turns.number())
         };
         if let Some(listener) = listener.or_else(|| self.lock.revocable_node()) {
-            listener.revocation().request();
+            listener.tell(word);
         }
         if let Some(number) = number {
             self.rivals_came(number);
@@ -508,7 +519,7 @@ impl Drop for Visit<'_> {
         match self.looks_in {
             _ if self.is_over => {}
             Some(tenure) => self.cache.end_turn(tenure),
-            None => self.cache.leave(self.who),
+            None => self.cache.leave(self.who, self.words.as_ref()),
         }
     }
 }
