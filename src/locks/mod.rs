@@ -23,7 +23,7 @@ pub use api::{
         zookeeper::ZooKeeperFencingChecker,
     },
     guard::LockGuard,
-    holds::{deadline::Deadline, hold::Hold, unclean::UncleanDeath},
+    holds::{deadline::Deadline, death::UncleanDeath, hold::Hold},
     lock::{InterProcessLock, Locker},
     options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
     participant::Participant,
