@@ -30,10 +30,7 @@ use crate::{
             internals::LockInternals,
             spec::Spec,
         },
-        leader::{
-            Executor,
-            leadership::{LeaderState, Leadership},
-        },
+        leader::leadership::{Executor, LeaderState, Leadership},
     },
     panics::caught,
 };

@@ -15,7 +15,7 @@ use crate::{locks::api::fencing::token::FencingToken, paths::ServerPath};
 ///
 /// What the lock protects may be half done. The next holder is told, if the lock was asked to
 /// ([`InterProcessMutex::with_unclean_deaths`](crate::InterProcessMutex::with_unclean_deaths)), by
-/// [`Hold::unclean_deaths`].
+/// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UncleanDeath {

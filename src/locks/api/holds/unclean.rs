@@ -300,9 +300,9 @@ fn ask(
 macro_rules! with_unclean_deaths {
     ($($lock:ident: |$this:ident| $internals:expr,)*) => {$(
         impl crate::$lock {
-            /// Has the next holder hear of one that went without releasing, as [`Hold::unclean_deaths`], and wait for
-            /// `delay` first then: time for what the dead one has sent on its way to arrive. With no such death there is no
-            /// delay.
+            /// Has the next holder hear of one that went without releasing, as
+            /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths), and wait for `delay` first then: time for what the
+            /// dead one has sent on its way to arrive. With no such death there is no delay.
             ///
             /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
             /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the news to
