@@ -1,71 +1,59 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
+//!
+//! `contender` decides who may enter and speaks with the server, `threads` knows which thread of this process holds what,
+//! and `api` has what all locks share in their public face. Each lock or recipe is a file or a room of its own.
 
-mod caching;
-mod candidate;
+mod api;
 pub(crate) mod contender;
-mod deadline;
-mod deadlock;
-mod driver;
-mod fencing;
-mod guard;
-mod guarded_write;
-mod hold;
-mod internals;
-mod last_look;
 mod leader;
-mod lease;
-mod limit;
-mod lock;
-mod methods;
 mod multi;
 mod mutex;
-mod options;
-mod owners;
-mod participant;
 mod queue_view;
 mod read_write;
-mod revocation;
-mod revocation_request;
 mod semaphore;
-mod semaphore_mutex;
-mod terms;
-mod token;
-mod unclean;
+mod threads;
 mod unfair;
-mod validity;
-mod wait_strategy;
 pub mod zookeeper_recipe;
 
-pub use caching::Caching;
-pub use deadline::Deadline;
+pub use api::{
+    fencing::{
+        checker::{FencingChecker, FencingError, StaleToken},
+        file::FileFencingChecker,
+        token::FencingToken,
+        zookeeper::ZooKeeperFencingChecker,
+    },
+    guard::LockGuard,
+    holds::{deadline::Deadline, hold::Hold, unclean::UncleanDeath},
+    lock::{InterProcessLock, Locker},
+    options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
+    participant::Participant,
+    revocation::{
+        request::RevocationRequest,
+        revoker::{Revocable, RevocationListener, Revoker},
+    },
+};
 #[allow(unused_imports, reason = "the model check uses it")]
 #[allow(unreachable_pub, reason = "as above")]
-pub use driver::ZNodeNameDriver;
-pub use driver::{
-    Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
-    WriteLockDriver,
+pub use contender::driver::ZNodeNameDriver;
+pub use contender::{
+    driver::{
+        Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver,
+        StandardLockInternalsDriver, WriteLockDriver,
+    },
+    internals::LockInternals,
 };
-pub use fencing::{FencingChecker, FencingError, FileFencingChecker, StaleToken, ZooKeeperFencingChecker};
-pub use guard::LockGuard;
-pub use hold::Hold;
-pub use internals::LockInternals;
 pub use leader::{
     CancelLeadership, CloseMode, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
     Leadership,
 };
-pub use lease::Lease;
-pub use lock::{InterProcessLock, Locker};
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
-pub use options::AcquireOptions;
-pub use participant::Participant;
-pub use queue_view::{EntryMode, EntryState, LockKind, LockQueue, NameStyle, QueueEntry};
+pub use queue_view::queue::{EntryMode, EntryState, LockKind, LockQueue, NameStyle, QueueEntry};
 pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
-pub use revocation::{Revocable, RevocationListener, Revoker};
-pub use revocation_request::RevocationRequest;
-pub use semaphore::InterProcessSemaphoreV2;
-pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};
-pub use token::FencingToken;
-pub use unclean::UncleanDeath;
+pub use semaphore::{
+    lease::Lease,
+    mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard},
+    v2::InterProcessSemaphoreV2,
+};
+pub use threads::caching::Caching;
 pub use unfair::InterProcessUnfairMutex;
-pub use wait_strategy::WaitStrategy;

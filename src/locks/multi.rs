@@ -10,18 +10,22 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    hold::Hold,
-    internals::Patience,
-    last_look::{Look, last_look},
-    lock::{InterProcessLock, Locker},
-    methods::lock_methods,
-    mutex::InterProcessMutex,
-    options::AcquireOptions,
-};
 use crate::{
     error::{Error, LostReason, Result},
     framework::{client::core::CuratorFramework, held::changes::HoldState},
+    locks::{
+        api::{
+            holds::hold::Hold,
+            lock::{InterProcessLock, Locker},
+            methods::lock_methods,
+            options::acquire::AcquireOptions,
+        },
+        contender::{
+            internals::Patience,
+            last_look::{Look, last_look},
+        },
+        mutex::InterProcessMutex,
+    },
     panics::caught,
     session::wait::{cancel::CancelToken, deadline::WaitEnd},
 };

@@ -2,22 +2,27 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{
-    caching::{cache::Cache, options::Caching},
-    driver::{LockInternalsDriver, StandardLockInternalsDriver},
-    guard::LockGuard,
-    internals::{LockInternals, Patience},
-    methods::thread_lock_methods,
-    options::AcquireOptions,
-    owners::Owners,
-    revocation::{Revocable, RevocationListener, revocation_of},
-    wait_strategy::WaitStrategy,
-};
 use crate::{
     error::Result,
     framework::{
         client::core::CuratorFramework,
         held::{holds::HoldKind, node::HeldNode},
+    },
+    locks::{
+        api::{
+            guard::LockGuard,
+            methods::thread_lock_methods,
+            options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
+            revocation::revoker::{Revocable, RevocationListener, revocation_of},
+        },
+        contender::{
+            driver::{LockInternalsDriver, StandardLockInternalsDriver},
+            internals::{LockInternals, Patience},
+        },
+        threads::{
+            caching::{cache::Cache, options::Caching},
+            owners::Owners,
+        },
     },
 };
 
@@ -33,7 +38,7 @@ use crate::{
 ///
 /// # When the connection goes
 /// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
-/// ([`Hold::state`](super::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
+/// ([`Hold::state`](crate::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
 /// session that follows.
 ///
 /// ```
@@ -108,7 +113,7 @@ impl InterProcessMutex {
         Ok(InterProcessMutex::of(internals))
     }
 
-    pub(super) fn of(internals: LockInternals) -> InterProcessMutex {
+    pub(in crate::locks) fn of(internals: LockInternals) -> InterProcessMutex {
         InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), writers: None, cache: None }
     }
 
@@ -209,7 +214,7 @@ impl InterProcessMutex {
     }
 
     /// `lock` makes what the listener is given, of this mutex.
-    pub(super) fn revocable<L: Send + 'static>(
+    pub(in crate::locks) fn revocable<L: Send + 'static>(
         &self,
         listener: impl RevocationListener<L>,
         executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
@@ -232,11 +237,11 @@ impl InterProcessMutex {
         &self.internals
     }
 
-    pub(super) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
+    pub(in crate::locks) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
 
-    pub(super) fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
+    pub(in crate::locks) fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         self.internals.client().core.check_open()?;
         let patience = Patience::of(options);
         if !self.internals.may_enter_again(&self.owners, patience)? {

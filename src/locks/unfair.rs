@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{
-    driver::StandardLockInternalsDriver, guard::LockGuard, internals::LockInternals, methods::thread_lock_methods,
-    mutex::InterProcessMutex, options::AcquireOptions, owners::Owners,
-};
 use crate::{
     error::Result,
     framework::{
         client::core::CuratorFramework,
         held::{holds::HoldKind, node::HeldNode},
+    },
+    locks::{
+        api::{guard::LockGuard, methods::thread_lock_methods, options::acquire::AcquireOptions},
+        contender::{driver::StandardLockInternalsDriver, internals::LockInternals},
+        mutex::InterProcessMutex,
+        threads::owners::Owners,
     },
 };
 
@@ -74,7 +76,7 @@ impl InterProcessUnfairMutex {
         InterProcessUnfairMutex { mutex: self.mutex.with_lock_data(data) }
     }
 
-    pub(super) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
+    pub(in crate::locks) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         self.mutex.parts()
     }
 

@@ -5,10 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    effects::{Debris, Effects, Scene, failed, moment, with_acl},
-    spec::{Answer, Ask, Do, End, Failed, Input, Naming, Reaction, Spec},
-};
 use crate::{
     error::{Error, Result},
     framework::{
@@ -20,11 +16,14 @@ use crate::{
         held::{changes::HoldState, node::HeldNode},
     },
     locks::{
-        caching::cache::Seeker,
-        internals::{LockInternals, Patience},
-        limit::Limit,
-        owners::Owners,
-        wait_strategy::WaitStrategy,
+        api::options::wait_strategy::WaitStrategy,
+        contender::{
+            effects::{Debris, Effects, Scene, failed, moment, with_acl},
+            internals::{LockInternals, Patience},
+            spec::{Answer, Ask, Do, End, Failed, Input, Naming, Reaction, Spec},
+        },
+        semaphore::limit::Limit,
+        threads::{caching::cache::Seeker, owners::Owners},
     },
     proto::request::Request,
     session::wait::{

@@ -9,17 +9,17 @@ use std::{
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
-use super::{
-    effects::{Effects, Scene, failed, moment, with_acl},
-    spec::{Answer, Ask, Do, End, Input, Reaction, Spec},
-};
 use crate::{
     error::{Error, Result},
     framework::{
         cleanup::jobs::Job, client::call::Call, config::retry::RetrySleeper, events::followers::Follower,
         held::node::HeldNode,
     },
-    locks::internals::LockInternals,
+    locks::contender::{
+        effects::{Effects, Scene, failed, moment, with_acl},
+        internals::LockInternals,
+        spec::{Answer, Ask, Do, End, Input, Reaction, Spec},
+    },
     panics::caught,
     paths::ServerPath,
     proto::{

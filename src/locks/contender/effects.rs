@@ -8,11 +8,6 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::{
-    machine::Contender,
-    spec::{Answer, Ask, Do, Environment, Failed, Input, Leftover, Plan, Reaction, Spec, View, WatchId, is_end},
-    unlisted::Over,
-};
 use crate::{
     error::{Error, Result},
     framework::{
@@ -22,7 +17,17 @@ use crate::{
             revocation::RevocableNode,
         },
     },
-    locks::{internals::LockInternals, limit::Limit},
+    locks::{
+        contender::{
+            internals::LockInternals,
+            machine::Contender,
+            spec::{
+                Answer, Ask, Do, Environment, Failed, Input, Leftover, Plan, Reaction, Spec, View, WatchId, is_end,
+            },
+            unlisted::Over,
+        },
+        semaphore::limit::Limit,
+    },
     paths::ServerPath,
     proto::{request::Request, response::Response, types::CreateMode},
     session::{

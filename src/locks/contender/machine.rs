@@ -2,14 +2,16 @@
 
 use std::{collections::HashSet, time::Instant};
 
-use super::spec::{
-    Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Plan, Reaction, Spec, View,
-    WatchId,
-};
 use crate::{
     locks::{
-        driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
-        wait_strategy::WaitStrategy,
+        api::options::wait_strategy::WaitStrategy,
+        contender::{
+            driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
+            spec::{
+                Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Plan, Reaction,
+                Spec, View, WatchId,
+            },
+        },
     },
     proto::{
         request::Request,

@@ -4,12 +4,17 @@
 //! channel, so that `tests/model.rs` can try it in every interleaving. [`spec`] is what differs between the kinds of lock,
 //! and the words that contender and shells exchange. [`unlisted`] knows when a create needs no list. Two shells carry out
 //! what the contender wants, [`blocking`] for threads that wait and [`callbacks`] for those that are told; [`effects`] is
-//! what they share. How a lock is given back stands in [`LockInternals`](super::LockInternals) and, where the outcome is
+//! what they share. How a lock is given back stands in [`LockInternals`](crate::LockInternals) and, where the outcome is
 //! unknown, in the client's clean-up.
 
 pub(crate) mod blocking;
 pub(crate) mod callbacks;
-pub(super) mod effects;
+pub(in crate::locks) mod candidate;
+#[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
+pub(crate) mod driver;
+pub(in crate::locks) mod effects;
+pub(crate) mod internals;
+pub(in crate::locks) mod last_look;
 #[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
 pub(crate) mod machine;
 #[allow(unreachable_pub, reason = "as above")]

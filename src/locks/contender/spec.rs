@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    locks::{driver::LockInternalsDriver, wait_strategy::WaitStrategy},
+    locks::{api::options::wait_strategy::WaitStrategy, contender::driver::LockInternalsDriver},
     proto::{
         request::Request,
         response::Response,

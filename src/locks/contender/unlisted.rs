@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::spec::Plan;
+use crate::locks::contender::spec::Plan;
 
 /// How many holds in a row have to follow each other, once somebody came in between, before the list is left out again.
 /// Where it should not have been, it costs a round trip; where it could have been, nobody waits for it.

@@ -12,10 +12,6 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
 use parking_lot::Mutex;
 
-use super::{
-    Executor,
-    leadership::{LeaderState, Leadership},
-};
 use crate::{
     error::{Error, Result},
     framework::{
@@ -24,12 +20,17 @@ use crate::{
         held::holds::HoldKind,
     },
     locks::{
-        candidate::{Audience, Candidate, Telling},
-        contender::spec::Spec,
-        driver::StandardLockInternalsDriver,
-        internals::{LockInternals, Patience},
-        options::AcquireOptions,
-        participant::Participant,
+        api::{options::acquire::AcquireOptions, participant::Participant},
+        contender::{
+            candidate::{Audience, Candidate, Telling},
+            driver::StandardLockInternalsDriver,
+            internals::{LockInternals, Patience},
+            spec::Spec,
+        },
+        leader::{
+            Executor,
+            leadership::{LeaderState, Leadership},
+        },
     },
     panics::caught,
 };

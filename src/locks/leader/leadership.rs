@@ -11,7 +11,7 @@ use crossbeam_channel::Receiver;
 
 use crate::{
     error::{Error, Result},
-    locks::hold::Hold,
+    locks::api::holds::hold::Hold,
     session::wait::cancel::CancelToken,
 };
 

@@ -11,17 +11,21 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    Executor,
-    leadership::{CancelLeadership, LeaderState, Leadership},
-};
 use crate::{
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
         events::connection_state::ConnectionState,
     },
-    locks::{internals::LockInternals, mutex::InterProcessMutex, options::AcquireOptions, participant::Participant},
+    locks::{
+        api::{options::acquire::AcquireOptions, participant::Participant},
+        contender::internals::LockInternals,
+        leader::{
+            Executor,
+            leadership::{CancelLeadership, LeaderState, Leadership},
+        },
+        mutex::InterProcessMutex,
+    },
     panics::caught,
     session::wait::{cancel::CancelToken, deadline::Stop},
 };
@@ -81,7 +85,7 @@ impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelect
 /// process's turn, and gives leadership up when that returns. Java: `LeaderSelector`.
 ///
 /// It is an [`InterProcessMutex`] held by a thread of its own, so processes in Java with Curator's `LeaderSelector`, and
-/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](super::LeaderLatch) sorts its znodes by another name
+/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](crate::locks::leader::LeaderLatch) sorts its znodes by another name
 /// and needs another path. Each queueing leads once; with [`auto_requeue`](LeaderSelector::auto_requeue) it queues again after each term.
 ///
 /// # When the connection goes

@@ -1,8 +1,8 @@
 //! What the names of a directory's children tell.
 
-use super::{EntryMode, EntryState, LockKind, NameStyle};
 use crate::locks::{
-    driver::{number_text, sequence_for},
+    contender::driver::{number_text, sequence_for},
+    queue_view::queue::{EntryMode, EntryState, LockKind, NameStyle},
     zookeeper_recipe::znode_name::ZNodeName,
 };
 
@@ -14,9 +14,9 @@ const UUID: usize = 36;
 const KAZOO_ID: usize = 32;
 
 /// A contender's name, taken apart.
-pub(super) struct Named {
-    pub(super) style: NameStyle,
-    pub(super) mode: EntryMode,
+pub(in crate::locks) struct Named {
+    pub(in crate::locks) style: NameStyle,
+    pub(in crate::locks) mode: EntryMode,
     sequence: i64,
     is_latch: bool,
     /// By which name its kind of lock knows its own.
@@ -39,7 +39,7 @@ enum Word {
 
 impl Named {
     /// Of a name that ends in a sequence number.
-    pub(super) fn of(name: &str) -> Named {
+    pub(in crate::locks) fn of(name: &str) -> Named {
         let prefix = name.strip_suffix(number_text(name)).unwrap_or(name);
         let is_read = prefix.ends_with("__READ__") || prefix.ends_with("__rlock__");
         let word = if prefix.ends_with("__lock__") || prefix.ends_with("__rlock__") {
@@ -73,12 +73,12 @@ impl Named {
 }
 
 /// Whether a child takes part in a queue.
-pub(super) fn is_contender(name: &str) -> bool {
+pub(in crate::locks) fn is_contender(name: &str) -> bool {
     sequence_for(name, "").is_some() && !is_kazoo_lease(name)
 }
 
 /// Whether it is the name of a lease of kazoo's semaphore: a UUID without dashes, and nothing else.
-pub(super) fn is_kazoo_lease(name: &str) -> bool {
+pub(in crate::locks) fn is_kazoo_lease(name: &str) -> bool {
     name.len() == KAZOO_ID && is_kazoo_id(name)
 }
 
@@ -101,7 +101,7 @@ fn is_session_of_zookeepers(prefix: &str) -> bool {
 }
 
 /// What kind of lock these contenders make.
-pub(super) fn kind_of(contenders: &[Named]) -> LockKind {
+pub(in crate::locks) fn kind_of(contenders: &[Named]) -> LockKind {
     let all = |is: fn(&Named) -> bool| contenders.iter().all(is);
     let any = |is: fn(&Named) -> bool| contenders.iter().any(is);
     if all(|named| named.word == Word::Zookeepers) {
@@ -118,7 +118,7 @@ pub(super) fn kind_of(contenders: &[Named]) -> LockKind {
 }
 
 /// What an operator has to know about names that stand side by side.
-pub(super) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<String> {
+pub(in crate::locks) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<String> {
     let any = |word: Word| contenders.iter().any(|named| named.word == word);
     let mut notes = Vec::new();
     if kind == LockKind::Mixed {
@@ -136,7 +136,7 @@ pub(super) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<String> {
 
 /// Tells of one contender after the other, in the order of the queue, whether it holds.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(in crate::locks) struct Turns {
     seen: usize,
     waiting: usize,
     /// The number of the first one that is no reader.
@@ -144,7 +144,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    pub(super) fn next(&mut self, named: &Named) -> EntryState {
+    pub(in crate::locks) fn next(&mut self, named: &Named) -> EntryState {
         let is_reader = named.mode == EntryMode::Read;
         // Smaller, not equal: a writer with the reader's own number made this very reader by a downgrade.
         let holds =
@@ -162,7 +162,7 @@ impl Turns {
 }
 
 /// An unfair lock's data behind the line with the unique id of the attempt.
-pub(super) fn without_mark(data: Vec<u8>) -> Vec<u8> {
+pub(in crate::locks) fn without_mark(data: Vec<u8>) -> Vec<u8> {
     let line = data.iter().position(|byte| *byte == b'\n').and_then(|end| data.split_at_checked(end));
     match line {
         Some((mark, rest)) if uuid::Uuid::try_parse_ascii(mark).is_ok() => rest.iter().skip(1).copied().collect(),
@@ -171,7 +171,7 @@ pub(super) fn without_mark(data: Vec<u8>) -> Vec<u8> {
 }
 
 /// Puts names in the order of ZooKeeper's own recipe.
-pub(super) fn in_zookeepers_order(names: &[String]) -> Vec<&str> {
+pub(in crate::locks) fn in_zookeepers_order(names: &[String]) -> Vec<&str> {
     let mut sorted: Vec<(ZNodeName, &str)> = names.iter().map(|name| (ZNodeName::new(name), name.as_str())).collect();
     sorted.sort_unstable();
     sorted.into_iter().map(|(_, name)| name).collect()

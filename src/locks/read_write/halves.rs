@@ -9,14 +9,18 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        driver::{ReadLockDriver, WriteLockDriver},
-        guard::LockGuard,
-        internals::LockInternals,
-        methods::thread_lock_methods,
+        api::{
+            guard::LockGuard,
+            methods::thread_lock_methods,
+            options::acquire::AcquireOptions,
+            revocation::revoker::{Revocable, RevocationListener},
+        },
+        contender::{
+            driver::{ReadLockDriver, WriteLockDriver},
+            internals::LockInternals,
+        },
         mutex::InterProcessMutex,
-        options::AcquireOptions,
-        owners::Owners,
-        revocation::{Revocable, RevocationListener},
+        threads::owners::Owners,
     },
 };
 
@@ -104,7 +108,7 @@ half! {
 }
 
 impl ReadLock {
-    pub(super) fn new(client: &CuratorFramework, path: &str, write: &WriteLock) -> Result<ReadLock> {
+    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str, write: &WriteLock) -> Result<ReadLock> {
         let mutex = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
         Ok(ReadLock { mutex: mutex.beside(&write.mutex) })
     }
@@ -125,7 +129,7 @@ half! {
 }
 
 impl WriteLock {
-    pub(super) fn new(client: &CuratorFramework, path: &str) -> Result<WriteLock> {
+    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str) -> Result<WriteLock> {
         Ok(WriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
     }
 }

@@ -1,6 +1,6 @@
 //! Who is told about a `WriteLock`.
 
-/// Is told when a [`WriteLock`](super::WriteLock) is acquired and released. Java: `LockListener` of ZooKeeper's lock
+/// Is told when a [`WriteLock`](crate::locks::zookeeper_recipe::WriteLock) is acquired and released. Java: `LockListener` of ZooKeeper's lock
 /// recipe.
 ///
 /// Both run on the client's dispatch thread, one at a time, in order and under no lock; while one runs, the client's

@@ -9,19 +9,19 @@ use std::{fmt, sync::Arc};
 use parking_lot::Mutex;
 
 pub use self::{listener::LockListener, znode_name::ZNodeName};
-use super::{
-    candidate::{Audience, Candidate, Telling},
-    contender::spec::Spec,
-    driver::ZNodeNameDriver,
-    hold::Hold,
-    internals::{LockInternals, Patience},
-    leader::leadership::Leadership,
-    options::AcquireOptions,
-    token::FencingToken,
-};
 use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
+    locks::{
+        api::{fencing::token::FencingToken, holds::hold::Hold, options::acquire::AcquireOptions},
+        contender::{
+            candidate::{Audience, Candidate, Telling},
+            driver::ZNodeNameDriver,
+            internals::{LockInternals, Patience},
+            spec::Spec,
+        },
+        leader::leadership::Leadership,
+    },
     panics::caught,
 };
 

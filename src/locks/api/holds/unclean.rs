@@ -1,0 +1,403 @@
+//! Holders that went without releasing: the next one hears of them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    thread,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use crate::{
+    error::{Error, Result},
+    framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
+    locks::{
+        api::{fencing::token::FencingToken, holds::hold::Hold},
+        contender::{
+            effects::with_acl,
+            internals::{LockInternals, Patience},
+            last_look::{Look, last_look},
+        },
+        threads::owners::Owners,
+    },
+    paths::ServerPath,
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, Stat},
+    },
+    session::{
+        api::{Reply, Session, SessionError, Submission},
+        wait::{
+            deadline::{Stop, WaitEnd},
+            pending::submit,
+        },
+    },
+};
+
+/// Beside the lock's directory: what stands in it others would take for a contender, or for a lease.
+const SUFFIX: &str = "~holders";
+
+/// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted its
+/// znode and it heard of that before its release, or its thread panicked.
+///
+/// What the lock protects may be half done. The next holder is told, if the lock was asked to
+/// ([`InterProcessMutex::with_unclean_deaths`](crate::InterProcessMutex::with_unclean_deaths)), by
+/// [`Hold::unclean_deaths`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UncleanDeath {
+    /// Its fencing token.
+    pub fencing_token: FencingToken,
+    /// What its znode carried: the lock data.
+    pub data: Vec<u8>,
+    /// Its session.
+    pub session: i64,
+    /// Since when it held the lock: milliseconds since the epoch, by the server's clock.
+    pub since_millis: i64,
+}
+
+/// What a lock that listens for unclean deaths knows.
+#[derive(Debug)]
+pub(in crate::locks) struct UncleanDeaths {
+    /// How long the next holder waits before it has the lock.
+    delay: Mutex<Duration>,
+    directory: ServerPath,
+    /// What this object's holds stand for, by the czxid of their znodes.
+    holders: Mutex<HashMap<i64, Holder>>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    mark: ServerPath,
+    deaths: Arc<[UncleanDeath]>,
+}
+
+/// Where a lock's [`UncleanDeaths`] are, if it was asked to have any.
+pub(in crate::locks) type Deaths = OnceLock<UncleanDeaths>;
+
+impl LockInternals {
+    /// From now on, holders leave a mark and hear of those that were left by others.
+    pub(in crate::locks) fn listen_for_deaths(&self, delay: Duration) {
+        let directory = ServerPath::from_server(format!("{}{SUFFIX}", self.mark_base()));
+        let fresh = || UncleanDeaths { delay: Mutex::new(delay), directory, holders: Mutex::default() };
+        *self.deaths().get_or_init(fresh).delay.lock() = delay;
+    }
+
+    /// What a hold has heard.
+    pub(in crate::locks) fn deaths_of(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
+        let deaths = self.deaths().get()?;
+        deaths.holders.lock().get(&held.czxid()).map(|holder| holder.deaths.clone())
+    }
+
+    /// The last step of an acquire: leaves the marks of these holds, and looks for those of the dead. `false`: the time was
+    /// up first, and the holds were given back.
+    pub(in crate::locks) fn hear_of_deaths(
+        &self,
+        held: &[Arc<HeldNode>],
+        data: &[u8],
+        patience: Patience<'_>,
+        owners: Option<&Owners>,
+    ) -> Result<bool> {
+        let Some(deaths) = self.deaths().get() else { return Ok(true) };
+        let mut step = LastStep { lock: self, held, owners, has_come_through: false };
+        let heard = self.mark_and_look(deaths, held, data, patience);
+        step.has_come_through = matches!(heard, Ok(true));
+        heard
+    }
+
+    fn mark_and_look(
+        &self,
+        deaths: &UncleanDeaths,
+        held: &[Arc<HeldNode>],
+        data: &[u8],
+        patience: Patience<'_>,
+    ) -> Result<bool> {
+        let stop = patience.io(self.client().core.config.connection_timeout);
+        let call = self.client().call("acquire", self.base_path(), stop);
+        let found = match deaths.mark(self, &call, held, data) {
+            Err(error) if error.is_retryable() && patience.is_over() => return Ok(false),
+            found => found?,
+        };
+        let (marks, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let heard: Arc<[UncleanDeath]> = found.into();
+        for held in held {
+            if let Some(holder) = deaths.holders.lock().get_mut(&held.czxid()) {
+                holder.deaths = heard.clone();
+            }
+        }
+        // A mere try waits for no others, but for this.
+        let free = Stop { deadline: patience.stop.deadline.filter(|_| !patience.only_try), ..patience.stop };
+        if !heard.is_empty() {
+            let delay = *deaths.delay.lock();
+            log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
+            if let Some(until) = Instant::now().checked_add(delay) {
+                let _ = free.by(until).recv(&crossbeam_channel::never::<()>());
+            }
+        }
+        let look = if patience.only_try { free } else { stop };
+        match (last_look(held, patience.terms.min_validity, look, false), patience.stop.is_over()) {
+            (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
+            (_, Some(WaitEnd::Deadline)) if !patience.only_try => Ok(false),
+            (Look::Certain, _) => {
+                self.forget_the_dead(held, marks);
+                Ok(true)
+            }
+            (Look::Lost, _) => {
+                let reason = held.iter().find_map(|held| held.lost());
+                Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
+            }
+            (Look::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
+        }
+    }
+
+    /// These marks were heard of by one who has the lock. Who fails before that leaves them to the next.
+    fn forget_the_dead(&self, held: &[Arc<HeldNode>], marks: Vec<ServerPath>) {
+        let Some(held) = held.first() else { return };
+        let delete = |mark: ServerPath| Submission {
+            request: Request::Delete { path: mark.into_string(), version: -1 },
+            watcher: None,
+            // Should this come to nothing, the next holder hears of it again.
+            on_reply: Box::new(|_: Reply| ()),
+        };
+        held.session().submit(marks.into_iter().map(delete).collect());
+    }
+
+    /// A hold has come to its end. Its mark goes first: whoever finds one without the znode knows that nobody released.
+    /// A thread that unwinds leaves it, as the next holder is to hear of that.
+    pub(in crate::locks) fn forget_mark(&self, held: &HeldNode) {
+        let Some(deaths) = self.deaths().get() else { return };
+        let Some(holder) = deaths.holders.lock().remove(&held.czxid()) else { return };
+        if held.lost().is_some() || thread::panicking() {
+            return;
+        }
+        let (core, job) = (self.client().core.clone(), Job::delete(holder.mark.clone(), None));
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            // It was the session's own end that came first, or somebody has heard of this hold already.
+            Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
+            Err(_) => core.clean_up(job),
+        });
+        let request = Request::Delete { path: holder.mark.into_string(), version: -1 };
+        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
+    }
+}
+
+/// Gives the holds back unless they come through, after a panic of the ACL provider, too.
+struct LastStep<'a> {
+    lock: &'a LockInternals,
+    held: &'a [Arc<HeldNode>],
+    owners: Option<&'a Owners>,
+    has_come_through: bool,
+}
+
+impl Drop for LastStep<'_> {
+    fn drop(&mut self) {
+        for held in self.held.iter().filter(|_| !self.has_come_through) {
+            self.owners.map(|owners| owners.leave(self.lock, held));
+            self.lock.release_in_background(held);
+        }
+    }
+}
+
+impl UncleanDeaths {
+    /// Leaves the marks and reads those of others, in one round trip; where there are others, what became of them in two
+    /// more.
+    fn mark(
+        &self,
+        lock: &LockInternals,
+        call: &Call<'_>,
+        held: &[Arc<HeldNode>],
+        data: &[u8],
+    ) -> Result<Vec<(ServerPath, UncleanDeath)>> {
+        for held in held {
+            let mark = self.directory.join(&format!("{:x}", held.czxid()));
+            self.holders.lock().insert(held.czxid(), Holder { mark, deaths: Arc::default() });
+        }
+        call.retry(|session| {
+            let list =
+                || Request::GetChildren { path: self.directory.as_str().to_owned(), watch: false, with_stat: false };
+            let marks = || held.iter().map(|held| with_acl(lock.client(), self.creation(held, data))).chain([list()]);
+            let mut replies = ask(call, session, marks());
+            if replies.iter().any(|reply| reply.as_ref().is_err_and(Error::is_no_node)) {
+                lock.client().make_directory(call, session, &self.directory)?;
+                replies = ask(call, session, marks());
+            }
+            let mut names = Vec::new();
+            for reply in replies {
+                match reply {
+                    Ok(Response::Children { names: all, .. }) => names = all,
+                    // By an attempt whose reply was lost.
+                    Err(error) if !error.is_node_exists() => return Err(error),
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            let own = self.holders.lock();
+            names.retain(|name| i64::from_str_radix(name, 16).is_ok_and(|czxid| !own.contains_key(&czxid)));
+            drop(own);
+            self.dead(call, session, names)
+        })
+    }
+
+    fn creation(&self, held: &HeldNode, data: &[u8]) -> Request {
+        let path = self.directory.join(&format!("{:x}", held.czxid())).into_string();
+        let head = format!("{}\n", held.path());
+        let token = FencingToken::new(held.token()).to_bytes();
+        let session = held.session().id().to_be_bytes();
+        let data = [head.as_bytes(), &token, &session, data].concat();
+        Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent, with_stat: false }
+    }
+
+    /// Whose znode is gone although its mark is there. In this order: a release deletes the mark first.
+    fn dead(
+        &self,
+        call: &Call<'_>,
+        session: &Arc<dyn Session>,
+        names: Vec<String>,
+    ) -> Result<Vec<(ServerPath, UncleanDeath)>> {
+        let path_of = |name: &String| self.directory.join(name).into_string();
+        let read = |name: &String| Request::GetData { path: path_of(name), watch: false };
+        let mut marks = Vec::new();
+        for (name, reply) in names.iter().zip(ask(call, session, names.iter().map(read))) {
+            match reply {
+                Ok(Response::Data { data, .. }) => marks.extend(Mark::of(name, &data)),
+                Err(error) if !error.is_no_node() => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let looks = marks
+            .iter()
+            .flat_map(|mark| [Request::Exists { path: mark.znode.clone(), watch: false }, read(&mark.name)]);
+        let mut replies = ask(call, session, looks).into_iter();
+        let mut dead = Vec::new();
+        for mark in &marks {
+            let (Some(stands), Some(marked)) = (replies.next(), replies.next()) else { break };
+            let is_alive = match stands {
+                Ok(Response::Stat(stat)) => stat.czxid == mark.czxid,
+                Ok(_) => true,
+                Err(error) if error.is_no_node() => false,
+                Err(error) => return Err(error),
+            };
+            match marked {
+                Ok(Response::Data { stat, .. }) if !is_alive => dead.push((mark, stat)),
+                Err(error) if !error.is_no_node() => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(dead.into_iter().map(|(mark, stat)| (self.directory.join(&mark.name), mark.death(&stat))).collect())
+    }
+}
+
+/// What a holder has left.
+struct Mark {
+    name: String,
+    czxid: i64,
+    znode: String,
+    token: FencingToken,
+    session: i64,
+    data: Vec<u8>,
+}
+
+impl Mark {
+    /// `None` for what no holder wrote.
+    fn of(name: &str, content: &[u8]) -> Option<Mark> {
+        let czxid = i64::from_str_radix(name, 16).ok()?;
+        let end = content.iter().position(|byte| *byte == b'\n')?;
+        let (znode, rest) = content.split_at_checked(end)?;
+        let znode = String::from_utf8(znode.to_vec()).ok()?;
+        let (token, rest) = rest.get(1..)?.split_first_chunk::<16>()?;
+        let (session, data) = rest.split_first_chunk::<8>()?;
+        let (token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
+        Some(Mark { name: name.to_owned(), czxid, znode, token, session, data: data.to_vec() })
+    }
+
+    fn death(&self, stat: &Stat) -> UncleanDeath {
+        UncleanDeath {
+            fencing_token: self.token,
+            data: self.data.clone(),
+            session: self.session,
+            since_millis: stat.ctime,
+        }
+    }
+}
+
+/// The replies to requests that go out together.
+fn ask(
+    call: &Call<'_>,
+    session: &Arc<dyn Session>,
+    requests: impl IntoIterator<Item = Request>,
+) -> Vec<Result<Response>> {
+    let sent = submit(session, requests.into_iter().map(|request| (request, None)));
+    sent.into_iter().map(|(pending, _)| call.reply(pending)).collect()
+}
+
+/// Says that a guard was dropped by a thread that unwinds: its lock is released, and its work perhaps half done.
+pub(in crate::locks) fn note_panic(hold: &Hold) {
+    if thread::panicking() && !hold.is_lost() {
+        log::warn!("{}: the holder's thread panicked; its lock is released", hold.path());
+    }
+}
+
+impl Hold {
+    /// Who went without releasing the lock since it was last released, as far as the lock listens for that: none for one
+    /// that does not.
+    #[must_use]
+    pub fn unclean_deaths(&self) -> &[UncleanDeath] {
+        self.deaths().unwrap_or_default()
+    }
+}
+
+/// The method of one kind of lock. `$lock` brings `listen_for_deaths(&self, Duration)`.
+macro_rules! with_unclean_deaths {
+    ($($lock:ident: |$this:ident| $internals:expr,)*) => {$(
+        impl crate::$lock {
+            /// Has the next holder hear of one that went without releasing, as [`Hold::unclean_deaths`], and wait for
+            /// `delay` first then: time for what the dead one has sent on its way to arrive. With no such death there is no
+            /// delay.
+            ///
+            /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
+            /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the news to
+            /// the next. A holder goes unheard if it dies before its acquire has returned. One that was cut off in
+            /// the midst of its release may be taken for dead, and readers or leases beside each other may all hear of one
+            /// death. A thread that panics with a guard counts: as with std's poisoning, what the lock protects may be half
+            /// done; other than there, the lock can be had, and who asks is told.
+            ///
+            /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no round
+            /// trip more than one. A lock that does not say this pays nothing. Where the lock is lost during the delay,
+            /// the acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
+            /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then.
+            ///
+            /// ```no_run
+            /// # use std::time::Duration;
+            /// # use curator_locks::{CuratorFramework, InterProcessMutex};
+            /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+            /// let mutex = InterProcessMutex::new(client, "/locks/account")?
+            ///     .with_lock_data("host-7")
+            ///     .with_unclean_deaths(Duration::from_secs(5));
+            /// let held = mutex.lock()?;
+            /// for death in held.unclean_deaths() {
+            ///     println!("{:?} died with token {}: look at its work", death.data, death.fencing_token);
+            /// }
+            /// held.release()
+            /// # }
+            /// ```
+            #[must_use]
+            pub fn with_unclean_deaths(self, delay: Duration) -> Self {
+                let $this = &self;
+                for internals in $internals {
+                    internals.listen_for_deaths(delay);
+                }
+                self
+            }
+        }
+    )*};
+}
+
+with_unclean_deaths! {
+    InterProcessMutex: |lock| [lock.parts().0],
+    InterProcessReadWriteLock: |lock| [lock.read_lock().internals(), lock.write_lock().internals()],
+    InterProcessUnfairMutex: |lock| [lock.parts().0],
+    InterProcessSemaphoreV2: |lock| [lock.leases()],
+    InterProcessSemaphoreMutex: |lock| [lock.leases()],
+}

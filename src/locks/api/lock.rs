@@ -1,0 +1,204 @@
+//! What all locks have in common.
+
+use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc, time::Duration};
+
+use crate::{
+    error::{Error, Result},
+    locks::api::{
+        guard::OfThread,
+        holds::{hold::Hold, unclean::note_panic},
+        options::acquire::AcquireOptions,
+    },
+    panics::caught,
+};
+
+/// A lock that processes share. Java: `InterProcessLock`.
+///
+/// Object safe, so that locks of different kinds can be kept side by side. The calling thread blocks until the lock is
+/// its own; requests that a lost connection swallows are tried again as the client's retry policy says.
+pub trait InterProcessLock: Send + Sync {
+    /// Acquires the lock, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted,
+    /// [`Error::ClientClosed`], [`Error::LockLost`] for a re-entry into a lock that was lost, and what the server
+    /// refuses ([`Error::Server`]). Nothing is left in the queue.
+    fn acquire(&self) -> Result<()>;
+
+    /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue. What the server has
+    /// not confirmed by then, the background finishes.
+    ///
+    /// The time bounds everything: connecting, retries and the wait. Zero means not to wait for others; the requests of
+    /// such a mere try are bounded by the client's connection timeout instead, all of them together.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`]. Without an answer in time it is [`Error::ConnectionLoss`] and not `false`, where
+    /// there is no connection or the servers are silent.
+    #[must_use = "`false` means that the time was up and the lock is not held"]
+    fn acquire_timeout(&self, timeout: Duration) -> Result<bool>;
+
+    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first, as for
+    /// [`acquire_timeout`](InterProcessLock::acquire_timeout).
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
+    /// cancel tokens: [`Error::InvalidArgument`] for one.
+    #[must_use = "`false` means that the time was up and the lock is not held"]
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        if options.cancel.is_some() {
+            let rule = "none: this lock cannot be cancelled".into();
+            return Err(Error::InvalidArgument { name: "cancel_token", value: "a token".into(), rule });
+        }
+        options.time_left().map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
+    }
+
+    /// Gives the lock back, once for each time it was acquired. It ends a hold of the caller's own, also one that was lost,
+    /// before it ends another one.
+    ///
+    /// # Errors
+    /// [`Error::NotOwner`]; [`Error::LockLost`] if it was lost meanwhile; [`Error::ConnectionLoss`] if the server did not
+    /// confirm it in time: the background goes on until the znode is gone.
+    fn release(&self) -> Result<()>;
+
+    /// Gives back these holds, which [`holds`](InterProcessLock::holds) told after their acquire, and no other: one that
+    /// was released or lost meanwhile has perhaps a successor. Those of other locks are passed over; none at all means
+    /// whatever [`release`](InterProcessLock::release) gives back, which is also the default.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::release`]; [`Error::NotOwner`] if none of them is held through this object.
+    fn release_holds(&self, holds: &[Hold]) -> Result<()> {
+        let _ = holds;
+        self.release()
+    }
+
+    /// The same for one who cannot wait, and has no use for an error. The locks of this crate leave it to the background;
+    /// the default releases and logs the error.
+    fn abandon_holds(&self, holds: &[Hold]) {
+        if let Err(error) = self.release_holds(holds) {
+            log::warn!("giving back {}: {error}", self.path().unwrap_or("a lock"));
+        }
+    }
+
+    /// Whether any thread of this process holds the lock through this object.
+    fn is_acquired_in_this_process(&self) -> bool;
+
+    /// The lock's path, for messages. Defaults to none.
+    fn path(&self) -> Option<&str> {
+        None
+    }
+
+    /// What the calling thread's last acquire waited for when its time was up, for messages: of several locks, which.
+    /// Defaults to the path.
+    fn waited_for(&self) -> Option<String> {
+        self.path().map(str::to_owned)
+    }
+
+    /// What is known about each znode that the caller holds through this object: its fencing token, how long it is valid,
+    /// whether it was lost. Defaults to none, for a lock that does not know.
+    fn holds(&self) -> Vec<Hold> {
+        Vec::new()
+    }
+}
+
+/// Holds a lock as long as it lives. Java: `Locker`.
+///
+/// For locks as trait objects; where the type is known, its own guard knows more.
+///
+/// ```no_run
+/// # use curator_locks::{InterProcessMutex, Locker};
+/// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+/// let locker = Locker::new(mutex)?;
+/// // ... the lock is held ...
+/// locker.close()
+/// # }
+/// ```
+#[must_use = "the lock is released at once if the locker is not kept"]
+pub struct Locker<'a> {
+    lock: Which<'a>,
+    /// What the acquire has brought: it ends this and nothing else.
+    holds: Vec<Hold>,
+    is_open: bool,
+    /// The lock may belong to the thread that acquired it.
+    not_send: PhantomData<OfThread>,
+}
+
+enum Which<'a> {
+    Borrowed(&'a dyn InterProcessLock),
+    Owned(Arc<dyn InterProcessLock>),
+}
+
+impl<'a> Deref for Which<'a> {
+    type Target = dyn InterProcessLock + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Which::Borrowed(lock) => *lock,
+            Which::Owned(lock) => &**lock,
+        }
+    }
+}
+
+impl<'a> Locker<'a> {
+    /// Acquires the lock, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`].
+    pub fn new(lock: &'a dyn InterProcessLock) -> Result<Locker<'a>> {
+        lock.acquire()?;
+        Ok(Locker::of(lock))
+    }
+
+    /// Acquires the lock unless the time is up first.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when the time is up, otherwise as [`InterProcessLock::acquire_timeout`].
+    pub fn with_timeout(lock: &'a dyn InterProcessLock, timeout: Duration) -> Result<Locker<'a>> {
+        if lock.acquire_timeout(timeout)? {
+            return Ok(Locker::of(lock));
+        }
+        let what =
+            lock.waited_for().map_or_else(|| "acquiring the lock".to_owned(), |path| format!("acquiring {path}"));
+        Err(Error::Timeout { what, after: timeout })
+    }
+
+    fn of(lock: &'a dyn InterProcessLock) -> Locker<'a> {
+        Locker { lock: Which::Borrowed(lock), holds: lock.holds(), is_open: true, not_send: PhantomData }
+    }
+
+    /// Of a lock that was acquired before, and what that has brought.
+    pub(in crate::locks) fn holding(lock: Arc<dyn InterProcessLock>, holds: Vec<Hold>) -> Locker<'static> {
+        Locker { lock: Which::Owned(lock), holds, is_open: true, not_send: PhantomData }
+    }
+
+    /// What is known about each znode that was acquired; see [`InterProcessLock::holds`].
+    #[must_use]
+    pub fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    /// Releases the lock and reports how that went. Dropping the locker releases it too, as
+    /// [`abandon_holds`](InterProcessLock::abandon_holds) does: a lock of this crate in the background.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::release_holds`].
+    pub fn close(mut self) -> Result<()> {
+        self.is_open = false;
+        self.lock.release_holds(&self.holds)
+    }
+}
+
+impl Drop for Locker<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.holds.iter().for_each(note_panic);
+            // It may be somebody else's lock, and this thread may unwind.
+            let _ = caught("releasing a lock on drop", || self.lock.abandon_holds(&self.holds));
+        }
+    }
+}
+
+impl fmt::Debug for Locker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Locker")
+    }
+}

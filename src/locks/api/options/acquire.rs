@@ -1,0 +1,108 @@
+//! How to acquire a lock.
+
+use std::time::{Duration, Instant};
+
+use crate::{locks::api::options::terms::Terms, session::wait::cancel::CancelToken};
+
+/// Options of one acquire.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, CancelToken};
+///
+/// let token = CancelToken::new();
+/// let options = AcquireOptions::new().timeout(Duration::from_secs(5)).cancel_token(&token);
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct AcquireOptions {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) cancel: Option<CancelToken>,
+    pub(in crate::locks) terms: Terms,
+    /// When the timeout is over, once the call has begun. It goes down to the calls that this one consists of: what is left
+    /// of a timeout may come to zero, which means a mere try.
+    pub(in crate::locks) deadline: Option<Instant>,
+    /// Ends the wait as well, for reasons of this crate: a lock that knows no cancel tokens must not hear of it.
+    pub(in crate::locks) interrupt: Option<CancelToken>,
+}
+
+impl AcquireOptions {
+    /// Waits for ever, and cannot be cancelled.
+    pub fn new() -> Self {
+        AcquireOptions::default()
+    }
+
+    /// Waits at most this long; zero means not to wait for others at all, and its requests are bounded by the client's
+    /// connection timeout. Defaults to no limit.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Ends the wait when this token is cancelled. Defaults to none.
+    pub fn cancel_token(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Grants the lock only with so much time certain: [`valid_until`](crate::Hold::valid_until) lies this far ahead when
+    /// the acquire returns. Defaults to zero: certain at the return, however short that may be.
+    ///
+    /// Where the session is certain for less, the acquire waits for the next heartbeats, with the lock in hand. An idle
+    /// client gets there within a quarter of the session timeout. At most half of the session timeout can be had;
+    /// [`Deadline`](crate::Deadline) says how to choose it. A mere try waits for the heartbeats, too, at most for the
+    /// client's connection timeout.
+    ///
+    /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than half of the
+    /// session timeout, and with [`Error::Timeout`](crate::Error::Timeout) where the session is not certain for so long at
+    /// any time within a session timeout: the servers answer too late then.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
+    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// // A job of two seconds that nobody can stop, under a session timeout of ten.
+    /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().min_validity(Duration::from_secs(2)))? {
+    ///     held.release()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn min_validity(mut self, time: Duration) -> Self {
+        self.terms.min_validity = time;
+        self
+    }
+
+    /// The same for whatever the call consists of, from this moment on.
+    pub(in crate::locks) fn begun(&self) -> AcquireOptions {
+        AcquireOptions { deadline: self.deadline(), ..self.clone() }
+    }
+
+    /// `None`: no timeout, or one that is longer than this clock runs.
+    pub(in crate::locks) fn deadline(&self) -> Option<Instant> {
+        self.deadline.or_else(|| self.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    /// Others are not waited for at all.
+    pub(in crate::locks) fn is_mere_try(&self) -> bool {
+        self.timeout == Some(Duration::ZERO)
+    }
+
+    /// Whether the time is up. A mere try has none: it ends with its requests.
+    pub(in crate::locks) fn is_over(&self) -> bool {
+        !self.is_mere_try() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// What is left of the timeout, for a lock that takes nothing else. Only a mere try has none: zero would make one of
+    /// a call whose time has just come to its end.
+    pub(in crate::locks) fn time_left(&self) -> Option<Duration> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        self.deadline.filter(|_| !self.is_mere_try()).map(left).or(self.timeout)
+    }
+
+    /// What ends the wait besides the time.
+    pub(in crate::locks) fn cancellation(&self) -> Option<&CancelToken> {
+        self.interrupt.as_ref().or(self.cancel.as_ref())
+    }
+}

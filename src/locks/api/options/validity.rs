@@ -1,0 +1,52 @@
+//! A lock that is to be certain for some time from its grant on.
+
+use std::time::Duration;
+
+use crate::{
+    error::{Error, Result},
+    locks::{
+        contender::{
+            internals::{LockInternals, Patience},
+            last_look::{Look, last_look},
+        },
+        threads::owners::Owners,
+    },
+    session::wait::deadline::WaitEnd,
+};
+
+impl LockInternals {
+    /// A session that is answered promptly is certain for 0.67 T less two round trips right after a heartbeat.
+    pub(in crate::locks) fn check_validity(&self, wanted: Duration) -> Result<()> {
+        let timeout = self.client().session_timeout();
+        if wanted <= timeout / 2 {
+            return Ok(());
+        }
+        let rule = format!("at most half of the session timeout, which is {timeout:?}");
+        Err(Error::InvalidArgument { name: "min_validity", value: format!("{wanted:?}"), rule })
+    }
+
+    pub(in crate::locks) fn uncertain(&self, wanted: Duration) -> Error {
+        let what = format!("{}: the wait for a validity of {wanted:?}", self.base_path());
+        Error::Timeout { what, after: self.client().session_timeout() }
+    }
+
+    pub(in crate::locks) fn still_taken(&self, ahead: Option<usize>) -> Error {
+        Error::StillTaken { path: self.base_path().to_owned(), ahead }
+    }
+
+    /// For a thread that may hold the lock already: whether it is certain for as long as wanted, which is waited for.
+    /// `false`: the time was up first. One that was lost is left to whoever counts the holds.
+    pub(in crate::locks) fn may_enter_again(&self, owners: &Owners, patience: Patience<'_>) -> Result<bool> {
+        let wanted = patience.terms.min_validity;
+        let Some(held) = owners.current().filter(|_| !wanted.is_zero()) else { return Ok(true) };
+        self.check_validity(wanted)?;
+        let stop = patience.io(self.client().core.config.connection_timeout);
+        match (last_look(&[held], wanted, stop, false), stop.is_over()) {
+            (Look::Certain | Look::Lost, _) => Ok(true),
+            (Look::InDoubt, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
+            (Look::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),
+            (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
+            (Look::InDoubt, None) => Err(self.uncertain(wanted)),
+        }
+    }
+}

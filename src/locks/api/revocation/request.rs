@@ -1,0 +1,181 @@
+//! Requests to give a lock back that say who asks and why.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use crate::{
+    error::{Error, LostReason, Result},
+    framework::{
+        client::core::CuratorFramework,
+        held::{
+            node::HeldNode,
+            revocation::{Revocation, RevokeWord, with_request},
+        },
+    },
+    locks::{
+        api::{holds::hold::Hold, revocation::revoker::Revoker},
+        contender::{driver::sequence_for, internals::LockInternals},
+    },
+    proto::types::{ErrorCode, Stat},
+};
+
+/// Somebody asks for a lock back. Given to the listeners of
+/// [`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation) and its like for every kind.
+///
+/// ```no_run
+/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, LockInternals, Revoker};
+/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// let downloads = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
+/// downloads.on_revocation(|request| {
+///     println!("{} wants it: {}", request.who().unwrap_or("somebody"), request.why().unwrap_or("no reason given"));
+///     request.release();
+/// });
+/// let lease = downloads.acquire()?;
+///
+/// // Elsewhere:
+/// Revoker::request(client, lease.path(), "the operator", "maintenance at noon")?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct RevocationRequest {
+    word: RevokeWord,
+    lock: Weak<LockInternals>,
+    held: Option<Arc<HeldNode>>,
+}
+
+impl RevocationRequest {
+    /// Who asks, as far as they have said so: Curator's requests do not.
+    #[must_use]
+    pub fn who(&self) -> Option<&str> {
+        self.word.who.as_deref()
+    }
+
+    /// Why, as far as they have said so.
+    #[must_use]
+    pub fn why(&self) -> Option<&str> {
+        self.word.why.as_deref()
+    }
+
+    /// The hold that they ask for; `None` if the request has come to one that still waits, or if the lock object is gone.
+    #[must_use]
+    pub fn hold(&self) -> Option<Hold> {
+        Some(self.lock.upgrade()?.hold(self.held.clone()?))
+    }
+
+    /// Gives the lock back from the listener, whichever thread holds it: the hold is [`Lost`](crate::HoldState::Lost) with
+    /// [`Revoked`](LostReason::Revoked) first, of which its holder is told, and then the client deletes its znode in the
+    /// background. The holder's own release then fails with [`Error::LockLost`]. A holder that cannot stop at any moment
+    /// should rather set a flag. Does nothing for one that waits, or has given the lock back.
+    pub fn release(&self) {
+        let (Some(lock), Some(held)) = (self.lock.upgrade(), &self.held) else { return };
+        if held.lose_unless_over(LostReason::Revoked) {
+            lock.client().core.clean_up(lock.deletion_of_held(held));
+        }
+    }
+}
+
+impl fmt::Debug for RevocationRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RevocationRequest").field("who", &self.who()).field("why", &self.why()).finish_non_exhaustive()
+    }
+}
+
+impl Hold {
+    /// Who has asked for this lock last, and why; `None` if nobody has, or if the lock does not listen for that
+    /// ([`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation),
+    /// [`make_revocable`](crate::InterProcessMutex::make_revocable)). Somebody who has not said who it is counts with two
+    /// empty texts.
+    #[must_use]
+    pub fn revocation(&self) -> Option<(String, String)> {
+        let word = self.node().revocable()?.last()?;
+        Some((word.who.unwrap_or_default(), word.why.unwrap_or_default()))
+    }
+}
+
+impl Revoker {
+    /// Asks the owner of a lock's znode to give the lock back, and says who asks and why. Other than with
+    /// [`attempt_revoke`](Revoker::attempt_revoke) the znode keeps its data: the request stands behind them, for holders of
+    /// this crate. Curator's holders take no notice of it. Two round trips, more if the data change in between. A znode
+    /// that is gone is no error: the lock was given back.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as every
+    /// operation on a znode.
+    pub fn request(client: &CuratorFramework, path: &str, who: &str, why: &str) -> Result<()> {
+        loop {
+            let mut stat = Stat::default();
+            let data = match client.get_data().storing_stat_in(&mut stat).for_path(path) {
+                Err(error) if error.is_no_node() => return Ok(()),
+                data => data?,
+            };
+            check_contender(path, &stat)?;
+            let set = client.set_data().with_version(stat.version);
+            match set.for_path_and_data(path, with_request(&data, who, why)) {
+                Err(error) if error.is_no_node() => return Ok(()),
+                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+}
+
+/// One with a number is a contender's, not a lock's directory.
+pub(in crate::locks) fn is_numbered(path: &str) -> bool {
+    sequence_for(path.rsplit('/').next().unwrap_or_default(), "").is_some()
+}
+
+/// One of a session is, too.
+pub(in crate::locks) fn check_contender(path: &str, stat: &Stat) -> Result<()> {
+    if stat.ephemeral_owner != 0 || is_numbered(path) {
+        return Ok(());
+    }
+    let rule = "the znode of one that holds or waits: this is a directory".to_owned();
+    Err(Error::InvalidArgument { name: "path", value: path.to_owned(), rule })
+}
+
+impl LockInternals {
+    /// Every hold from now on, and every wait, tells this listener.
+    pub(in crate::locks) fn on_revocation(
+        self: &Arc<LockInternals>,
+        listener: Arc<dyn Fn(&RevocationRequest) + Send + Sync>,
+    ) {
+        let (core, lock) = (Arc::downgrade(&self.client().core), Arc::downgrade(self));
+        self.make_revocable(Revocation::lasting(move |word: &RevokeWord, held| {
+            let Some(core) = core.upgrade() else { return };
+            let (request, listener) =
+                (RevocationRequest { word: word.clone(), lock: lock.clone(), held }, listener.clone());
+            core.dispatcher.run(move || listener(&request));
+        }));
+    }
+}
+
+/// The method of one kind of lock: its internals from the lock.
+macro_rules! on_revocation {
+    ($($lock:ident: |$this:ident| $internals:expr,)*) => {$(
+        impl crate::$lock {
+            /// Has the listener told when somebody asks for the lock back, with who and why
+            /// ([`Revoker::request`]) or as Curator does ([`Revoker::attempt_revoke`]). It is for
+            /// every acquire that begins from now on, while it waits and while it holds, and stays over releases; a second
+            /// call replaces it, and so does `make_revocable` where the lock has that.
+            ///
+            /// It runs on the client's dispatch thread, under no lock, and may
+            /// [release](RevocationRequest::release) the hold. Nothing is released by itself. Costs one read per acquire.
+            pub fn on_revocation(&self, listener: impl Fn(&RevocationRequest) + Send + Sync + 'static) {
+                let ($this, listener) = (self, Arc::new(listener));
+                for internals in $internals {
+                    internals.on_revocation(listener.clone());
+                }
+            }
+        }
+    )*};
+}
+
+on_revocation! {
+    InterProcessMutex: |lock| [lock.parts().0],
+    InterProcessReadWriteLock: |lock| [lock.read_lock().shared_internals(), lock.write_lock().shared_internals()],
+    InterProcessUnfairMutex: |lock| [lock.parts().0],
+    InterProcessSemaphoreV2: |lock| [lock.leases()],
+    InterProcessSemaphoreMutex: |lock| [lock.leases()],
+}

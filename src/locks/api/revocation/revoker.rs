@@ -1,0 +1,106 @@
+//! Asking a holder to give its lock back.
+
+use std::sync::Arc;
+
+use crate::{
+    error::Result,
+    framework::{
+        client::core::CuratorFramework,
+        held::revocation::{REVOKE_MESSAGE, Revocation},
+    },
+    locks::api::revocation::request::{check_contender, is_numbered},
+};
+
+/// Is told that somebody asks for the lock. Java: `RevocationListener`.
+///
+/// Every `Fn(&T) + Send + Sync + 'static` is one.
+pub trait RevocationListener<T>: Send + Sync + 'static {
+    /// Somebody asks for `for_lock`. What to do about it is up to the listener; nothing is released by itself.
+    ///
+    /// The lock belongs to the thread that acquired it, so a listener usually sets a flag or sends on a channel that the
+    /// holder looks at.
+    fn revocation_requested(&self, for_lock: &T);
+}
+
+impl<T, F: Fn(&T) + Send + Sync + 'static> RevocationListener<T> for F {
+    fn revocation_requested(&self, for_lock: &T) {
+        self(for_lock);
+    }
+}
+
+/// A lock whose holder can be asked to give it back. Java: `Revocable`.
+pub trait Revocable<T> {
+    /// Makes the holds that are acquired from now on revocable, up to the next release; see
+    /// [`InterProcessMutex::make_revocable`](crate::InterProcessMutex::make_revocable).
+    fn make_revocable(&self, listener: impl RevocationListener<T>) {
+        self.make_revocable_with_executor(listener, |task| task());
+    }
+
+    /// The same, with something else than the client's dispatch thread to run the listener.
+    fn make_revocable_with_executor(
+        &self,
+        listener: impl RevocationListener<T>,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+    );
+}
+
+/// Asks holders to give their locks back. Java: `Revoker`.
+///
+/// ```no_run
+/// # use curator_locks::{CuratorFramework, InterProcessMutex, Revoker};
+/// # fn example(client: &CuratorFramework, mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+/// if let Some(holder) = mutex.participant_nodes()?.first() {
+///     Revoker::attempt_revoke(client, holder)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub enum Revoker {}
+
+impl Revoker {
+    /// Asks the owner of a lock's znode to give the lock back, by writing `__REVOKE__` over the znode's data, which is
+    /// lost thereby. Whether the owner listens is its own affair. Blocks for one round trip, two where the name has no number, and while the connection is
+    /// gone as the retry policy says. A znode that is gone is no error: the lock was given back.
+    ///
+    /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a znode that is no contender's, such as a lock's
+    /// directory, and otherwise as every operation on a znode.
+    pub fn attempt_revoke(client: &CuratorFramework, path: &str) -> Result<()> {
+        if !is_numbered(path)
+            && let Some(stat) = client.check_exists().for_path(path)?
+        {
+            check_contender(path, &stat)?;
+        }
+        match client.set_data().for_path_and_data(path, REVOKE_MESSAGE) {
+            Err(error) if error.is_no_node() => Ok(()),
+            result => result.map(drop),
+        }
+    }
+}
+
+/// Has the executor tell the listener about requests; it is called on the dispatch thread.
+///
+/// `lock` makes what the listener is given, on the dispatch thread; `None` if the lock does not exist any more.
+pub(crate) fn revocation_of<T: Send + 'static>(
+    client: &CuratorFramework,
+    listener: impl RevocationListener<T>,
+    executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+    lock: impl Fn() -> Option<T> + Send + Sync + 'static,
+) -> Revocation {
+    // Weak, as the lock that keeps the listener keeps the client, too.
+    let core = Arc::downgrade(&client.core);
+    let (listener, parts) = (Arc::new(listener), Arc::new((executor, lock)));
+    Revocation::new(move || {
+        let Some(core) = core.upgrade() else { return };
+        let (listener, parts) = (listener.clone(), parts.clone());
+        core.dispatcher.run(move || {
+            let (executor, lock) = &*parts;
+            if let Some(lock) = lock() {
+                executor(Box::new(move || listener.revocation_requested(&lock)));
+            }
+        });
+    })
+}

@@ -1,0 +1,490 @@
+//! Who holds a lock and who waits for it, whatever the kind and whoever made the znodes.
+
+use std::{fmt, sync::Arc};
+
+use crate::{
+    error::{Error, Result},
+    framework::client::{call::Call, core::CuratorFramework},
+    locks::{
+        api::fencing::token::FencingToken,
+        contender::driver::sorted_contenders,
+        queue_view::names::{self, Named, is_kazoo_lease},
+    },
+    paths::ServerPath,
+    proto::{request::Request, response::Response, types::Stat},
+    session::{
+        api::Session,
+        wait::{deadline::Stop, pending::submit},
+    },
+};
+
+/// A lock as the servers see it: its kind, who holds it, and who waits, for an operator's view.
+///
+/// It tells the kind from the names alone. So it knows the locks of this crate, of Curator, of kazoo and of ZooKeeper's own
+/// recipe, but not what names do not say:
+/// - a [`Mutex`](LockKind::Mutex) is also what a `LeaderSelector`, kazoo's `Election`, a lone `WriteLock` of kazoo's and
+///   Curator's deprecated `InterProcessSemaphore` look like;
+/// - the number of leases of a [`Semaphore`](LockKind::Semaphore), except kazoo's;
+/// - who waits for an [`Unfair`](LockKind::Unfair) lock: waiters of that kind have no znodes.
+///
+/// ```
+/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, RetryOneTime};
+/// use curator_locks::{LockKind, LockQueue};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "testing")]
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # #[cfg(feature = "testing")]
+/// # let servers = server.connect_string();
+/// # #[cfg(not(feature = "testing"))]
+/// # let servers = "zk1:2181";
+/// # if cfg!(not(feature = "testing")) { return Ok(()) }
+/// # let client = CuratorFramework::builder()
+/// #     .connect_string(servers)
+/// #     .retry_policy(RetryOneTime::new(std::time::Duration::from_millis(100)))
+/// #     .build()?;
+/// # client.start()?;
+/// let downloads = InterProcessSemaphoreV2::new(&client, "/downloads", 2)?;
+/// let _lease = downloads.acquire()?;
+///
+/// let queue = LockQueue::inspect(&client, "/downloads")?;
+/// assert_eq!(queue.kind, LockKind::Semaphore);
+/// for entry in &queue.entries {
+///     println!("{} {} of session {:#x}", entry.state, entry.path, entry.session);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockQueue {
+    /// The lock's path.
+    pub path: String,
+    /// What kind of lock it is.
+    pub kind: LockKind,
+    /// The holders first, then the waiters in the order in which they will hold.
+    pub entries: Vec<QueueEntry>,
+    /// How many may hold at a time, where the znodes say so: one, or the leases of kazoo's semaphore. `None`: any number of
+    /// readers, or a semaphore whose limit only its users know.
+    pub leases: Option<u64>,
+    /// The names of children that are nobody's turn. Curator counts them all the same.
+    pub others: Vec<String>,
+    /// What to mind, in words: names that do not go together.
+    pub notes: Vec<String>,
+}
+
+/// A kind of lock, as far as names tell it.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Nobody contends, and nothing tells the kind.
+    Unused,
+    /// One holder at a time, first come, first served.
+    Mutex,
+    /// Readers together, or one writer.
+    ReadWrite,
+    /// So many leases at a time.
+    Semaphore,
+    /// One znode of a fixed name; who waits is not to be seen.
+    Unfair,
+    /// ZooKeeper's own recipe, [`WriteLock`](crate::zookeeper_recipe::WriteLock).
+    WriteLock,
+    /// Curator's `LeaderLatch`.
+    LeaderLatch,
+    /// Names of several kinds that do not go together.
+    Mixed,
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LockKind::Unused => "unused",
+            LockKind::Mutex => "mutex",
+            LockKind::ReadWrite => "read/write",
+            LockKind::Semaphore => "semaphore",
+            LockKind::Unfair => "unfair",
+            LockKind::WriteLock => "write-lock",
+            LockKind::LeaderLatch => "leader-latch",
+            LockKind::Mixed => "mixed",
+        })
+    }
+}
+
+/// One contender of a [`LockQueue`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueEntry {
+    /// Whether it holds or waits.
+    pub state: EntryState,
+    /// What it holds or wants.
+    pub mode: EntryMode,
+    /// Whose names it uses.
+    pub names: NameStyle,
+    /// The path of its znode. Of one that waits for a semaphore's lease: its place in the queue.
+    pub path: String,
+    /// The session it belongs to; 0 if its znode is not ephemeral, so that it stays until somebody deletes it.
+    pub session: i64,
+    /// The czxid of its znode: its fencing token.
+    pub fencing_token: FencingToken,
+    /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock.
+    pub since_millis: i64,
+    /// What its znode carries, without the unique line of an unfair lock's; `None` if this client may not read it.
+    pub data: Option<Vec<u8>>,
+}
+
+/// Whether a contender holds the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryState {
+    /// It holds, or is about to learn that it does.
+    Holds,
+    /// It waits, with so many waiters in front of it.
+    Waits(usize),
+}
+
+impl fmt::Display for EntryState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(if *self == EntryState::Holds { "holds" } else { "waits" })
+    }
+}
+
+/// What a contender holds or wants.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryMode {
+    /// The lock, alone.
+    Exclusive,
+    /// To read, beside other readers.
+    Read,
+    /// To write, alone.
+    Write,
+    /// A lease of a semaphore.
+    Lease,
+}
+
+impl fmt::Display for EntryMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            EntryMode::Exclusive => "exclusive",
+            EntryMode::Read => "read",
+            EntryMode::Write => "write",
+            EntryMode::Lease => "lease",
+        })
+    }
+}
+
+/// Whose names a znode bears.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NameStyle {
+    /// Curator's, which are this crate's, too.
+    Curator,
+    /// kazoo's.
+    Kazoo,
+    /// Those of ZooKeeper's own recipe, which [`WriteLock`](crate::zookeeper_recipe::WriteLock) uses, too.
+    ZooKeeper,
+    /// The fixed name of [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex).
+    Unfair,
+    /// Nobody's that is known here.
+    Other,
+}
+
+impl fmt::Display for NameStyle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            NameStyle::Curator => "curator",
+            NameStyle::Kazoo => "kazoo",
+            NameStyle::ZooKeeper => "zookeeper",
+            NameStyle::Unfair => "unfair",
+            NameStyle::Other => "other",
+        })
+    }
+}
+
+impl LockQueue {
+    /// Looks at the lock in the directory `path`: two round trips, one for the names and one for all the rest; a third if
+    /// there are znodes that this client may not read. It looks into the lock's own directories and no deeper. A directory
+    /// that does not exist is [`Unused`](LockKind::Unused).
+    ///
+    /// While the connection is suspended or lost it is tried again as the retry policy says.
+    ///
+    /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`], and as every operation on a znode.
+    pub fn inspect(client: &CuratorFramework, path: &str) -> Result<LockQueue> {
+        let directory = client.prefix.to_server(path)?;
+        if path == "/" {
+            let rule = "a lock needs a directory of its own, for instance /locks/name".into();
+            return Err(Error::InvalidPath { path: path.into(), rule });
+        }
+        let call = client.call("inspect", path, Stop::default());
+        call.retry(|session| {
+            let look = Look { client, call: &call, session };
+            look.directory(path, &directory)
+        })
+    }
+
+    /// Those who hold.
+    pub fn holders(&self) -> impl Iterator<Item = &QueueEntry> {
+        self.entries.iter().filter(|entry| entry.holds())
+    }
+
+    /// Those who wait, the next one first.
+    pub fn waiters(&self) -> impl Iterator<Item = &QueueEntry> {
+        self.entries.iter().filter(|entry| !entry.holds())
+    }
+
+    /// Whether somebody holds the lock, or a lease.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.entries.iter().any(QueueEntry::holds)
+    }
+
+    /// Whether waiters are among the entries: not where they have no znodes.
+    #[must_use]
+    pub fn shows_waiters(&self) -> bool {
+        self.kind != LockKind::Unfair
+    }
+}
+
+impl QueueEntry {
+    /// Whether it holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.state == EntryState::Holds
+    }
+}
+
+/// What is in the directories of a lock.
+struct Listing {
+    children: Vec<String>,
+    data: Option<Vec<u8>>,
+    /// Those of a semaphore; `None`: there is no such directory.
+    locks: Option<Vec<String>>,
+    leases: Option<Vec<String>>,
+    /// Of kazoo's semaphore, beside it.
+    kazoo_queue: Vec<String>,
+}
+
+/// A znode that was read.
+struct Seen {
+    node: ServerPath,
+    stat: Stat,
+    data: Option<Vec<u8>>,
+}
+
+struct Look<'a> {
+    client: &'a CuratorFramework,
+    call: &'a Call<'a>,
+    session: &'a Arc<dyn Session>,
+}
+
+impl Look<'_> {
+    fn directory(&self, path: &str, directory: &ServerPath) -> Result<LockQueue> {
+        let beside = ServerPath::from_server(format!("{}-__lock__", directory.as_str()));
+        let (locks, leases) = (directory.join("locks"), directory.join("leases"));
+        let listing = self.list(directory, &locks, &leases, &beside)?;
+        let (contenders, others): (Vec<_>, Vec<_>) =
+            listing.children.iter().partition(|name| names::is_contender(name));
+        let (kazoo_leases, mut others): (Vec<String>, Vec<String>) =
+            others.into_iter().cloned().partition(|name| is_kazoo_lease(name));
+        let mut queue = LockQueue {
+            path: path.to_owned(),
+            kind: LockKind::Unused,
+            entries: Vec::new(),
+            leases: None,
+            others: Vec::new(),
+            notes: Vec::new(),
+        };
+        if !contenders.is_empty() {
+            others.extend(kazoo_leases);
+            self.sequence(directory, &contenders.into_iter().cloned().collect::<Vec<_>>(), &mut queue)?;
+        } else if listing.locks.is_some() || listing.leases.is_some() {
+            others.retain(|name| name != "locks" && name != "leases");
+            let (queued, leased) = (listing.locks.unwrap_or_default(), listing.leases.unwrap_or_default());
+            self.semaphore((&locks, &queued), (&leases, &leased), &mut queue)?;
+        } else if !kazoo_leases.is_empty() {
+            queue.leases = listing.data.and_then(|data| String::from_utf8(data).ok()?.parse().ok());
+            self.kazoo_semaphore((directory, &kazoo_leases), (&beside, &listing.kazoo_queue), &mut queue)?;
+        } else if let Some(at) = others.iter().position(|name| name == "lock") {
+            self.unfair(&directory.join("lock"), &mut queue)?;
+            if queue.kind == LockKind::Unfair {
+                others.remove(at);
+            }
+        }
+        others.sort_unstable();
+        queue.others = others;
+        Ok(queue)
+    }
+
+    fn list(
+        &self,
+        directory: &ServerPath,
+        locks: &ServerPath,
+        leases: &ServerPath,
+        beside: &ServerPath,
+    ) -> Result<Listing> {
+        let children =
+            |path: &ServerPath| Request::GetChildren { path: path.as_str().to_owned(), watch: false, with_stat: false };
+        let requests = [
+            children(directory),
+            children(locks),
+            children(leases),
+            children(beside),
+            Request::GetData { path: directory.as_str().to_owned(), watch: false },
+        ];
+        let mut names = Vec::with_capacity(requests.len());
+        let mut data = None;
+        for (index, (pending, _)) in
+            submit(self.session, requests.map(|request| (request, None))).into_iter().enumerate()
+        {
+            match self.call.reply(pending) {
+                Ok(Response::Children { names: found, .. }) => names.push(Some(found)),
+                Ok(Response::Data { data: found, .. }) => data = Some(found),
+                Ok(other) => return Err(self.call.unexpected(&other)),
+                Err(error) if error.is_no_node() => names.push(None),
+                // What is not the lock's own directory matters only where this client may look.
+                Err(error) if index > 0 && is_refused(&error) => names.push(None),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut names = names.into_iter();
+        let mut next = || names.next().flatten();
+        let children = next().unwrap_or_default();
+        let (locks, leases) = (next(), next());
+        Ok(Listing { children, data, locks, leases, kazoo_queue: next().unwrap_or_default() })
+    }
+
+    /// Everything about these znodes; those that have gone in between are left out.
+    fn read(&self, nodes: Vec<ServerPath>) -> Result<Vec<Seen>> {
+        let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
+        let replies = submit(self.session, reads.map(|read| (read, None)));
+        let mut seen = Vec::with_capacity(nodes.len());
+        let mut unreadable = Vec::new();
+        for (node, (pending, _)) in nodes.into_iter().zip(replies) {
+            match self.call.reply(pending) {
+                Ok(Response::Data { data, stat }) => seen.push(Some(Seen { node, stat, data: Some(data) })),
+                Ok(other) => return Err(self.call.unexpected(&other)),
+                Err(error) if error.is_no_node() => {}
+                Err(error) if is_refused(&error) => {
+                    unreadable.push((seen.len(), node));
+                    seen.push(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // To ask whether it is there needs no permission.
+        let asks = unreadable.iter().map(|(_, node)| Request::Exists { path: node.as_str().to_owned(), watch: false });
+        let replies = submit(self.session, asks.map(|ask| (ask, None)));
+        for ((index, node), (pending, _)) in unreadable.into_iter().zip(replies) {
+            match self.call.reply(pending) {
+                Ok(Response::Stat(stat)) => {
+                    if let Some(place) = seen.get_mut(index) {
+                        *place = Some(Seen { node, stat, data: None });
+                    }
+                }
+                Ok(other) => return Err(self.call.unexpected(&other)),
+                Err(error) if error.is_no_node() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(seen.into_iter().flatten().collect())
+    }
+
+    fn read_children(&self, directory: &ServerPath, names: impl Iterator<Item = impl AsRef<str>>) -> Result<Vec<Seen>> {
+        self.read(names.map(|name| directory.join(name.as_ref())).collect())
+    }
+
+    fn entry(&self, seen: Seen, state: EntryState, mode: EntryMode, names: NameStyle) -> QueueEntry {
+        QueueEntry {
+            state,
+            mode,
+            names,
+            path: self.client.prefix.to_client(seen.node.as_str()),
+            session: seen.stat.ephemeral_owner,
+            fencing_token: FencingToken::new(seen.stat.czxid),
+            since_millis: seen.stat.ctime,
+            data: seen.data,
+        }
+    }
+
+    /// Contenders in one directory, in the order of their numbers.
+    fn sequence(&self, directory: &ServerPath, children: &[String], queue: &mut LockQueue) -> Result<()> {
+        let named: Vec<Named> = children.iter().map(|name| Named::of(name)).collect();
+        queue.kind = names::kind_of(&named);
+        queue.notes.extend(names::notes_on(queue.kind, &named));
+        queue.leases = (queue.kind != LockKind::ReadWrite).then_some(1);
+        let is_zookeepers = queue.kind == LockKind::WriteLock;
+        let sorted = if is_zookeepers { names::in_zookeepers_order(children) } else { sorted_contenders(children) };
+        let mut turns = names::Turns::default();
+        for seen in self.read_children(directory, sorted.into_iter())? {
+            let named = Named::of(seen.node.name());
+            let state = turns.next(&named);
+            queue.entries.push(self.entry(seen, state, named.mode, named.style));
+        }
+        // A reader that a downgrade left may hold behind writers that wait.
+        queue.entries.sort_by_key(|entry| !entry.holds());
+        Ok(())
+    }
+
+    /// The leases, and the queue of those who want one. The first of the queue may have made its lease's znode already.
+    fn semaphore(
+        &self,
+        (locks, queued): (&ServerPath, &[String]),
+        (leases, leased): (&ServerPath, &[String]),
+        queue: &mut LockQueue,
+    ) -> Result<()> {
+        queue.kind = LockKind::Semaphore;
+        let nodes = sorted_contenders(queued).into_iter().map(|name| locks.join(name));
+        let nodes = nodes.chain(sorted_contenders(leased).into_iter().map(|name| leases.join(name)));
+        let (waiters, holders): (Vec<Seen>, Vec<Seen>) =
+            self.read(nodes.collect())?.into_iter().partition(|seen| seen.node.parent().as_ref() == Some(locks));
+        let first = waiters.first().map(|first| (first.stat.ephemeral_owner, first.stat.czxid));
+        let is_of_waiter = |seen: &Seen| {
+            first.is_some_and(|(session, czxid)| seen.stat.ephemeral_owner == session && seen.stat.czxid > czxid)
+        };
+        for seen in holders.into_iter().filter(|seen| !is_of_waiter(seen)) {
+            let style = Named::of(seen.node.name()).style;
+            queue.entries.push(self.entry(seen, EntryState::Holds, EntryMode::Lease, style));
+        }
+        for (position, seen) in waiters.into_iter().enumerate() {
+            let style = Named::of(seen.node.name()).style;
+            queue.entries.push(self.entry(seen, EntryState::Waits(position), EntryMode::Lease, style));
+        }
+        Ok(())
+    }
+
+    fn kazoo_semaphore(
+        &self,
+        (directory, leased): (&ServerPath, &[String]),
+        (beside, queued): (&ServerPath, &[String]),
+        queue: &mut LockQueue,
+    ) -> Result<()> {
+        queue.kind = LockKind::Semaphore;
+        let mut holders = self.read_children(directory, leased.iter())?;
+        holders.sort_by_key(|seen| seen.stat.czxid);
+        for seen in holders {
+            queue.entries.push(self.entry(seen, EntryState::Holds, EntryMode::Lease, NameStyle::Kazoo));
+        }
+        let waiters = self.read_children(beside, sorted_contenders(queued).into_iter())?;
+        for (position, seen) in waiters.into_iter().enumerate() {
+            queue.entries.push(self.entry(seen, EntryState::Waits(position), EntryMode::Lease, NameStyle::Kazoo));
+        }
+        Ok(())
+    }
+
+    fn unfair(&self, node: &ServerPath, queue: &mut LockQueue) -> Result<()> {
+        let Some(mut seen) = self.read(vec![node.clone()])?.into_iter().find(|seen| seen.stat.ephemeral_owner != 0)
+        else {
+            return Ok(());
+        };
+        (queue.kind, queue.leases) = (LockKind::Unfair, Some(1));
+        seen.data = seen.data.map(names::without_mark);
+        queue.entries.push(self.entry(seen, EntryState::Holds, EntryMode::Exclusive, NameStyle::Unfair));
+        Ok(())
+    }
+}
+
+fn is_refused(error: &Error) -> bool {
+    error.code() == Some(crate::proto::types::ErrorCode::NoAuth)
+}

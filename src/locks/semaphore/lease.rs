@@ -1,0 +1,99 @@
+//! One lease of a semaphore.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+use crate::{
+    error::Result,
+    framework::held::{node::HeldNode, revocation::without_request},
+    locks::{
+        api::holds::{hold::Hold, unclean::note_panic},
+        contender::internals::LockInternals,
+    },
+};
+
+/// One of a semaphore's leases: dropping it gives it back. Java: `Lease`.
+///
+/// It belongs to no thread: any may give it back. What its holder knows is in [`Hold`], to which it dereferences.
+///
+/// While the connection is suspended the lease is [in doubt](crate::HoldState::InDoubt); it is
+/// [lost](crate::HoldState::Lost) when the session is.
+///
+/// ```no_run
+/// # use curator_locks::InterProcessSemaphoreV2;
+/// # fn example(semaphore: &InterProcessSemaphoreV2) -> curator_locks::Result<()> {
+/// let lease = semaphore.acquire()?;
+/// println!("{} until at least {:?}", lease.node_name(), lease.valid_until());
+/// lease.close()
+/// # }
+/// ```
+#[must_use = "the lease is given back at once if it is not kept"]
+pub struct Lease {
+    leases: Arc<LockInternals>,
+    hold: Hold,
+    is_open: bool,
+}
+
+impl Lease {
+    pub(in crate::locks) fn new(leases: &Arc<LockInternals>, held: Arc<HeldNode>) -> Lease {
+        Lease { leases: leases.clone(), hold: leases.hold(held), is_open: true }
+    }
+
+    /// The name of the lease's znode in the directory `leases`.
+    #[must_use]
+    pub fn node_name(&self) -> &str {
+        self.hold.node().path().name()
+    }
+
+    /// What the lease's znode carries, read from the server: one round trip.
+    ///
+    /// # Errors
+    /// [`Error::Server`](crate::Error::Server) with `NoNode` if the lease was lost, and what every operation can end with.
+    pub fn data(&self) -> Result<Vec<u8>> {
+        let data = self.leases.client().get_data().for_path(self.hold.path())?;
+        Ok(without_request(&data).to_vec())
+    }
+
+    /// Gives the lease back and reports how that went. Blocks for one round trip; while the connection is gone, as the
+    /// retry policy says, at most the session timeout.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`](crate::Error::LockLost) if it was lost before; [`Error::ConnectionLoss`](crate::Error::ConnectionLoss)
+    /// if the server did not confirm: the background goes on until the znode is gone.
+    pub fn close(mut self) -> Result<()> {
+        self.is_open = false;
+        self.leases.release(self.hold.node()).0
+    }
+
+    pub(in crate::locks) fn is_of(&self, leases: &Arc<LockInternals>) -> bool {
+        Arc::ptr_eq(&self.leases, leases)
+    }
+
+    /// For who gives it back.
+    pub(in crate::locks) fn into_node(mut self) -> Arc<HeldNode> {
+        self.is_open = false;
+        self.hold.node().clone()
+    }
+}
+
+impl Deref for Lease {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_open {
+            note_panic(&self.hold);
+            self.leases.release_in_background(self.hold.node());
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lease").field(&self.hold).finish()
+    }
+}

@@ -1,0 +1,303 @@
+//! The counting semaphore.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    error::{Error, LostReason, Result},
+    framework::{
+        client::core::CuratorFramework,
+        held::{holds::HoldKind, node::HeldNode},
+    },
+    locks::{
+        api::options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
+        contender::{
+            blocking::{Outcome, Place, Wish},
+            driver::{StandardLockInternalsDriver, sorted_contenders},
+            internals::{LockInternals, Patience, children_of},
+            spec::Spec,
+        },
+        semaphore::{lease::Lease, limit::Limit},
+    },
+    shared_count::SharedCount,
+};
+
+/// The directory of the queue, below the semaphore's path.
+const LOCKS: &str = "locks";
+/// The directory of the leases, below the semaphore's path.
+const LEASES: &str = "leases";
+
+/// A semaphore that processes share: up to so many leases at a time, first come, first served. Java:
+/// `InterProcessSemaphoreV2`.
+///
+/// Each lease is a znode in `<path>/leases`. Who finds too few leases queues in `<path>/locks`, and the first of that
+/// queue waits until enough leases were given back. Curator clients in any language share both directories.
+///
+/// The number of leases is a convention among those that use the path: the same everywhere, or a [`SharedCount`], which
+/// can change while threads wait. Lowering it revokes nothing.
+///
+/// Uncontended, acquire and give-back are one round trip each, four requests in total.
+///
+/// # Several leases at once
+/// [`acquire_many`](Self::acquire_many) is all or nothing, and keeps its place in the queue until it has all. So clients
+/// of this crate cannot block each other. Curator's `acquire(n)` takes one lease after the other and lets others in
+/// between: against that one, a deadlock is unavoidable.
+///
+/// # When the connection goes
+/// As with [`InterProcessMutex`](crate::InterProcessMutex); each lease is told by itself.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2};
+/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// let semaphore = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
+/// let lease = semaphore.acquire()?;
+/// if let Some(more) = semaphore.acquire_many_timeout(2, Duration::from_secs(5))? {
+///     semaphore.return_all(more)?;
+/// }
+/// lease.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct InterProcessSemaphoreV2 {
+    locks: Arc<LockInternals>,
+    leases: Arc<LockInternals>,
+    limit: Limit,
+    /// The last acquire found others in its way, so the next one queues at once instead of trying first.
+    is_contended: Arc<AtomicBool>,
+}
+
+impl InterProcessSemaphoreV2 {
+    /// The names below the semaphore's path. Java: `LOCK_SCHEMA`.
+    pub const LOCK_SCHEMA: [&'static str; 2] = [LOCKS, LEASES];
+
+    /// A semaphore with a fixed number of leases. Does no I/O.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    pub fn new(client: &CuratorFramework, path: &str, max_leases: usize) -> Result<InterProcessSemaphoreV2> {
+        InterProcessSemaphoreV2::with_limit(client, path, Limit::Fixed(max_leases))
+    }
+
+    /// A semaphore with as many leases as a shared count says, which the caller has [started](SharedCount::start). A
+    /// change wakes those who wait; a negative count means none. Does no I/O.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::new`].
+    pub fn with_shared_count(
+        client: &CuratorFramework,
+        path: &str,
+        count: &SharedCount,
+    ) -> Result<InterProcessSemaphoreV2> {
+        InterProcessSemaphoreV2::with_limit(client, path, Limit::Shared(count.clone()))
+    }
+
+    fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
+        let queue = Arc::new(StandardLockInternalsDriver::new());
+        let locks = LockInternals::below(client, path, LOCKS, queue)?;
+        let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
+        let mut leases = LockInternals::below(client, path, LEASES, counter)?;
+        leases.kind = HoldKind::AnyThread;
+        let (locks, leases) = (Arc::new(locks), Arc::new(leases));
+        Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: Arc::default() })
+    }
+
+    /// What the znodes of leases acquired from now on carry, for others to read. Defaults to the client's default data.
+    pub fn set_node_data(&self, data: impl Into<Vec<u8>>) {
+        self.leases.set_data(data);
+    }
+
+    /// Acquires one lease, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "the lease is given back at once if it is not kept"]
+    pub fn acquire(&self) -> Result<Lease> {
+        self.acquire_many(1)?.pop().ok_or_else(no_end)
+    }
+
+    /// Acquires so many leases at once, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "the leases are given back at once if they are not kept"]
+    pub fn acquire_many(&self, count: usize) -> Result<Vec<Lease>> {
+        self.acquire_with(count, &AcquireOptions::new())?.ok_or_else(no_end)
+    }
+
+    /// Acquires one lease unless the time is up first. Zero means not to wait for others: if there is none, that costs
+    /// two reads and no write.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
+    pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Lease>> {
+        Ok(self.acquire_many_timeout(1, timeout)?.and_then(|mut leases| leases.pop()))
+    }
+
+    /// Acquires so many leases at once unless the time is up first: then none.
+    ///
+    /// # Errors
+    /// As [`InterProcessSemaphoreV2::acquire_with`].
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
+    pub fn acquire_many_timeout(&self, count: usize, timeout: Duration) -> Result<Option<Vec<Lease>>> {
+        self.acquire_with(count, &AcquireOptions::new().timeout(timeout))
+    }
+
+    /// Acquires so many leases at once, with a timeout, a cancel token, both or neither. `None`: the time was up first,
+    /// and nothing is left behind. One deadline bounds everything.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases;
+    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
+    /// [`Error::Cancelled`], and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
+    #[must_use = "leases are given back at once if they are not kept, and there may be none"]
+    pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
+        let held = self.acquire_nodes(count, options)?;
+        Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
+    }
+
+    pub(in crate::locks) fn acquire_nodes(
+        &self,
+        count: usize,
+        options: &AcquireOptions,
+    ) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        self.check_count(count)?;
+        self.client().core.check_open()?;
+        self.enter(count, Patience::of(options))
+    }
+
+    /// Gives a lease back, as [`Lease::close`] does.
+    ///
+    /// # Errors
+    /// As [`Lease::close`].
+    pub fn return_lease(&self, lease: Lease) -> Result<()> {
+        lease.close()
+    }
+
+    /// Gives leases back, all of them even if one fails: one round trip for those of this object, however many they are,
+    /// and one session timeout bounds it.
+    ///
+    /// # Errors
+    /// The first of all errors, as [`Lease::close`]; the others are logged.
+    pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
+        let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(|lease| lease.is_of(&self.leases));
+        let nodes: Vec<Arc<HeldNode>> = own.into_iter().map(Lease::into_node).collect();
+        let own = self.leases.release_all(&nodes).into_iter().map(|(closed, _)| closed);
+        let mut errors = own.chain(others.into_iter().map(Lease::close)).filter_map(Result::err);
+        let first = errors.next();
+        errors.for_each(|error| log::warn!("{}: giving back one more lease: {error}", self.path()));
+        first.map_or(Ok(()), Err)
+    }
+
+    /// The names of the znodes in `leases`, in the order in which they came: those that hold a lease and the one that
+    /// waits for it. Empty if there is no such directory.
+    ///
+    /// # Errors
+    /// As every operation on a znode.
+    pub fn participant_nodes(&self) -> Result<Vec<String>> {
+        let names = children_of(self.client(), &format!("{}/{LEASES}", self.path()))?;
+        Ok(sorted_contenders(&names).into_iter().map(str::to_owned).collect())
+    }
+
+    pub(in crate::locks) fn path(&self) -> &str {
+        self.locks.base_path()
+    }
+
+    fn client(&self) -> &CuratorFramework {
+        self.locks.client()
+    }
+
+    pub(in crate::locks) fn leases(&self) -> &Arc<LockInternals> {
+        &self.leases
+    }
+
+    fn check_count(&self, count: usize) -> Result<()> {
+        let rule = match &self.limit {
+            _ if count == 0 => "at least one lease".to_owned(),
+            Limit::Fixed(limit) if count > *limit => format!("the semaphore {} has {limit} leases", self.path()),
+            Limit::Fixed(_) | Limit::Shared(_) => return Ok(()),
+        };
+        Err(Error::InvalidArgument { name: "count", value: count.to_string(), rule })
+    }
+
+    fn enter(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        if patience.only_try || !self.is_contended.load(Ordering::Relaxed) {
+            if let Outcome::Granted { held, .. } = self.try_first(count, patience)? {
+                return Ok(Some(held));
+            }
+            if patience.only_try {
+                return Ok(None);
+            }
+            self.is_contended.store(true, Ordering::Relaxed);
+        }
+        self.queue(count, patience)
+    }
+
+    /// Creates the lease znodes first and looks then. If nobody queues and there are enough leases, that was all.
+    ///
+    /// This never lets in too many: the znodes are among the first, as many as there are leases, and stay so. It
+    /// overtakes nobody: whoever had queued before the look is seen. Of two who do it at a time, at most the later one
+    /// has to go.
+    fn try_first(&self, count: usize, patience: Patience<'_>) -> Result<Outcome> {
+        let gate = Some(self.locks.directory().as_str().to_owned());
+        self.acquire_leases(Spec { count, gate, waits: None, ..self.lease_spec(patience) }, patience, None)
+    }
+
+    /// Queues, and waits at the head of the queue until all leases are counted.
+    fn queue(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        let io = patience.io(self.client().core.config.connection_timeout);
+        let call = self.client().call("acquire", self.path(), io);
+        let (mut retries, in_queue) = (0, patience.terms.of_queue());
+        loop {
+            let Some(held) = self.locks.attempt_lock(Patience { terms: &in_queue, ..patience }, None)? else {
+                return Ok(None);
+            };
+            let place = Some(Place { queue: &self.locks, held: held.clone() });
+            let spec =
+                Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.lease_spec(patience) };
+            match self.acquire_leases(spec, patience, place)? {
+                Outcome::Granted { held, has_waited } => {
+                    self.is_contended.store(has_waited, Ordering::Relaxed);
+                    return Ok(Some(held));
+                }
+                Outcome::TimeUp | Outcome::WriterGone => return Ok(None),
+                // Queues again in the session that follows, as a waiter in the queue itself does.
+                Outcome::Barred
+                    if held.session().is_ended()
+                        || held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted) => {}
+                Outcome::Barred => call.allow_again(&mut retries, self.leases.node_gone())?,
+            }
+        }
+    }
+
+    /// How long the queue may be is asked where it is.
+    fn lease_spec(&self, patience: Patience<'_>) -> Spec {
+        Spec { looks_first: patience.only_try, max_ahead: None, ..self.leases.spec(patience) }
+    }
+
+    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {
+        let (lock, limit) = (&*self.leases, Some(&self.limit));
+        Wish { lock, spec, patience, limit, place, writer: None, owners: None, seeker: None }.acquire()
+    }
+}
+
+impl fmt::Debug for InterProcessSemaphoreV2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InterProcessSemaphoreV2")
+            .field("path", &self.path())
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Without a timeout there is no other way out.
+fn no_end() -> Error {
+    Error::Timeout { what: "acquire".into(), after: Duration::MAX }
+}

@@ -1,0 +1,96 @@
+//! A thread that would wait for itself gets an error instead.
+
+use std::sync::Arc;
+
+use crate::{
+    error::{Error, Result},
+    framework::held::{
+        holds::{HoldKind, ThreadHold},
+        node::HeldNode,
+    },
+    locks::contender::internals::{LockInternals, Patience},
+};
+
+/// Whether a thread that holds one lock of a directory can get another one there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outlook {
+    /// At once, or when others give way: whoever stands in between, or a thread that releases what this one holds.
+    WhenOthersAllow,
+    /// Only this thread can release what it would wait for.
+    Never,
+}
+
+impl LockInternals {
+    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would
+    /// wait for ever for what it holds through another object, or through the other half of a read/write lock.
+    ///
+    /// So does a call with a deadline: it would end by itself, and to no purpose. A mere try waits for nobody.
+    pub(crate) fn by_thread<'p>(
+        &self,
+        patience: Patience<'p>,
+        attempt: impl Fn(Patience<'p>) -> Result<Option<Arc<HeldNode>>>,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        match self.obstacle().filter(|_| !patience.only_try) {
+            Some((Outlook::Never, hold)) => Err(self.would_deadlock(&hold)),
+            Some((Outlook::WhenOthersAllow, hold)) if patience.stop.deadline.is_none() => {
+                // A try first: two readers side by side are worth no warning.
+                match attempt(Patience { only_try: true, ..patience }) {
+                    Ok(None) | Err(Error::StillTaken { .. }) => self.warn(&hold),
+                    Err(error) if error.is_retryable() => {}
+                    result => return result,
+                }
+                attempt(patience)
+            }
+            _ => attempt(patience),
+        }
+    }
+
+    /// For a lock that any thread may release: a thread that waits for itself is worth a warning, and may be helped.
+    pub(crate) fn warn_of_itself(&self) {
+        if let Some((_, hold)) = self.obstacle() {
+            self.warn(&hold);
+        }
+    }
+
+    fn warn(&self, hold: &ThreadHold) {
+        let (wanted, held) = (self.kind, self.name_of(hold));
+        log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
+    }
+
+    /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
+    fn obstacle(&self) -> Option<(Outlook, ThreadHold)> {
+        let mut holds = self.client().core.holds.of_current_thread(self.directory());
+        holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind == HoldKind::Unfair));
+        let obstacles = holds.into_iter().map(|hold| (outlook(self.kind, hold.kind), hold));
+        obstacles.max_by_key(|(outlook, _)| *outlook)
+    }
+
+    fn would_deadlock(&self, hold: &ThreadHold) -> Error {
+        Error::WouldDeadlock { waiting_for: format!("{} of {}", self.kind, self.base_path()), held: self.name_of(hold) }
+    }
+
+    fn name_of(&self, hold: &ThreadHold) -> String {
+        format!("{} of {} ({})", hold.kind, self.base_path(), self.client_path(&hold.node))
+    }
+
+    /// The calling thread holds this znode now.
+    pub(crate) fn register(&self, held: &Arc<HeldNode>) {
+        self.client().core.holds.add(self.directory(), self.kind, held);
+    }
+
+    /// It does not any more.
+    pub(crate) fn unregister(&self, held: &HeldNode) {
+        self.client().core.holds.remove(self.directory(), held);
+    }
+}
+
+fn outlook(wanted: HoldKind, held: HoldKind) -> Outlook {
+    use HoldKind::{AnyThread, Custom, Mutex, Read, Unfair, Write};
+    match (wanted, held) {
+        // Any thread may release the one, and whom the other waits for only its driver knows.
+        (AnyThread | Custom, _) | (_, AnyThread | Custom) => Outlook::WhenOthersAllow,
+        // There is room for both, unless a writer queues in between. It waits for the first, but it may give up.
+        (Read, Read) => Outlook::WhenOthersAllow,
+        (Mutex | Write, Mutex | Read | Write) | (Read, Mutex | Write) | (Unfair, _) | (_, Unfair) => Outlook::Never,
+    }
+}

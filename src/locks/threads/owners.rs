@@ -1,0 +1,224 @@
+//! Who in this process has acquired a lock through one object and not given it back.
+
+use std::{
+    sync::Arc,
+    thread::{self, ThreadId},
+};
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use parking_lot::Mutex;
+
+use crate::{
+    error::{Error, Result},
+    framework::held::node::HeldNode,
+    locks::{api::holds::hold::Hold, contender::internals::LockInternals},
+};
+
+/// How many of a lock that any thread may release may have ended without a release: there are threads that never come
+/// back.
+const MAX_ENDED: usize = 32;
+
+/// One acquire.
+#[derive(Debug)]
+struct Owner {
+    /// Who acquired it, or tried to give it back.
+    thread: ThreadId,
+    held: Arc<HeldNode>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Acquired this many times.
+    Holds(usize),
+    /// Being given back right now.
+    Leaving,
+    /// It was given back and the server has not confirmed that. The channel is disconnected when the znode is gone.
+    Unconfirmed(Receiver<()>),
+}
+
+/// Which of several acquires a release is for, the last one first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Lost,
+    Unconfirmed,
+    Held,
+}
+
+impl Owner {
+    fn is_holder(&self) -> bool {
+        matches!(self.state, State::Holds(_))
+    }
+
+    fn standing(&self) -> Standing {
+        match self.state {
+            State::Holds(_) if self.held.lost().is_none() => Standing::Held,
+            State::Holds(_) => Standing::Lost,
+            State::Leaving | State::Unconfirmed(_) => Standing::Unconfirmed,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(&self.state, State::Unconfirmed(done) if done.try_recv() == Err(TryRecvError::Disconnected))
+    }
+}
+
+/// The acquires of a lock that have yet to be given back: at most one of each thread, or those of a lock that any thread
+/// may release. Of these at most one is held; the others were lost, and their own release has yet to be told so. If that
+/// came upon somebody else's hold instead, it would end it.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    is_of_any_thread: bool,
+    owners: Mutex<Vec<Owner>>,
+    /// Each guard that stands for a hold by itself has a clone.
+    guards: Arc<()>,
+}
+
+impl Owners {
+    /// Of a lock that is not re-entrant, and that any thread may release.
+    pub(crate) fn of_any_thread() -> Owners {
+        Owners { is_of_any_thread: true, ..Owners::default() }
+    }
+
+    /// Of several candidates the one that the calling thread means: its own, else one that is held.
+    fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
+        let me = thread::current().id();
+        let candidates = owners.iter().enumerate().filter(|(_, owner)| {
+            let may_release = self.is_of_any_thread || owner.thread == me;
+            may_release && is_candidate(owner)
+        });
+        let meant = candidates.max_by_key(|(index, owner)| (owner.thread == me, owner.standing(), *index));
+        meant.map(|(index, _)| index)
+    }
+
+    /// Counts one more hold of the calling thread. `None`: it holds nothing yet.
+    pub(crate) fn enter_again(&self, lock: &LockInternals) -> Result<Option<Arc<HeldNode>>> {
+        let mut owners = self.owners.lock();
+        let own = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get_mut(index));
+        let Some(Owner { held, state: State::Holds(count), .. }) = own else { return Ok(None) };
+        if let Some(reason) = held.lost() {
+            return Err(lock.lost(reason));
+        }
+        *count += 1;
+        Ok(Some(held.clone()))
+    }
+
+    pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
+        lock.register(&held);
+        let thread = thread::current().id();
+        let mut owners = self.owners.lock();
+        // Nobody asks for the outcome of an earlier release any more.
+        let is_obsolete = |owner: &mut Owner| owner.thread == thread && matches!(owner.state, State::Unconfirmed(_));
+        let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
+        owners.push(Owner { thread, held, state: State::Holds(1) });
+        let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
+        let oldest = ended.next().map(|(index, _)| index).filter(|_| self.is_of_any_thread);
+        forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
+        drop(owners);
+        // Outside of the lock: the end of a watch may have to be told to the server.
+        drop(forgotten);
+    }
+
+    /// Counts one hold less, and gives the lock back with the last. Who names the holds it means, as a guard does, releases
+    /// no later one. What the first release has left to the background, another one waits for.
+    pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
+        let (held, before) = {
+            let mut owners = self.owners.lock();
+            let is_candidate = |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, State::Leaving);
+            let meant = self.meant(&owners, is_candidate).and_then(|index| owners.get_mut(index));
+            let Some(owner) = meant else { return Err(self.not_owner(lock, &owners, named)) };
+            if let State::Holds(count @ 2..) = &mut owner.state {
+                *count -= 1;
+                return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
+            }
+            (owner.held.clone(), std::mem::replace(&mut owner.state, State::Leaving))
+        };
+        let (result, left) = match before {
+            State::Unconfirmed(done) => lock.await_release(done),
+            State::Holds(_) | State::Leaving => lock.release(&held),
+        };
+        let mut owners = self.owners.lock();
+        if let Some(index) = index_of(&owners, &held) {
+            match (left, owners.get_mut(index)) {
+                (Some(done), Some(owner)) => {
+                    (owner.thread, owner.state) = (thread::current().id(), State::Unconfirmed(done));
+                }
+                _ => drop(owners.remove(index)),
+            }
+        }
+        result
+    }
+
+    /// Forgets an acquire of the calling thread that came to nothing.
+    pub(crate) fn leave(&self, lock: &LockInternals, held: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
+        lock.unregister(held);
+        let mut owners = self.owners.lock();
+        index_of(&owners, held).map(|index| owners.remove(index).held)
+    }
+
+    /// As [`release`](Self::release) without waiting, and without an answer. `false`: there was nothing to give back.
+    pub(crate) fn abandon(&self, lock: &LockInternals, named: &[Hold]) -> bool {
+        let mut owners = self.owners.lock();
+        let is_candidate = |owner: &Owner| owner.is_holder() && is_meant(&owner.held, named);
+        let Some(index) = self.meant(&owners, is_candidate) else { return false };
+        if let Some(Owner { state: State::Holds(count @ 2..), .. }) = owners.get_mut(index) {
+            *count -= 1;
+            return true;
+        }
+        let held = owners.remove(index).held;
+        drop(owners);
+        lock.release_in_background(&held);
+        true
+    }
+
+    fn not_owner(&self, lock: &LockInternals, owners: &[Owner], named: &[Hold]) -> Error {
+        let detail = if owners.iter().any(|owner| owner.is_holder() && is_meant(&owner.held, named)) {
+            "another thread of this process holds it; the thread that acquires has to release"
+        } else if !named.is_empty() {
+            "that hold was released before"
+        } else if self.are_guards() {
+            "a guard holds it: release that, or drop it"
+        } else {
+            "nobody holds it through this object"
+        };
+        Error::NotOwner { path: lock.base_path().to_owned(), detail: detail.to_owned() }
+    }
+
+    /// For a guard that stands for a hold by itself, as long as it lives.
+    pub(crate) fn guard(&self) -> Arc<()> {
+        self.guards.clone()
+    }
+
+    fn are_guards(&self) -> bool {
+        Arc::strong_count(&self.guards) > 1
+    }
+
+    /// Whether anybody holds the lock, or gave it back without the server's confirmation. A thread that has lost its own
+    /// lock holds it until it releases it.
+    pub(crate) fn is_any(&self) -> bool {
+        let mut owners = self.owners.lock();
+        owners.retain(|owner| !owner.is_over());
+        let counts = |owner: &Owner| !self.is_of_any_thread || owner.standing() != Standing::Lost;
+        owners.iter().any(counts) || self.are_guards()
+    }
+
+    pub(crate) fn is_current(&self) -> bool {
+        self.current().is_some()
+    }
+
+    /// What the calling thread would release.
+    pub(crate) fn current(&self) -> Option<Arc<HeldNode>> {
+        let owners = self.owners.lock();
+        let meant = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get(index));
+        meant.map(|owner| owner.held.clone())
+    }
+}
+
+/// Whether a call is about this hold: it names it, or none.
+fn is_meant(held: &Arc<HeldNode>, named: &[Hold]) -> bool {
+    named.is_empty() || named.iter().any(|hold| Arc::ptr_eq(hold.node(), held))
+}
+
+fn index_of(owners: &[Owner], held: &Arc<HeldNode>) -> Option<usize> {
+    owners.iter().position(|owner| Arc::ptr_eq(&owner.held, held))
+}
