@@ -12,12 +12,12 @@ use crate::{
         api::{
             guard::LockGuard,
             methods::thread_lock_methods,
-            options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
+            options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
             revocation::revoker::{Revocable, RevocationListener, revocation_of},
         },
         contender::{
             driver::{LockInternalsDriver, StandardLockInternalsDriver},
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
         },
         threads::{
             caching::{cache::Cache, options::Caching},

@@ -20,17 +20,17 @@ use crate::{
         held::holds::HoldKind,
     },
     locks::{
-        api::{options::acquire::AcquireOptions, participant::Participant},
+        api::{
+            options::{acquire::AcquireOptions, patience::Patience},
+            participant::Participant,
+        },
         contender::{
             candidate::{Audience, Candidate, Telling},
             driver::StandardLockInternalsDriver,
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
             spec::Spec,
         },
-        leader::{
-            Executor,
-            leadership::{LeaderState, Leadership},
-        },
+        leader::leadership::{Executor, LeaderState, Leadership},
     },
     panics::caught,
 };

@@ -11,6 +11,3 @@ pub(in crate::locks) mod selector;
 pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
 pub use leadership::{CancelLeadership, LeaderState, Leadership};
 pub use selector::{LeaderSelector, LeaderSelectorListener};
-
-/// Runs a task on some thread.
-type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;

@@ -20,10 +20,7 @@ use crate::{
     locks::{
         api::{options::acquire::AcquireOptions, participant::Participant},
         contender::internals::LockInternals,
-        leader::{
-            Executor,
-            leadership::{CancelLeadership, LeaderState, Leadership},
-        },
+        leader::leadership::{CancelLeadership, Executor, LeaderState, Leadership},
         mutex::InterProcessMutex,
     },
     panics::caught,

@@ -9,9 +9,10 @@ use crate::{
         held::{node::HeldNode, revocation::RevocableNode},
     },
     locks::{
+        api::options::patience::Patience,
         contender::{
             blocking::{Outcome, Queued, Seeker, Wish, next_recheck},
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
         },
         threads::{
             caching::{
