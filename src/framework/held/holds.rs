@@ -72,7 +72,8 @@ impl Holds {
             return known;
         }
         let holds = Mutex::default();
-        let new = DirectoryHolds { directory: directory.clone(), holds, directories: Arc::downgrade(&self.directories) };
+        let new =
+            DirectoryHolds { directory: directory.clone(), holds, directories: Arc::downgrade(&self.directories) };
         let new = Arc::new(new);
         directories.insert(directory.clone(), Arc::downgrade(&new));
         new

@@ -458,7 +458,8 @@ impl World {
                     process.threads[t] = Thread::Seeking { rounds, znode: Sought::Unsent };
                     return Ok(());
                 }
-                let (turn, number, next) = process.turns.granted(process.waiters[t], true).ok_or("granted to nobody")?;
+                let (turn, number, next) =
+                    process.turns.granted(process.waiters[t], true).ok_or("granted to nobody")?;
                 let seen_over = process.connection;
                 process.nodes.push(Node { number, czxid, seen_over, is_watched: false, is_gone: false });
                 process.outbox.push_back(Request::Watch { tenure: number, czxid });
