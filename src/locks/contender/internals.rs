@@ -173,7 +173,7 @@ impl LockInternals {
     }
 
     pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
-        let (path, deaths) = (self.client_path(&held), self.deaths_of(&held));
+        let (path, deaths) = (self.client_path(&held), self.deaths.get().and_then(|deaths| deaths.heard_by(&held)));
         Hold::new(held, path, deaths)
     }
 
