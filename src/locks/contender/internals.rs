@@ -19,8 +19,7 @@ use crate::{
         },
         held::{
             holds::HoldKind,
-            node::HeldNode,
-            revocation::{RevocableNode, Revocation},
+            node::{HeldNode, RevocableNode, Revocation},
         },
         znodes::create::protection,
     },

@@ -10,8 +10,8 @@ use crate::{
     framework::{
         client::core::CuratorFramework,
         held::{
-            node::HeldNode,
-            revocation::{Revocation, RevokeWord, with_request},
+            node::{HeldNode, Revocation},
+            revocation::{RevokeWord, with_request},
         },
     },
     locks::{

@@ -6,7 +6,7 @@ use crate::{
     error::Result,
     framework::{
         client::core::CuratorFramework,
-        held::revocation::{REVOKE_MESSAGE, Revocation},
+        held::{node::Revocation, revocation::REVOKE_MESSAGE},
     },
     locks::api::revocation::request::{check_contender, is_numbered},
 };
