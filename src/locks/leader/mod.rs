@@ -7,6 +7,8 @@
 pub(in crate::locks) mod latch;
 pub(in crate::locks) mod leadership;
 pub(in crate::locks) mod selector;
+#[cfg(test)]
+mod tests;
 
 pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
 pub use leadership::{CancelLeadership, LeaderState, Leadership};

@@ -149,10 +149,10 @@ impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelect
 /// }
 /// ```
 pub struct LeaderSelector {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     client: CuratorFramework,
     path: String,
     listener: Box<dyn LeaderSelectorListener>,
@@ -254,14 +254,17 @@ impl LeaderSelector {
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
         shared.client.core.check_open()?;
-        shared.state.lock().life.start(WHAT, &shared.path)?;
         let weak = Arc::downgrade(shared);
-        let id = shared.client.add_connection_state_listener(move |client, state| {
-            if let Some(shared) = weak.upgrade() {
-                shared.state_changed(client, state);
-            }
-        });
-        shared.state.lock().on_connection = Some(id);
+        {
+            // Both under one lock: whoever closes the selector from now on finds the listener, and removes it.
+            let mut state = shared.state.lock();
+            state.life.start(WHAT, &shared.path)?;
+            state.on_connection = Some(shared.client.add_connection_state_listener(move |client, state| {
+                if let Some(shared) = weak.upgrade() {
+                    shared.state_changed(client, state);
+                }
+            }));
+        }
         self.requeue().map(drop)
     }
 
