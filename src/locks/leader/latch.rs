@@ -27,10 +27,7 @@ use crate::{
             internals::{LockInternals, Patience},
             spec::Spec,
         },
-        leader::{
-            Executor,
-            leadership::{LeaderState, Leadership},
-        },
+        leader::leadership::{Executor, LeaderState, Leadership},
     },
     panics::caught,
 };
