@@ -58,7 +58,7 @@ struct Hold {
     to: Instant,
     token: FencingToken,
     path: String,
-    client: usize,
+    session: i64,
 }
 
 /// One client behind a proxy of its own, as if it was a process.
@@ -86,12 +86,14 @@ struct Lane {
     holds: Mutex<Vec<Hold>>,
     /// What an administrator deleted, and when that began.
     deleted: Mutex<Vec<(Instant, String)>>,
+    /// Sessions that were closed from outside, as no server does by itself, and when that began.
+    closed: Mutex<Vec<(Instant, i64)>>,
     done: BTreeMap<Fault, usize>,
 }
 
 impl Lane {
-    fn watch(&self, held: &LockGuard<'_>, client: usize) {
-        let from = Instant::now();
+    fn watch(&self, held: &LockGuard<'_>, process: &Process) {
+        let (from, session) = (Instant::now(), process.client.session_id());
         let mut to = None;
         for _ in 0..fastrand::u8(1..4) {
             let at = Instant::now();
@@ -102,18 +104,18 @@ impl Lane {
             thread::sleep(Duration::from_micros(fastrand::u64(..500)));
         }
         let Some(to) = to else { return };
-        let hold = Hold { from, to, token: held.fencing_token(), path: held.path().to_owned(), client };
+        let hold = Hold { from, to, token: held.fencing_token(), path: held.path().to_owned(), session };
         self.holds.lock().push(hold);
     }
 
-    fn contend(&self, process: &Process, client: usize, is_over: &AtomicBool) {
+    fn contend(&self, process: &Process, is_over: &AtomicBool) {
         while !is_over.load(Ordering::Relaxed) {
             let timeout = fastrand::choice([None, Some(20), Some(200), Some(2000)]).unwrap();
             let timeout = timeout.map_or(PATIENCE, Duration::from_millis);
             // It may fail in many ways, and come again.
             if let Ok(Some(held)) = process.mutex.lock_timeout(timeout) {
                 process.grants.fetch_add(1, Ordering::Relaxed);
-                self.watch(&held, client);
+                self.watch(&held, process);
                 // It may have been lost.
                 let _ = held.release();
             }
@@ -133,6 +135,7 @@ impl Lane {
             }
             Fault::Expiry => {
                 let (id, password) = (process.client.session_id(), process.client.session_password());
+                self.closed.lock().push((Instant::now(), id));
                 // Refused where the session has been replaced just now.
                 let _ = expire_session(&server.connect_string(), id, &password);
             }
@@ -151,12 +154,15 @@ impl Lane {
         let _ = observer.delete().for_path(&path);
     }
 
-    /// All holds in the order of time, without what followed the deletion of their znode.
+    /// All holds in the order of time, without what followed the deletion of their znode, or the end of their session, by
+    /// somebody else's hand: nobody can know of that before it is told.
     fn holds(&self) -> Vec<Hold> {
-        let deleted = self.deleted.lock();
+        let (deleted, closed) = (self.deleted.lock(), self.closed.lock());
         let mut holds = self.holds.lock().clone();
         for hold in &mut holds {
-            let end = deleted.iter().filter(|(_, path)| *path == hold.path).map(|(at, _)| *at).min();
+            let deleted = deleted.iter().filter(|(_, path)| *path == hold.path).map(|(at, _)| *at);
+            let closed = closed.iter().filter(|(_, session)| *session == hold.session).map(|(at, _)| *at);
+            let end = deleted.chain(closed).min();
             hold.to = end.map_or(hold.to, |end| end.min(hold.to));
         }
         holds.retain(|hold| hold.from < hold.to);
@@ -177,10 +183,10 @@ fn run(server: &TestingServer, next: impl Fn() -> Option<Fault>) -> Lane {
     let is_over = AtomicBool::new(false);
     let mut done = BTreeMap::new();
     thread::scope(|scope| {
-        for (client, process) in processes.iter().enumerate() {
+        for process in &processes {
             for _ in 0..THREADS {
                 let (lane, is_over) = (&lane, &is_over);
-                scope.spawn(move || lane.contend(process, client, is_over));
+                scope.spawn(move || lane.contend(process, is_over));
             }
         }
         // A fault, and everybody has been granted the lock again.
@@ -238,7 +244,7 @@ fn the_checker_finds_overlaps_and_tokens_that_do_not_grow() {
         to: at(to),
         token: token.parse().unwrap(),
         path: String::new(),
-        client: 0,
+        session: 0,
     };
     assert!(overlaps(&[hold(0, 2, "5"), hold(2, 4, "6")]).is_empty());
     assert_eq!(overlaps(&[hold(0, 3, "5"), hold(2, 4, "6")]).len(), 1);
