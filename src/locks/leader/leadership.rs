@@ -16,6 +16,7 @@ use crate::{
 };
 
 /// Where a leader recipe is in its life. Java: `LeaderLatch.State`.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaderState {
     /// `start` was not called yet.
