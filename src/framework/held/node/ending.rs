@@ -72,10 +72,10 @@ impl HeldNode {
             return drop_unlocked(inner, over);
         }
         // What time it is does not matter any more.
-        let audience = self.tell_in(&mut inner, self.since);
+        let subscribers = self.tell_in(&mut inner, self.since);
         let is_attended = mem::take(&mut inner.is_attended);
         let over = inner.limits.ended();
-        drop_unlocked(inner, (audience, over));
+        drop_unlocked(inner, (subscribers, over));
         if is_attended {
             self.leave_tenure();
         }
