@@ -15,15 +15,12 @@ use crate::{
     framework::{client::core::CuratorFramework, held::changes::HoldState},
     locks::{
         api::{
-            holds::hold::Hold,
+            holds::{deadline::Deadline, hold::Hold},
             lock::{InterProcessLock, Locker},
             methods::lock_methods,
-            options::acquire::AcquireOptions,
+            options::{acquire::AcquireOptions, patience::Patience},
         },
-        contender::{
-            internals::Patience,
-            last_look::{Look, last_look},
-        },
+        contender::last_look::{Look, last_look},
         mutex::InterProcessMutex,
     },
     panics::caught,
@@ -367,6 +364,13 @@ impl MultiLockGuard<'_> {
     /// As [`InterProcessMultiLock::release`].
     pub fn release(self) -> Result<()> {
         self.locker.close()
+    }
+
+    /// Tells on a channel when the first of the locks is certain for no longer than this margin, and when all are so again
+    /// for longer; see [`Hold::deadline`].
+    #[must_use = "it ends at once if it is not kept"]
+    pub fn deadline(&self, margin: Duration) -> Deadline {
+        Deadline::new(self.holds().iter().map(|hold| hold.node().clone()).collect(), margin)
     }
 
     /// What is known about each lock, in the order of acquiring. Locks of other kinds than this crate's tell nothing.

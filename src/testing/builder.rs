@@ -7,11 +7,9 @@ use std::{
     time::Duration,
 };
 
-#[cfg(doc)]
-use super::server::TestingServer;
 use super::{install::Installation, tls::TlsServerConfig};
 
-/// Configures a [`TestingServer`]. What is set twice takes the later value.
+/// Configures a [`TestingServer`](super::TestingServer). What is set twice takes the later value.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct TestingServerBuilder {
@@ -97,7 +95,7 @@ impl TestingServerBuilder {
     }
 
     /// Opens a second port, for clients that speak TLS: see
-    /// [`secure_connect_string`](TestingServer::secure_connect_string). Defaults to none.
+    /// [`secure_connect_string`](super::TestingServer::secure_connect_string). Defaults to none.
     pub fn secure_client_port(mut self, tls: TlsServerConfig) -> Self {
         self.tls = Some(tls);
         self

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use curator_locks::{
     Acl, AclProvider, CreateMode, CuratorFramework, HoldState, InterProcessMutex, LostReason, perms,
-    testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
+    testing::{Fault, FaultProxy, RequestMatch, RequestRecord, TestingServer, op},
 };
 
 use crate::support::{self, builder, builder_at, connect, eventually, mutex, namespace, server};
@@ -81,8 +81,8 @@ impl AclProvider for Unreadable {
 }
 
 /// A holder who may not read its own znode, behind a proxy.
-fn blind(proxy: &FaultProxy) -> (CuratorFramework, InterProcessMutex) {
-    let builder = builder_at(&proxy.connect_string(), &namespace());
+fn blind(proxy: &FaultProxy, session: Duration) -> (CuratorFramework, InterProcessMutex) {
+    let builder = builder_at(&proxy.connect_string(), &namespace()).session_timeout(session);
     let client = connect(builder.acl_provider(Unreadable));
     let mutex = mutex(&client);
     mutex.acquire().unwrap();
@@ -99,12 +99,24 @@ fn questions(proxy: &FaultProxy, path: &str) -> usize {
     asked
 }
 
-/// While the connection lasts it hears nothing of that: servers since 3.8.4, and Debian's 3.8.0, send no event about a
-/// znode to those who may not read it (CVE-2024-23944).
+/// Servers since 3.8.4, and Debian's 3.8.0, send no event about a znode to those who may not read it (CVE-2024-23944).
+#[test]
+fn a_holder_who_may_not_read_its_znode_learns_of_its_end_although_no_event_tells() {
+    let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
+    // It asks once per session timeout.
+    let (client, mutex) = blind(&proxy, Duration::from_secs(6));
+    let (path, hold) = (mutex.lock_path().unwrap(), mutex.hold().unwrap());
+    let is_asked = |of: &RequestRecord| of.path.as_ref().is_some_and(|asked| asked.ends_with(&path));
+    let watches = |of: &RequestRecord| of.op == op::EXISTS && of.replied.is_some() && is_asked(of);
+    eventually("the watch", || proxy.log().iter().any(watches));
+    support::another(&client).delete().for_path(&path).unwrap();
+    eventually("it is told", || hold.state() == HoldState::Lost(LostReason::NodeDeleted));
+}
+
 #[test]
 fn a_holder_who_may_not_read_its_znode_asks_twice_and_learns_of_its_end_with_the_next_connection() {
     let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
-    let (client, mutex) = blind(&proxy);
+    let (client, mutex) = blind(&proxy, support::SESSION);
     let (path, hold) = (mutex.lock_path().unwrap(), mutex.hold().unwrap());
     assert_eq!(questions(&proxy, &path), 2);
     assert!(hold.is_valid());
@@ -122,7 +134,7 @@ fn a_holder_who_may_not_even_ask_for_its_znode_asks_no_more_often() {
     let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
     let of_contender = RequestMatch::op(op::EXISTS).path(|path| path.contains("lock-"));
     let refused = proxy.inject(of_contender.times(u64::MAX), Fault::Refuse(-102));
-    let (_client, mutex) = blind(&proxy);
+    let (_client, mutex) = blind(&proxy, support::SESSION);
     assert_eq!(questions(&proxy, &mutex.lock_path().unwrap()), 2);
     assert_eq!(refused.hits(), 1);
     assert!(mutex.hold().unwrap().is_valid());

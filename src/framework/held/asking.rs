@@ -43,17 +43,21 @@ impl HeldNode {
         }
         let unseen = connection != self.seen_over.load(Ordering::Acquire);
         let is_due = self.revocable.is_some() || now >= self.since + WATCH_AFTER;
-        let (is_watched, may_ask) = {
-            let inner = self.inner.lock();
-            (!matches!(inner.watch, WatchState::Absent), inner.may_ask_over(connection, now))
+        let (is_watched, asks_again) = {
+            let mut inner = self.inner.lock();
+            if !inner.may_ask_over(connection, now) {
+                return;
+            }
+            let is_watched = !matches!(inner.watch, WatchState::Absent);
+            (is_watched, is_watched && inner.asks_again.take_if(|at| now >= *at).is_some())
         };
-        if !may_ask {
-            return;
-        }
         if is_due && !is_watched {
             self.request_watch(connection);
-        } else if unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection {
-            // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
+            return;
+        }
+        // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
+        let is_new = unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection;
+        if is_new || asks_again {
             self.request_stat(connection);
         }
     }
@@ -129,9 +133,20 @@ impl HeldNode {
         match reply {
             Ok(Response::Data { stat, .. } | Response::Stat(stat)) if self.is_ours(&stat) => {
                 self.seen_again(connection);
+                self.plan_to_ask_again();
             }
             Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(self.session.connection()),
             Err(error) => self.unanswered(connection, &error),
+        }
+    }
+
+    /// Who may not read the znode learns of its end no later than of that of a session.
+    fn plan_to_ask_again(&self) {
+        let mut inner = self.inner.lock();
+        if inner.may_not_read && !inner.is_final() {
+            inner.asks_again = Instant::now().checked_add(self.session.timeout());
+            drop(inner);
+            self.events.send(Event::Look);
         }
     }
 
@@ -166,7 +181,10 @@ impl HeldNode {
             WatchEvent::Node { event: EventType::NodeDeleted, connection } => self.deleted(*connection),
             // Used up by a change of the data, which may be a request: set it again.
             WatchEvent::Node { .. } => {
-                self.inner.lock().may_not_read = false;
+                {
+                    let mut inner = self.inner.lock();
+                    (inner.may_not_read, inner.asks_again) = (false, None);
+                }
                 self.unwatched();
                 self.events.send(Event::Look);
             }

@@ -106,6 +106,8 @@ pub(super) struct Inner {
     pub(super) failed: Option<(u64, Instant)>,
     /// The server has refused the data, so it is asked only whether the znode is there.
     pub(super) may_not_read: bool,
+    /// When to ask that again: servers may send no event to those who may not read the znode (CVE-2024-23944).
+    pub(super) asks_again: Option<Instant>,
     /// What was told last, for the log.
     pub(super) told: HoldState,
     /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.
@@ -183,6 +185,7 @@ impl Inner {
             watch: watch.map_or(WatchState::Absent, WatchState::Present),
             failed: None,
             may_not_read: false,
+            asks_again: None,
             told: HoldState::Held,
             interrupts: Vec::new(),
             audience: Audience::default(),
@@ -312,7 +315,8 @@ impl HeldNode {
             HoldState::Held => {
                 let is_watched = self.grant.is_some() || matches!(inner.watch, WatchState::Present(_));
                 let of_doubt = self.certain_until(&inner).filter(|_| inner.audience.was_asked);
-                (of_doubt, (!is_watched).then(|| now + WATCH_AFTER))
+                let asks_again = || inner.asks_again.map(|at| if at <= now { now + WATCH_AFTER } else { at });
+                (of_doubt, if is_watched { asks_again() } else { Some(now + WATCH_AFTER) })
             }
             // Nothing tells when the doubt ends.
             HoldState::InDoubt => {

@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     locks::api::{
         guard::OfThread,
-        holds::{hold::Hold, unclean::note_panic},
+        holds::hold::{Hold, note_panic},
         options::acquire::AcquireOptions,
     },
     panics::caught,

@@ -20,11 +20,14 @@ use crate::{
         held::holds::HoldKind,
     },
     locks::{
-        api::{options::acquire::AcquireOptions, participant::Participant},
+        api::{
+            options::{acquire::AcquireOptions, patience::Patience},
+            participant::Participant,
+        },
         contender::{
             candidate::{Audience, Candidate, Telling},
             driver::StandardLockInternalsDriver,
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
             spec::Spec,
         },
         leader::leadership::{Executor, LeaderState, Leadership},

@@ -16,11 +16,11 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
+        api::options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
         contender::{
             blocking::{Outcome, Place, Wish},
             driver::{StandardLockInternalsDriver, sorted_contenders},
-            internals::{LockInternals, Patience, children_of},
+            internals::{LockInternals, children_of},
             spec::Spec,
         },
         semaphore::{lease::Lease, limit::Limit},

@@ -5,8 +5,6 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-#[cfg(doc)]
-use super::injected::InjectedFault;
 use super::{frame::RequestHeader, op};
 
 /// What is done to a request.
@@ -22,13 +20,13 @@ pub enum Fault {
     CutInsteadOfRequest,
     /// The server gets the request, and right after it the end of the connection (FIN); so does the client.
     CutAfterRequest,
-    /// The request is held until [`InjectedFault::release`].
+    /// The request is held until [`release`](super::InjectedFault::release).
     HoldRequest,
     /// The server has done the request, but its reply is dropped. The connection stays.
     DropReply,
     /// The server has done the request, but the client gets the end of the connection (FIN) for a reply.
     CutInsteadOfReply,
-    /// The server has done the request, but its reply is held until [`InjectedFault::release`].
+    /// The server has done the request, but its reply is held until [`release`](super::InjectedFault::release).
     HoldReply,
     /// The server never gets the request, and the client gets this error code for a reply.
     Refuse(i32),

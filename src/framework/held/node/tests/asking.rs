@@ -35,6 +35,31 @@ fn a_watch_that_was_refused_is_asked_for_again_and_not_in_a_circle() {
     assert_eq!(scene.requests(), 1);
 }
 
+/// The watch stays, though no event may come: CVE-2024-23944.
+#[test]
+fn what_the_holder_may_not_read_is_asked_for_once_per_session_timeout() {
+    let scene = Scene::new(None);
+    let node = scene.hold();
+    let states = node.channel();
+    scene.look_at(node.since + WATCH_AFTER);
+    scene.answer(Err(SessionError::Server(ErrorCode::NoAuth)));
+    scene.look_at(node.since + WATCH_AFTER + MOMENT);
+    for _ in 0..2 {
+        scene.answer(Ok(Response::Stat(Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() })));
+        assert!(scene.is_woken());
+        let answered = Instant::now();
+        scene.look_at(answered);
+        assert_eq!(scene.requests(), 0, "the watch is in place");
+        scene.said.valid_until.lock().replace(answered + 2 * LONG);
+        scene.look_at(answered + LONG);
+        scene.look_at(answered + LONG);
+        assert_eq!(scene.requests(), 1);
+    }
+    scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+    assert_eq!(node.lost(), Some(LostReason::NodeDeleted));
+    assert_eq!(states.try_iter().count(), 0, "told by the look that follows");
+}
+
 #[test]
 fn a_question_that_the_connection_took_with_it_is_asked_over_the_next_one_at_once() {
     let scene = Scene::new(None);
