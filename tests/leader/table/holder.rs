@@ -8,8 +8,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, at, bounded, select};
 use curator_locks::{
-    AcquireOptions, CuratorFramework, DeadlineEvent, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
+    AcquireOptions, CuratorFramework, Deadline, DeadlineEvent, Hold, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
 };
 use parking_lot::Mutex;
 
@@ -76,7 +76,7 @@ fn hold_once(lock: &dyn InterProcessLock, seen: &Mutex<Vec<Hold>>, resigned: &Re
             recv(is_done) -> _ => break,
         }
     }
-    let was_warned = deadlines.iter().any(|deadline| deadline.is_near());
+    let was_warned = deadlines.iter().any(Deadline::is_near);
     thread::sleep(STOPPING);
     told("ends");
     if was_warned {

@@ -9,14 +9,14 @@ use super::TICK;
 use crate::support::PATIENCE;
 
 pub enum Servers {
-    One(TestingServer),
+    One(Box<TestingServer>),
     /// Whoever strikes it has it alone.
     Ensemble(TestingCluster, Mutex<()>),
 }
 
 impl Servers {
     pub fn one() -> Servers {
-        Servers::One(TestingServer::builder().tick_time(TICK).start().unwrap())
+        Servers::One(Box::new(TestingServer::builder().tick_time(TICK).start().unwrap()))
     }
 
     pub fn ensemble() -> Servers {
