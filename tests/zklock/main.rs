@@ -4,6 +4,7 @@
 
 #[path = "../interop/arena.rs"]
 mod arena;
+mod enemies;
 #[path = "../interop/history.rs"]
 mod history;
 mod losses;
@@ -12,7 +13,11 @@ mod peer;
 mod run;
 #[path = "../support/mod.rs"]
 mod support;
+mod terminal;
+#[cfg(feature = "tls")]
+mod tls;
 mod views;
+mod watches;
 
 use std::{
     ffi::OsStr,

@@ -25,11 +25,10 @@ fn begin() -> Option<Sender<Word>> {
     let (sender, words) = unbounded();
     let write = move || {
         for word in words {
-            // There is nobody else to complain to.
-            let _ = match word {
-                Word::Text(text) => io::stderr().write_all(text.as_bytes()),
-                Word::End(written) => Ok(drop(written)),
-            };
+            match word {
+                Word::Text(text) => put(&text),
+                Word::End(written) => drop(written),
+            }
         }
     };
     thread::Builder::new().name("voice".into()).spawn(write).ok().map(|_| sender)
@@ -46,8 +45,13 @@ pub(crate) fn write(text: String) {
         // It listens as long as the program lives.
         let _ = voice.send(Word::Text(text));
     } else {
-        let _ = io::stderr().write_all(text.as_bytes());
+        put(&text);
     }
+}
+
+fn put(text: &str) {
+    // There is nobody else to complain to.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Waits a moment until all is written.
