@@ -140,7 +140,7 @@ impl Settings {
 /// A connected client, for a look.
 pub(crate) fn connect(args: &Connection) -> Result<CuratorFramework> {
     let settings = Settings::of(args)?;
-    let client = settings.client(curator_locks::RetryNTimes::new(3, Duration::from_millis(200)), None)?;
+    let client = settings.client(curator_locks::RetryOneTime::new(Duration::from_millis(200)), None)?;
     settings.await_connection(&client, || false)?;
     Ok(client)
 }
