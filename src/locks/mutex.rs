@@ -251,7 +251,7 @@ impl InterProcessMutex {
             return Ok(Some(held));
         }
         if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
-            return self.internals.downgrade(patience, &self.owners, &writer);
+            return self.internals.attempt_downgrade(patience, &self.owners, &writer);
         }
         self.internals.by_thread(patience, |patience| match &self.cache {
             Some(cache) => {

@@ -11,6 +11,7 @@ mod losses;
 #[path = "../interop/peer.rs"]
 mod peer;
 mod run;
+mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminal;
