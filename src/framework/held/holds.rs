@@ -63,7 +63,7 @@ impl Holds {
         self.directories.lock().entry(directory.clone()).or_default().push(hold);
     }
 
-    /// It was given back, by whichever thread.
+    /// Some thread has released it.
     pub(crate) fn remove(&self, directory: &ServerPath, node: &HeldNode) {
         let mut directories = self.directories.lock();
         let Some(holds) = directories.get_mut(directory) else { return };
@@ -75,7 +75,7 @@ impl Holds {
         drop_unlocked(directories, hold);
     }
 
-    /// What the calling thread holds in that directory. What was lost is not held: nobody waits for it.
+    /// What the calling thread holds in that directory. A lost lock is not held: nobody waits for it.
     pub(crate) fn of_current_thread(&self, directory: &ServerPath) -> Vec<ThreadHold> {
         let me = thread::current().id();
         let mut holds = match self.directories.lock().get(directory) {

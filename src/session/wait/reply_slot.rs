@@ -1,6 +1,6 @@
 //! Where one reply is put for one thread.
 //!
-//! Not a channel: its locks would be met by the thread that was just woken.
+//! Not a channel: the thread that was just woken would have to wait for the channel's locks.
 
 use std::{
     fmt,

@@ -85,7 +85,7 @@ pub struct ZooKeeperSessionFactory {
 }
 
 impl ZooKeeperSessionFactory {
-    /// Sessions over this handle, which is never closed by the client, unless the client is the last to hold it.
+    /// Opens sessions over this handle. The client never closes it, but dropping its last reference does.
     ///
     /// How long its session has lived is unknown, so a lock is in doubt ([`HoldState::InDoubt`](crate::HoldState)) until
     /// two heartbeats were answered, a third of the session timeout after the start.
@@ -94,8 +94,8 @@ impl ZooKeeperSessionFactory {
         ZooKeeperSessionFactory { source: Source::Given(handle), probe_directory: String::new() }
     }
 
-    /// Sessions over handles that are made for them, each closed with its session. `connect` runs on a thread of the
-    /// session, and is tried again if it fails.
+    /// Opens sessions over handles that `connect` makes, each closed with its session. `connect` runs on a thread of the
+    /// session, which calls it again if it fails.
     #[must_use]
     pub fn connecting(connect: impl Fn() -> ZkResult<ZooKeeper> + Send + Sync + 'static) -> ZooKeeperSessionFactory {
         ZooKeeperSessionFactory { source: Source::Made(Arc::new(connect)), probe_directory: String::new() }
@@ -105,7 +105,7 @@ impl ZooKeeperSessionFactory {
     /// create and delete.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for what is no path.
+    /// [`Error::InvalidPath`].
     pub fn probe_directory(mut self, path: &str) -> Result<ZooKeeperSessionFactory> {
         crate::paths::validate_path(path)?;
         self.probe_directory = path.trim_end_matches('/').to_owned();
