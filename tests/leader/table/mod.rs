@@ -17,40 +17,25 @@ mod candidate;
 mod lane;
 mod tally;
 
-use std::{
-    env,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use curator_locks::testing::TestingServer;
 
+use crate::support::lanes::{self, SESSION, TICK};
 pub use candidate::run;
 use tally::Tally;
 
-/// Expiry is exact to a tick.
-const TICK: Duration = Duration::from_millis(200);
-const SESSION: Duration = Duration::from_secs(2);
-
 const KINDS: [&str; 3] = ["latch", "selector", "write_lock"];
-
-/// So many elections of a kind at a time at most. They spend their time in waits.
-const LANES: usize = 8;
-const FAULTS_OF_A_LANE: usize = 4;
 
 #[test]
 fn no_fault_brings_two_that_believe_to_lead() {
     let begin = Instant::now();
-    let faults = env::var("FAULTS").map_or(12, |faults| faults.parse().unwrap());
-    let chosen = env::var("KINDS").ok();
-    let is_chosen = |kind: &str| chosen.as_ref().is_none_or(|names| names.split(',').any(|name| name == kind));
+    let faults = lanes::tries("FAULTS");
+    let kinds: Vec<&'static str> = KINDS.into_iter().filter(|kind| lanes::is_chosen(kind)).collect();
     let server = TestingServer::builder().tick_time(TICK).start().unwrap();
-    let tallies: Vec<Tally> = thread::scope(|scope| {
-        let kinds = KINDS.into_iter().filter(|kind| is_chosen(kind));
-        let running: Vec<_> = kinds.map(|kind| scope.spawn(|| of_kind(kind, &server, faults))).collect();
-        running.into_iter().map(|kind| kind.join().unwrap()).collect()
-    });
+    let found = lanes::run(&kinds, faults, |kind, lane, is_another| lane::run(kind, &server, lane, is_another));
+    let found = kinds.iter().zip(found);
+    let tallies: Vec<Tally> = found.map(|(kind, lanes)| lanes.into_iter().fold(Tally::new(kind), Tally::and)).collect();
     tally::print(&tallies, begin.elapsed());
     for tally in &tallies {
         assert_eq!(tally.faults(), faults, "{}", tally.kind);
@@ -63,16 +48,4 @@ fn no_fault_brings_two_that_believe_to_lead() {
         .iter()
         .fold((0, 0), |(pauses, overlaps), tally| (pauses + tally.long_pauses, overlaps + tally.overlaps_of_control));
     assert!(long_pauses == 0 || overlaps > 0, "{long_pauses} long pauses, and the unguarded control shows nothing");
-}
-
-fn of_kind(kind: &'static str, server: &TestingServer, faults: usize) -> Tally {
-    let left = AtomicUsize::new(faults);
-    let is_another = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-    let lanes = faults.div_ceil(FAULTS_OF_A_LANE).min(LANES);
-    thread::scope(|scope| {
-        let lanes: Vec<_> =
-            (0..lanes).map(|lane| scope.spawn(move || lane::run(kind, server, lane, &is_another))).collect();
-        let tallies = lanes.into_iter().map(|lane| lane.join().unwrap());
-        tallies.fold(Tally::new(kind), Tally::and)
-    })
 }
