@@ -2,36 +2,16 @@
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::{
-    path::PathBuf,
-    process::{Command, Output},
-    sync::OnceLock,
-};
+#[path = "support/examples.rs"]
+mod examples;
+
+use std::process::Output;
 
 use curator_locks::testing::TestingServer;
 
-/// The example's program. `cargo test --test demo` alone does not build it, so cargo is asked once more; the same
-/// features make that a matter of an instant where it is there.
-fn program() -> &'static PathBuf {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--example", "flash_sale", "--manifest-path"]);
-        build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-        build.arg(if cfg!(feature = "zookeeper") { "--all-features" } else { "--features=testing" });
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success());
-        // This test is target/<profile>/deps/demo-<hash>.
-        let deps = std::env::current_exe().unwrap();
-        deps.parent().unwrap().parent().unwrap().join("examples/flash_sale")
-    })
-}
-
 fn demo(connect_string: Option<&str>, arguments: &[&str]) -> Output {
-    let mut demo = Command::new(program());
-    demo.args(["--processes", "2", "--threads", "4", "--stock", "20"]).args(arguments).env_remove("ZK_CONNECT");
+    let mut demo = examples::example("flash_sale");
+    demo.args(["--processes", "2", "--threads", "4", "--stock", "20"]).args(arguments);
     if let Some(connect_string) = connect_string {
         demo.env("ZK_CONNECT", connect_string);
     }

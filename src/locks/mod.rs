@@ -23,7 +23,7 @@ pub use api::{
         zookeeper::ZooKeeperFencingChecker,
     },
     guard::LockGuard,
-    holds::{deadline::Deadline, hold::Hold, unclean::UncleanDeath},
+    holds::{deadline::Deadline, death::UncleanDeath, hold::Hold},
     lock::{InterProcessLock, Locker},
     options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
     participant::Participant,
@@ -48,7 +48,10 @@ pub use leader::{
 };
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
-pub use queue_view::queue::{EntryMode, EntryState, LockKind, LockQueue, NameStyle, QueueEntry};
+pub use queue_view::{
+    kinds::{EntryMode, EntryState, LockKind, NameStyle},
+    queue::{LockQueue, QueueEntry},
+};
 pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
 pub use semaphore::{
     lease::Lease,

@@ -15,15 +15,12 @@ use crate::{
     framework::{client::core::CuratorFramework, held::changes::HoldState},
     locks::{
         api::{
-            holds::hold::Hold,
+            holds::{deadline::Deadline, hold::Hold},
             lock::{InterProcessLock, Locker},
             methods::lock_methods,
-            options::acquire::AcquireOptions,
+            options::{acquire::AcquireOptions, patience::Patience},
         },
-        contender::{
-            internals::Patience,
-            last_look::{Look, last_look},
-        },
+        contender::last_look::{Look, last_look},
         mutex::InterProcessMutex,
     },
     panics::caught,
@@ -136,9 +133,9 @@ impl InterProcessMultiLock {
             if options.is_over() {
                 return Ok(self.time_is_up(&**lock, index));
             }
-            match lock.acquire_with(&each) {
-                Ok(true) => taken.add(&interrupt),
-                Ok(false) => return Ok(self.time_is_up(&**lock, index)),
+            match lock.acquire_holds(&each) {
+                Ok(Some(holds)) => taken.add(holds, &interrupt),
+                Ok(None) => return Ok(self.time_is_up(&**lock, index)),
                 Err(Error::Cancelled { .. }) if is_lost() => return Ok(Round::MemberLost),
                 Err(error) => return Err(naming(&**lock, index, error)),
             }
@@ -192,6 +189,11 @@ impl InterProcessMultiLock {
 
     fn keep(&self, taken: Members<'_>) {
         drop(taken.keep());
+    }
+
+    #[expect(clippy::unused_self, reason = "what each lock has")]
+    fn told(&self, taken: &Members<'_>) -> Vec<Hold> {
+        taken.holds.clone()
     }
 
     fn guard(&self, taken: Members<'_>) -> MultiLockGuard<'static> {
@@ -288,11 +290,9 @@ struct Members<'a> {
 
 impl Members<'_> {
     /// The next lock is acquired. Its loss ends the wait for the one after it.
-    fn add(&mut self, interrupt: &Arc<CancelToken>) {
+    fn add(&mut self, holds: Vec<Hold>, interrupt: &Arc<CancelToken>) {
         self.since.get_or_insert_with(Instant::now);
-        let lock = self.multi.locks.get(self.count);
         self.count += 1;
-        let holds = lock.map(|lock| lock.holds()).unwrap_or_default();
         holds.iter().for_each(|hold| hold.node().interrupt_on_loss(interrupt));
         self.holds.extend(holds);
     }
@@ -364,6 +364,13 @@ impl MultiLockGuard<'_> {
     /// As [`InterProcessMultiLock::release`].
     pub fn release(self) -> Result<()> {
         self.locker.close()
+    }
+
+    /// Tells on a channel when the first of the locks is certain for no longer than this margin, and when all are so again
+    /// for longer; see [`Hold::deadline`].
+    #[must_use = "it ends at once if it is not kept"]
+    pub fn deadline(&self, margin: Duration) -> Deadline {
+        Deadline::new(self.holds().iter().map(|hold| hold.node().clone()).collect(), margin)
     }
 
     /// What is known about each lock, in the order of acquiring. Locks of other kinds than this crate's tell nothing.

@@ -12,12 +12,12 @@ use crate::{
         api::{
             guard::LockGuard,
             methods::thread_lock_methods,
-            options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
+            options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
             revocation::revoker::{Revocable, RevocationListener, revocation_of},
         },
         contender::{
             driver::{LockInternalsDriver, StandardLockInternalsDriver},
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
         },
         threads::{
             caching::{cache::Cache, options::Caching},
@@ -251,7 +251,7 @@ impl InterProcessMutex {
             return Ok(Some(held));
         }
         if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
-            return self.internals.downgrade(patience, &self.owners, &writer);
+            return self.internals.attempt_downgrade(patience, &self.owners, &writer);
         }
         self.internals.by_thread(patience, |patience| match &self.cache {
             Some(cache) => {

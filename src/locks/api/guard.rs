@@ -12,7 +12,7 @@ use crate::{
     error::Result,
     framework::held::node::HeldNode,
     locks::{
-        api::holds::{hold::Hold, unclean::note_panic},
+        api::holds::hold::{Hold, note_panic},
         contender::internals::LockInternals,
         threads::owners::Owners,
     },

@@ -6,26 +6,30 @@ use std::{
 };
 
 use crate::{
-    error::{Error, Result},
+    error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::Job,
         client::{
             call::{Call, Failure},
             core::CuratorFramework,
         },
-        held::{changes::HoldState, node::HeldNode},
+        held::{
+            changes::HoldState,
+            node::{HeldNode, RevocableNode},
+        },
     },
     locks::{
-        api::options::wait_strategy::WaitStrategy,
+        api::options::{patience::Patience, wait_strategy::WaitStrategy},
         contender::{
+            driver::number_text,
             effects::{Debris, Effects, Scene, failed, moment, with_acl},
-            internals::{LockInternals, Patience},
-            spec::{Answer, Ask, Do, End, Failed, Input, Naming, Reaction, Spec},
+            internals::LockInternals,
+            spec::{Answer, Ask, Companion, Do, End, Failed, Input, Naming, Reaction, Spec},
         },
         semaphore::limit::Limit,
-        threads::{caching::cache::Seeker, owners::Owners},
+        threads::owners::Owners,
     },
-    proto::request::Request,
+    proto::{request::Request, types::CreateMode},
     session::wait::{
         deadline::{Stop, WaitEnd},
         pending::submit,
@@ -50,7 +54,16 @@ pub(crate) struct Wish<'a> {
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
     /// What the znode is for, where it is to serve many threads.
-    pub(crate) seeker: Option<Seeker<'a>>,
+    pub(crate) seeker: Option<&'a dyn Seeker>,
+}
+
+/// The one that queues at the servers for the threads of its process.
+pub(crate) trait Seeker {
+    /// A create is on its way.
+    fn created(&self);
+
+    /// What is asked of the znode goes to whoever holds it then.
+    fn revocable_node(&self) -> Arc<RevocableNode>;
 }
 
 /// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
@@ -76,6 +89,58 @@ pub(crate) enum Outcome {
     Barred,
     /// The write lock does not stand any more.
     WriterGone,
+}
+
+impl LockInternals {
+    /// Queues and waits for the turn, as `owners` if the lock belongs to a thread. `None`: the time was up first, and
+    /// nothing is left in the queue.
+    pub(crate) fn attempt_lock(
+        &self,
+        patience: Patience<'_>,
+        owners: Option<&Owners>,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        let spec = self.spec(patience);
+        let (limit, place, writer) = (None, None, None);
+        match (Wish { lock: self, spec, patience, limit, place, writer, owners, seeker: None }).acquire()? {
+            Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
+            Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
+        }
+    }
+
+    /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
+    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has lost
+    /// its lock must not get in front of the next one).
+    pub(crate) fn attempt_downgrade(
+        &self,
+        patience: Patience<'_>,
+        owners: &Owners,
+        writer: &HeldNode,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        if let Some(reason) = writer.lost() {
+            return Err(self.lost(reason));
+        }
+        let companion = Companion { name: writer.path().name().to_owned(), session: writer.session().id() };
+        let name = format!("{}{}", self.driver().lock_name(), number_text(&companion.name));
+        let spec = Spec {
+            naming: Naming::Unique(name),
+            mode: CreateMode::Ephemeral,
+            companion: Some(companion),
+            looks_first: false,
+            ..self.spec(patience)
+        };
+        let (limit, place, owners, seeker) = (None, None, Some(owners), None);
+        match (Wish { lock: self, spec, patience, limit, place, writer: Some(writer), owners, seeker }).acquire()? {
+            Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
+            Outcome::TimeUp | Outcome::Barred => Ok(None),
+            Outcome::WriterGone => {
+                self.client().core.check_open()?;
+                if !writer.session().is_ended() {
+                    writer.lose(LostReason::NodeDeleted);
+                }
+                Err(self.lost(writer.lost().unwrap_or(LostReason::SessionExpired)))
+            }
+        }
+    }
 }
 
 impl Wish<'_> {

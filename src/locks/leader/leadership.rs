@@ -15,6 +15,9 @@ use crate::{
     session::wait::cancel::CancelToken,
 };
 
+/// Runs a task on some thread.
+pub(super) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+
 /// Where a leader recipe is in its life. Java: `LeaderLatch.State`.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use crate::locks::{
     contender::driver::{number_text, sequence_for},
-    queue_view::queue::{EntryMode, EntryState, LockKind, NameStyle},
+    queue_view::kinds::{EntryMode, EntryState, LockKind, NameStyle},
     zookeeper_recipe::znode_name::ZNodeName,
 };
 

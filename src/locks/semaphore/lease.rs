@@ -6,7 +6,7 @@ use crate::{
     error::Result,
     framework::held::{node::HeldNode, revocation::without_request},
     locks::{
-        api::holds::{hold::Hold, unclean::note_panic},
+        api::holds::hold::{Hold, note_panic},
         contender::internals::LockInternals,
     },
 };

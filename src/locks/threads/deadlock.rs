@@ -8,7 +8,7 @@ use crate::{
         holds::{HoldKind, ThreadHold},
         node::HeldNode,
     },
-    locks::contender::internals::{LockInternals, Patience},
+    locks::{api::options::patience::Patience, contender::internals::LockInternals},
 };
 
 /// Whether a thread that holds one lock of a directory can get another one there.

@@ -13,11 +13,15 @@ use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
     locks::{
-        api::{fencing::token::FencingToken, holds::hold::Hold, options::acquire::AcquireOptions},
+        api::{
+            fencing::token::FencingToken,
+            holds::hold::Hold,
+            options::{acquire::AcquireOptions, patience::Patience},
+        },
         contender::{
             candidate::{Audience, Candidate, Telling},
             driver::ZNodeNameDriver,
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
             spec::Spec,
         },
         leader::leadership::Leadership,

@@ -148,12 +148,3 @@ impl Hold {
         HeldNode::deadline_listener(&[self.node().clone()], margin, Arc::new(listener));
     }
 }
-
-impl crate::MultiLockGuard<'_> {
-    /// Tells on a channel when the first of the locks is certain for no longer than this margin, and when all are so again
-    /// for longer; see [`Hold::deadline`].
-    #[must_use = "it ends at once if it is not kept"]
-    pub fn deadline(&self, margin: Duration) -> Deadline {
-        Deadline::new(self.holds().iter().map(|hold| hold.node().clone()).collect(), margin)
-    }
-}

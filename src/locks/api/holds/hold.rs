@@ -1,13 +1,13 @@
 //! What a holder knows about its lock.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{fmt, sync::Arc, thread, time::Instant};
 
 use crate::{
     framework::held::{
         changes::{HoldState, StateChanges},
         node::HeldNode,
     },
-    locks::api::{fencing::token::FencingToken, holds::unclean::UncleanDeath},
+    locks::api::{fencing::token::FencingToken, holds::death::UncleanDeath},
 };
 
 /// What a holder knows about its lock: the part that all guards and [leases](crate::Lease) have in common.
@@ -131,6 +131,13 @@ impl Hold {
         self.held.listen(Arc::new(listener));
     }
 
+    /// Who went without releasing the lock since it was last released, as far as the lock listens for that: none for one
+    /// that does not.
+    #[must_use]
+    pub fn unclean_deaths(&self) -> &[UncleanDeath] {
+        self.deaths().unwrap_or_default()
+    }
+
     /// The path of the lock's own znode.
     #[must_use]
     pub fn path(&self) -> &str {
@@ -141,5 +148,12 @@ impl Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold").field("path", &self.path).field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+/// Says that a guard was dropped by a thread that unwinds: its lock is released, and its work perhaps half done.
+pub(in crate::locks) fn note_panic(hold: &Hold) {
+    if thread::panicking() && !hold.is_lost() {
+        log::warn!("{}: the holder's thread panicked; its lock is released", hold.path());
     }
 }

@@ -1,9 +1,7 @@
 //! Holders that went without releasing: the next one hears of them.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-    thread,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,12 +9,16 @@ use parking_lot::Mutex;
 
 use crate::{
     error::{Error, Result},
-    framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
+    framework::{client::call::Call, held::node::HeldNode},
     locks::{
-        api::{fencing::token::FencingToken, holds::hold::Hold},
+        api::{
+            fencing::token::FencingToken,
+            holds::death::{Holder, UncleanDeath, UncleanDeaths},
+            options::patience::Patience,
+        },
         contender::{
             effects::with_acl,
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
             last_look::{Look, last_look},
         },
         threads::owners::Owners,
@@ -28,7 +30,7 @@ use crate::{
         types::{CreateMode, Stat},
     },
     session::{
-        api::{Reply, Session, SessionError, Submission},
+        api::{Reply, Session, Submission},
         wait::{
             deadline::{Stop, WaitEnd},
             pending::submit,
@@ -39,56 +41,12 @@ use crate::{
 /// Beside the lock's directory: what stands in it others would take for a contender, or for a lease.
 const SUFFIX: &str = "~holders";
 
-/// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted its
-/// znode and it heard of that before its release, or its thread panicked.
-///
-/// What the lock protects may be half done. The next holder is told, if the lock was asked to
-/// ([`InterProcessMutex::with_unclean_deaths`](crate::InterProcessMutex::with_unclean_deaths)), by
-/// [`Hold::unclean_deaths`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct UncleanDeath {
-    /// Its fencing token.
-    pub fencing_token: FencingToken,
-    /// What its znode carried: the lock data.
-    pub data: Vec<u8>,
-    /// Its session.
-    pub session: i64,
-    /// Since when it held the lock: milliseconds since the epoch, by the server's clock.
-    pub since_millis: i64,
-}
-
-/// What a lock that listens for unclean deaths knows.
-#[derive(Debug)]
-pub(in crate::locks) struct UncleanDeaths {
-    /// How long the next holder waits before it has the lock.
-    delay: Mutex<Duration>,
-    directory: ServerPath,
-    /// What this object's holds stand for, by the czxid of their znodes.
-    holders: Mutex<HashMap<i64, Holder>>,
-}
-
-#[derive(Debug)]
-struct Holder {
-    mark: ServerPath,
-    deaths: Arc<[UncleanDeath]>,
-}
-
-/// Where a lock's [`UncleanDeaths`] are, if it was asked to have any.
-pub(in crate::locks) type Deaths = OnceLock<UncleanDeaths>;
-
 impl LockInternals {
     /// From now on, holders leave a mark and hear of those that were left by others.
     pub(in crate::locks) fn listen_for_deaths(&self, delay: Duration) {
         let directory = ServerPath::from_server(format!("{}{SUFFIX}", self.mark_base()));
         let fresh = || UncleanDeaths { delay: Mutex::new(delay), directory, holders: Mutex::default() };
         *self.deaths().get_or_init(fresh).delay.lock() = delay;
-    }
-
-    /// What a hold has heard.
-    pub(in crate::locks) fn deaths_of(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
-        let deaths = self.deaths().get()?;
-        deaths.holders.lock().get(&held.czxid()).map(|holder| holder.deaths.clone())
     }
 
     /// The last step of an acquire: leaves the marks of these holds, and looks for those of the dead. `false`: the time was
@@ -162,24 +120,6 @@ impl LockInternals {
             on_reply: Box::new(|_: Reply| ()),
         };
         held.session().submit(marks.into_iter().map(delete).collect());
-    }
-
-    /// A hold has come to its end. Its mark goes first: whoever finds one without the znode knows that nobody released.
-    /// A thread that unwinds leaves it, as the next holder is to hear of that.
-    pub(in crate::locks) fn forget_mark(&self, held: &HeldNode) {
-        let Some(deaths) = self.deaths().get() else { return };
-        let Some(holder) = deaths.holders.lock().remove(&held.czxid()) else { return };
-        if held.lost().is_some() || thread::panicking() {
-            return;
-        }
-        let (core, job) = (self.client().core.clone(), Job::delete(holder.mark.clone(), None));
-        let on_reply = Box::new(move |reply: Reply| match reply {
-            // It was the session's own end that came first, or somebody has heard of this hold already.
-            Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
-            Err(_) => core.clean_up(job),
-        });
-        let request = Request::Delete { path: holder.mark.into_string(), version: -1 };
-        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 }
 
@@ -331,29 +271,13 @@ fn ask(
     sent.into_iter().map(|(pending, _)| call.reply(pending)).collect()
 }
 
-/// Says that a guard was dropped by a thread that unwinds: its lock is released, and its work perhaps half done.
-pub(in crate::locks) fn note_panic(hold: &Hold) {
-    if thread::panicking() && !hold.is_lost() {
-        log::warn!("{}: the holder's thread panicked; its lock is released", hold.path());
-    }
-}
-
-impl Hold {
-    /// Who went without releasing the lock since it was last released, as far as the lock listens for that: none for one
-    /// that does not.
-    #[must_use]
-    pub fn unclean_deaths(&self) -> &[UncleanDeath] {
-        self.deaths().unwrap_or_default()
-    }
-}
-
 /// The method of one kind of lock. `$lock` brings `listen_for_deaths(&self, Duration)`.
 macro_rules! with_unclean_deaths {
     ($($lock:ident: |$this:ident| $internals:expr,)*) => {$(
         impl crate::$lock {
-            /// Has the next holder hear of one that went without releasing, as [`Hold::unclean_deaths`], and wait for
-            /// `delay` first then: time for what the dead one has sent on its way to arrive. With no such death there is no
-            /// delay.
+            /// Has the next holder hear of one that went without releasing, as
+            /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths), and wait for `delay` first then: time for what the
+            /// dead one has sent on its way to arrive. With no such death there is no delay.
             ///
             /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
             /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the news to

@@ -1,8 +1,14 @@
 //! How to acquire a lock.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::{locks::api::options::terms::Terms, session::wait::cancel::CancelToken};
+use crate::{
+    locks::api::options::terms::{PositionListener, Terms},
+    session::wait::cancel::CancelToken,
+};
 
 /// Options of one acquire.
 ///
@@ -71,6 +77,110 @@ impl AcquireOptions {
     /// ```
     pub fn min_validity(mut self, time: Duration) -> Self {
         self.terms.min_validity = time;
+        self
+    }
+
+    /// Queues only where at most so many stand in front: the holder counts, and for a semaphore those in front in its
+    /// queue do, not those that hold a lease. Defaults to no limit.
+    ///
+    /// With more the acquire fails at once with [`Error::Busy`](crate::Error::Busy), which says how many. It reads the queue
+    /// first, so a busy lock costs a read and no write; one that turns out to be behind too many once it has queued leaves
+    /// again. Who queues already stays, whoever comes after it.
+    ///
+    /// ```no_run
+    /// # use curator_locks::{AcquireOptions, Error, InterProcessMutex};
+    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// match mutex.lock_with(&AcquireOptions::new().max_queue(10)) {
+    ///     Err(Error::Busy { ahead, .. }) => println!("come back later: {ahead} wait"),
+    ///     held => drop(held?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_queue(mut self, ahead: usize) -> Self {
+        self.terms.max_ahead = Some(ahead);
+        self
+    }
+
+    /// Calls the listener with the number of those in front, whenever the waiter has read the queue and it has changed: on
+    /// the thread that waits, under no lock; the acquire waits for it. A waiter reads the queue when the one in front of it
+    /// has gone, so with the default [`WaitStrategy`](crate::WaitStrategy) it hears rarely: it is woken when that matters
+    /// to it.
+    ///
+    /// ```no_run
+    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
+    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// let options = AcquireOptions::new().on_position(|ahead| println!("{ahead} in front"));
+    /// let held = mutex.lock_with(&options)?;
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_position(mut self, listener: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.terms.on_position = Some(PositionListener(Arc::new(listener)));
+        self
+    }
+
+    /// Has the end of the time reported as [`Error::StillTaken`](crate::Error::StillTaken), which says at which path and
+    /// behind how many, instead of `false` or `None`. For a multi lock it is the path of the lock that was not got.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use curator_locks::{AcquireOptions, Error, InterProcessMultiLock};
+    /// # fn example(accounts: &InterProcessMultiLock) -> curator_locks::Result<()> {
+    /// let options = AcquireOptions::new().timeout(Duration::from_secs(5)).timeout_is_error();
+    /// match accounts.lock_with(&options) {
+    ///     Err(Error::StillTaken { path, .. }) => println!("somebody else has {path}"),
+    ///     held => drop(held?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timeout_is_error(mut self) -> Self {
+        self.terms.has_to_say = true;
+        self
+    }
+
+    /// Keeps the lock from others for at least this long from the grant on, even if it is given back earlier: for a job that
+    /// runs once on one machine of many, where it may be over before the clock of another one says that it is time. The
+    /// release returns at once, and the client deletes the znode later. It goes earlier with the client, and with the
+    /// session. Defaults to zero.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
+    /// # fn example(nightly: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// let once = AcquireOptions::new().timeout(Duration::ZERO).hold_at_least(Duration::from_secs(60));
+    /// if let Some(held) = nightly.lock_with(&once)? {
+    ///     // ... takes a second; machines whose clock is late by up to a minute find it taken ...
+    ///     held.release()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hold_at_least(mut self, time: Duration) -> Self {
+        self.terms.hold_at_least = Some(time);
+        self
+    }
+
+    /// Gives the lock back when it was held for this long, whatever its holder does: the hold is
+    /// [`Lost`](crate::HoldState::Lost) with [`HeldTooLong`](crate::LostReason::HeldTooLong) first, and then its znode is
+    /// deleted. [`valid_until`](crate::Hold::valid_until) never lies behind that moment, so a
+    /// [`Deadline`](crate::Deadline) tells before it. Defaults to no limit.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
+    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().hold_at_most(Duration::from_secs(600)))? {
+    ///     held.on_deadline(Duration::from_secs(10), |event| println!("{event:?}: ten seconds left"));
+    ///     held.release()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hold_at_most(mut self, time: Duration) -> Self {
+        self.terms.hold_at_most = Some(time);
         self
     }
 

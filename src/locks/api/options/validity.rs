@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::{
     error::{Error, Result},
     locks::{
+        api::options::{patience::Patience, terms::Terms},
         contender::{
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
             last_look::{Look, last_look},
         },
         threads::owners::Owners,
@@ -32,6 +33,19 @@ impl LockInternals {
 
     pub(in crate::locks) fn still_taken(&self, ahead: Option<usize>) -> Error {
         Error::StillTaken { path: self.base_path().to_owned(), ahead }
+    }
+
+    /// Where one znode serves many holds, nothing can be said of one of them alone.
+    pub(in crate::locks) fn check_cached(&self, terms: &Terms) -> Result<()> {
+        let refused = if self.deaths().get().is_some() {
+            ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
+        } else if terms.hold_at_least.is_some() || terms.hold_at_most.is_some() || !terms.min_validity.is_zero() {
+            ("options", "neither a validity nor a length of the hold for a lock that is cached")
+        } else {
+            return Ok(());
+        };
+        let (name, rule) = (refused.0, refused.1.to_owned());
+        Err(Error::InvalidArgument { name, value: self.base_path().to_owned(), rule })
     }
 
     /// For a thread that may hold the lock already: whether it is certain for as long as wanted, which is waited for.

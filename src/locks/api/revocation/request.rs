@@ -6,19 +6,12 @@ use std::{
 };
 
 use crate::{
-    error::{Error, LostReason, Result},
-    framework::{
-        client::core::CuratorFramework,
-        held::{
-            node::{HeldNode, Revocation},
-            revocation::{RevokeWord, with_request},
-        },
+    error::LostReason,
+    framework::held::{
+        node::{HeldNode, Revocation},
+        revocation::RevokeWord,
     },
-    locks::{
-        api::{holds::hold::Hold, revocation::revoker::Revoker},
-        contender::{driver::sequence_for, internals::LockInternals},
-    },
-    proto::types::{ErrorCode, Stat},
+    locks::{api::holds::hold::Hold, contender::internals::LockInternals},
 };
 
 /// Somebody asks for a lock back. Given to the listeners of
@@ -66,8 +59,8 @@ impl RevocationRequest {
 
     /// Gives the lock back from the listener, whichever thread holds it: the hold is [`Lost`](crate::HoldState::Lost) with
     /// [`Revoked`](LostReason::Revoked) first, of which its holder is told, and then the client deletes its znode in the
-    /// background. The holder's own release then fails with [`Error::LockLost`]. A holder that cannot stop at any moment
-    /// should rather set a flag. Does nothing for one that waits, or has given the lock back.
+    /// background. The holder's own release then fails with [`Error::LockLost`](crate::Error::LockLost). A holder that
+    /// cannot stop at any moment should rather set a flag. Does nothing for one that waits, or has given the lock back.
     pub fn release(&self) {
         let (Some(lock), Some(held)) = (self.lock.upgrade(), &self.held) else { return };
         if held.lose_unless_over(LostReason::Revoked) {
@@ -94,47 +87,6 @@ impl Hold {
     }
 }
 
-impl Revoker {
-    /// Asks the owner of a lock's znode to give the lock back, and says who asks and why. Other than with
-    /// [`attempt_revoke`](Revoker::attempt_revoke) the znode keeps its data: the request stands behind them, for holders of
-    /// this crate. Curator's holders take no notice of it. Two round trips, more if the data change in between. A znode
-    /// that is gone is no error: the lock was given back.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as every
-    /// operation on a znode.
-    pub fn request(client: &CuratorFramework, path: &str, who: &str, why: &str) -> Result<()> {
-        loop {
-            let mut stat = Stat::default();
-            let data = match client.get_data().storing_stat_in(&mut stat).for_path(path) {
-                Err(error) if error.is_no_node() => return Ok(()),
-                data => data?,
-            };
-            check_contender(path, &stat)?;
-            let set = client.set_data().with_version(stat.version);
-            match set.for_path_and_data(path, with_request(&data, who, why)) {
-                Err(error) if error.is_no_node() => return Ok(()),
-                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
-                result => return result.map(drop),
-            }
-        }
-    }
-}
-
-/// One with a number is a contender's, not a lock's directory.
-pub(in crate::locks) fn is_numbered(path: &str) -> bool {
-    sequence_for(path.rsplit('/').next().unwrap_or_default(), "").is_some()
-}
-
-/// One of a session is, too.
-pub(in crate::locks) fn check_contender(path: &str, stat: &Stat) -> Result<()> {
-    if stat.ephemeral_owner != 0 || is_numbered(path) {
-        return Ok(());
-    }
-    let rule = "the znode of one that holds or waits: this is a directory".to_owned();
-    Err(Error::InvalidArgument { name: "path", value: path.to_owned(), rule })
-}
-
 impl LockInternals {
     /// Every hold from now on, and every wait, tells this listener.
     pub(in crate::locks) fn on_revocation(
@@ -156,9 +108,10 @@ macro_rules! on_revocation {
     ($($lock:ident: |$this:ident| $internals:expr,)*) => {$(
         impl crate::$lock {
             /// Has the listener told when somebody asks for the lock back, with who and why
-            /// ([`Revoker::request`]) or as Curator does ([`Revoker::attempt_revoke`]). It is for
-            /// every acquire that begins from now on, while it waits and while it holds, and stays over releases; a second
-            /// call replaces it, and so does `make_revocable` where the lock has that.
+            /// ([`Revoker::request`](crate::Revoker::request)) or as Curator does
+            /// ([`Revoker::attempt_revoke`](crate::Revoker::attempt_revoke)). It is for every acquire that begins from now
+            /// on, while it waits and while it holds, and stays over releases; a second call replaces it, and so does
+            /// `make_revocable` where the lock has that.
             ///
             /// It runs on the client's dispatch thread, under no lock, and may
             /// [release](RevocationRequest::release) the hold. Nothing is released by itself. Costs one read per acquire.

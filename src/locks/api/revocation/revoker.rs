@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use crate::{
-    error::Result,
+    error::{Error, Result},
     framework::{
         client::core::CuratorFramework,
-        held::{node::Revocation, revocation::REVOKE_MESSAGE},
+        held::{
+            node::Revocation,
+            revocation::{REVOKE_MESSAGE, with_request},
+        },
     },
-    locks::api::revocation::request::{check_contender, is_numbered},
+    locks::contender::driver::sequence_for,
+    proto::types::{ErrorCode, Stat},
 };
 
 /// Is told that somebody asks for the lock. Java: `RevocationListener`.
@@ -66,7 +70,7 @@ impl Revoker {
     /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a znode that is no contender's, such as a lock's
+    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's
     /// directory, and otherwise as every operation on a znode.
     pub fn attempt_revoke(client: &CuratorFramework, path: &str) -> Result<()> {
         if !is_numbered(path)
@@ -79,6 +83,45 @@ impl Revoker {
             result => result.map(drop),
         }
     }
+
+    /// Asks the owner of a lock's znode to give the lock back, and says who asks and why. Other than with
+    /// [`attempt_revoke`](Revoker::attempt_revoke) the znode keeps its data: the request stands behind them, for holders of
+    /// this crate. Curator's holders take no notice of it. Two round trips, more if the data change in between. A znode
+    /// that is gone is no error: the lock was given back.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as every
+    /// operation on a znode.
+    pub fn request(client: &CuratorFramework, path: &str, who: &str, why: &str) -> Result<()> {
+        loop {
+            let mut stat = Stat::default();
+            let data = match client.get_data().storing_stat_in(&mut stat).for_path(path) {
+                Err(error) if error.is_no_node() => return Ok(()),
+                data => data?,
+            };
+            check_contender(path, &stat)?;
+            let set = client.set_data().with_version(stat.version);
+            match set.for_path_and_data(path, with_request(&data, who, why)) {
+                Err(error) if error.is_no_node() => return Ok(()),
+                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+}
+
+/// One with a number is a contender's, not a lock's directory.
+fn is_numbered(path: &str) -> bool {
+    sequence_for(path.rsplit('/').next().unwrap_or_default(), "").is_some()
+}
+
+/// One of a session is, too.
+fn check_contender(path: &str, stat: &Stat) -> Result<()> {
+    if stat.ephemeral_owner != 0 || is_numbered(path) {
+        return Ok(());
+    }
+    let rule = "the znode of one that holds or waits: this is a directory".to_owned();
+    Err(Error::InvalidArgument { name: "path", value: path.to_owned(), rule })
 }
 
 /// Has the executor tell the listener about requests; it is called on the dispatch thread.

@@ -20,10 +20,11 @@ use crate::{
         },
     },
     locks::{
+        api::options::patience::Patience,
         contender::{
-            blocking::{Outcome, Wish, next_recheck},
+            blocking::{Outcome, Seeker, Wish, next_recheck},
             driver::sorted_contenders,
-            internals::{LockInternals, Patience},
+            internals::LockInternals,
         },
         threads::{
             caching::{
@@ -446,14 +447,14 @@ impl<'a> Visit<'a> {
     /// Queues at the servers.
     fn seek(&mut self) -> Result<Option<Word>> {
         let (lock, patience) = (&*self.cache.lock, self.patience);
-        let seeker = Seeker { cache: self.cache, who: self.who };
+        let seeker = Visitor { cache: self.cache, who: self.who };
         let mut spec = lock.spec(patience);
         if self.words.is_some() {
             // Who has queued stays.
             (spec.max_ahead, spec.looks_first) = (None, patience.only_try);
         }
         let (limit, place, writer, owners) = (None, None, None, None);
-        let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(seeker) };
+        let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(&seeker) };
         let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };
         Ok(held.into_iter().next().and_then(|node| self.cache.begin(self.who, node)))
     }
@@ -552,20 +553,17 @@ impl Drop for Entered<'_> {
 }
 
 /// The one that queues at the servers for its process.
-#[derive(Clone, Copy)]
-pub(crate) struct Seeker<'a> {
+struct Visitor<'a> {
     cache: &'a Cache,
     who: Waiter,
 }
 
-impl Seeker<'_> {
-    /// A create is on its way.
-    pub(crate) fn created(&self) {
+impl Seeker for Visitor<'_> {
+    fn created(&self) {
         self.cache.step(|turns| ((), turns.created(self.who)));
     }
 
-    /// What is asked of the znode goes to whoever holds it then.
-    pub(crate) fn revocable_node(&self) -> Arc<RevocableNode> {
+    fn revocable_node(&self) -> Arc<RevocableNode> {
         RevocableNode::new(self.cache.revocation.clone())
     }
 }

@@ -1,0 +1,61 @@
+//! What is known of holders that went without releasing.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use crate::{framework::held::node::HeldNode, locks::api::fencing::token::FencingToken, paths::ServerPath};
+
+/// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted its
+/// znode and it heard of that before its release, or its thread panicked.
+///
+/// What the lock protects may be half done. The next holder is told, if the lock was asked to
+/// ([`InterProcessMutex::with_unclean_deaths`](crate::InterProcessMutex::with_unclean_deaths)), by
+/// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UncleanDeath {
+    /// Its fencing token.
+    pub fencing_token: FencingToken,
+    /// What its znode carried: the lock data.
+    pub data: Vec<u8>,
+    /// Its session.
+    pub session: i64,
+    /// Since when it held the lock: milliseconds since the epoch, by the server's clock.
+    pub since_millis: i64,
+}
+
+/// What a lock that listens for unclean deaths knows.
+#[derive(Debug)]
+pub(in crate::locks) struct UncleanDeaths {
+    /// How long the next holder waits before it has the lock.
+    pub(super) delay: Mutex<Duration>,
+    pub(super) directory: ServerPath,
+    /// What this object's holds stand for, by the czxid of their znodes.
+    pub(super) holders: Mutex<HashMap<i64, Holder>>,
+}
+
+#[derive(Debug)]
+pub(in crate::locks) struct Holder {
+    pub(super) mark: ServerPath,
+    pub(super) deaths: Arc<[UncleanDeath]>,
+}
+
+impl UncleanDeaths {
+    /// What a hold has heard.
+    pub(in crate::locks) fn heard_by(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
+        self.holders.lock().get(&held.czxid()).map(|holder| holder.deaths.clone())
+    }
+
+    /// The hold has come to its end. Its mark, if it has left one.
+    pub(in crate::locks) fn mark_of(&self, held: &HeldNode) -> Option<ServerPath> {
+        self.holders.lock().remove(&held.czxid()).map(|holder| holder.mark)
+    }
+}
+
+/// Where a lock's [`UncleanDeaths`] are, if it was asked to have any.
+pub(in crate::locks) type Deaths = OnceLock<UncleanDeaths>;

@@ -1,0 +1,319 @@
+//! How a lock is given back.
+
+use std::{
+    slice,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, select};
+
+use crate::{
+    error::{Error, LostReason, Result},
+    framework::{
+        cleanup::{jobs::Job, removal::Mark},
+        client::call::{Call, Failure},
+        held::node::HeldNode,
+    },
+    locks::{
+        api::options::terms::Terms,
+        contender::{
+            internals::LockInternals,
+            spec::{Leftover, Naming, Spec},
+        },
+    },
+    paths::ServerPath,
+    proto::{request::Request, types::ErrorCode},
+    session::{
+        api::{Reply, Session, SessionError, Submission},
+        wait::{
+            deadline::Stop,
+            pending::{Pending, submit_one},
+        },
+    },
+};
+
+/// How a release has gone. What the server has not confirmed is left to the background, and the channel is disconnected
+/// when that has heard of the znode's end.
+pub(crate) type Released = (Result<()>, Option<Receiver<()>>);
+
+fn deletion_of(path: &ServerPath) -> Request {
+    Request::Delete { path: path.as_str().to_owned(), version: -1 }
+}
+
+impl LockInternals {
+    /// Gives a lock back, and reports the end of a hold that was lost. At most the session timeout.
+    pub(crate) fn release(&self, held: &Arc<HeldNode>) -> Released {
+        if let Some((keeper, tenure)) = held.keeper() {
+            return (keeper.release(held, tenure), None);
+        }
+        self.release_all(slice::from_ref(held)).pop().unwrap_or((Ok(()), None))
+    }
+
+    /// The same for several, with one deadline for all, and in one round trip if nothing is in the way.
+    pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<Released> {
+        let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
+        let deadline = Instant::now() + timeout;
+        let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+        let send = |held: &Arc<HeldNode>| {
+            self.end(held)?;
+            Ok((!self.stays(held)).then(|| self.delete(&call, held, false)))
+        };
+        let sent: Vec<Result<Option<Result<Option<Pending>>>>> = held.iter().map(send).collect();
+        let finish = |(held, sent): (&Arc<HeldNode>, Result<_>)| match sent {
+            Ok(Some(first)) => self.finish(&call, deadline, held, first),
+            Ok(None) => (Ok(()), None),
+            Err(lost) => (Err(lost), None),
+        };
+        held.iter().zip(sent).map(finish).collect()
+    }
+
+    /// It is not held any more, as far as this process is concerned.
+    fn end(&self, held: &HeldNode) -> Result<()> {
+        held.released();
+        self.unregister(held);
+        self.forget_revocation(held);
+        // Its keeper has gone before it.
+        let node = held.tenure().map_or(held, |tenure| &**tenure);
+        node.released();
+        self.client().core.held.remove(node);
+        self.forget_mark(held);
+        held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
+    }
+
+    /// A hold has come to its end. Its mark goes first: whoever finds one without the znode knows that nobody released.
+    /// A thread that unwinds leaves it, as the next holder is to hear of that.
+    fn forget_mark(&self, held: &HeldNode) {
+        let Some(mark) = self.deaths().get().and_then(|deaths| deaths.mark_of(held)) else { return };
+        if held.lost().is_some() || thread::panicking() {
+            return;
+        }
+        let (core, job) = (self.client().core.clone(), Job::delete(mark.clone(), None));
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            // It was the session's own end that came first, or somebody has heard of this hold already.
+            Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
+            Err(_) => core.clean_up(job),
+        });
+        let request = Request::Delete { path: mark.into_string(), version: -1 };
+        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
+    }
+
+    /// Sends for the end of a znode. `None`: its name may be another holder's by now, as it may be gone already, by a delete
+    /// whose reply was lost or while the connection was.
+    fn delete(&self, call: &Call<'_>, held: &HeldNode, in_doubt: bool) -> Result<Option<Pending>> {
+        let session = self.session_of(call, held)?;
+        // Not before the wait for a connection: without one the znode counts as certain up to `valid_until`.
+        if self.reuses_names() && (in_doubt || !held.is_certain()) {
+            return Ok(None);
+        }
+        self.unlisted().lock().leaves(held.path().name());
+        Ok(Some(submit_one(&session, deletion_of(held.path()))))
+    }
+
+    /// Waits for the delete, and sends it again while the retry policy allows it.
+    fn finish(
+        &self,
+        call: &Call<'_>,
+        deadline: Instant,
+        held: &HeldNode,
+        mut sent: Result<Option<Pending>>,
+    ) -> Released {
+        let (mut retries, mut in_doubt) = (0, false);
+        loop {
+            let error = match sent {
+                Ok(None) => return self.await_deletion(deadline, held, in_doubt),
+                Ok(Some(pending)) => match call.reply_or_failure(pending) {
+                    Ok(_) => {
+                        self.unlisted().lock().left(held.path().name());
+                        return (Ok(()), None);
+                    }
+                    Err(Failure { error, maybe_done }) => {
+                        in_doubt |= maybe_done;
+                        error
+                    }
+                },
+                Err(error) => error,
+            };
+            if error.is_no_node() {
+                // After a lost reply this is the answer to it.
+                let result = if in_doubt { Ok(()) } else { Err(self.lost(LostReason::NodeDeleted)) };
+                return (result, None);
+            }
+            if held.session().is_ended() && !held.outlives_session() {
+                return (Err(self.expired(held)), None);
+            }
+            let refused = if error.is_retryable() { call.allow_retry(&mut retries, error) } else { Err(error) };
+            if let Err(error) = refused {
+                return (Err(error), Some(self.leave_to_background(held)));
+            }
+            sent = self.delete(call, held, in_doubt);
+        }
+    }
+
+    /// Leaves a name that others use too to the clean-up, which looks whose it is (see [`Job::marked`]), and waits for
+    /// that.
+    fn await_deletion(&self, deadline: Instant, held: &HeldNode, in_doubt: bool) -> Released {
+        let (gone, left) = self.await_gone(deadline, self.leave_to_background(held));
+        let result = gone.and_then(|was_there| match was_there || in_doubt {
+            _ if held.session().is_ended() => Err(self.expired(held)),
+            true => Ok(()),
+            false => Err(self.lost(LostReason::NodeDeleted)),
+        });
+        (result, left)
+    }
+
+    /// A second release, of a hold that the first one has left to the background: waits at most the session timeout.
+    pub(crate) fn await_release(&self, done: Receiver<()>) -> Released {
+        let (gone, left) = self.await_gone(Instant::now() + self.client().session_timeout(), done);
+        (gone.map(drop), left)
+    }
+
+    /// Waits until the background has heard that a znode is gone: whether there was one to delete, if it had to look.
+    fn await_gone(&self, deadline: Instant, done: Receiver<()>) -> (Result<bool>, Option<Receiver<()>>) {
+        let core = &self.client().core;
+        let mut was_there = false;
+        loop {
+            select! {
+                recv(done) -> deleted => match deleted {
+                    Ok(()) => was_there = true,
+                    Err(_) => return (core.check_open().map(|()| was_there), None),
+                },
+                recv(core.closed.signal()) -> _ => return (Err(Error::ClientClosed), None),
+                recv(crossbeam_channel::at(deadline)) -> _ => {
+                    let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+                    return (Err(call.connection_loss()), Some(done));
+                }
+            }
+        }
+    }
+
+    /// The session that owns the znode: no delete crosses over to the next one, unless no session owns it.
+    fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
+        let session = call.session()?;
+        if Arc::ptr_eq(&session, held.session()) || held.outlives_session() {
+            Ok(session)
+        } else {
+            Err(call.error(SessionError::Expired))
+        }
+    }
+
+    fn expired(&self, held: &HeldNode) -> Error {
+        self.lost(held.lost().unwrap_or(LostReason::SessionExpired))
+    }
+
+    /// The channel is disconnected when the znode is gone.
+    fn leave_to_background(&self, held: &HeldNode) -> Receiver<()> {
+        let mut job = self.deletion_of_held(held);
+        let done = job.done();
+        self.client().core.clean_up(job);
+        done
+    }
+
+    pub(in crate::locks) fn deletion_of_held(&self, held: &HeldNode) -> Job {
+        let owner = (!held.outlives_session()).then_some(held.session());
+        self.deletion(held.path().clone(), held.czxid(), owner)
+    }
+
+    /// The clean-up of a znode that exists.
+    fn deletion(&self, path: ServerPath, czxid: i64, owner: Option<&Arc<dyn Session>>) -> Job {
+        match owner.filter(|_| self.reuses_names()) {
+            Some(owner) => Job::marked(path, Mark::Czxid(czxid), owner),
+            None => Job::delete(path, owner),
+        }
+    }
+
+    /// Gives a lock back without waiting: what the server does not confirm is left to the background.
+    pub(crate) fn release_in_background(&self, held: &HeldNode) {
+        if let Some((keeper, tenure)) = held.keeper() {
+            // Its holder wants to hear nothing of it.
+            return drop(keeper.release(held, tenure));
+        }
+        if self.end(held).is_err() {
+            return;
+        }
+        if self.stays(held) {
+            return;
+        }
+        let job = self.deletion_of_held(held);
+        if held.outlives_session() || self.reuses_names() && !held.is_certain() {
+            return self.client().core.clean_up(job);
+        }
+        self.unlisted().lock().leaves(held.path().name());
+        self.delete_in_background(held.session(), held.path(), job);
+    }
+
+    /// What an acquire left behind goes in the background, until it is known to be gone or its session has ended.
+    pub(in crate::locks) fn clean_up(&self, spec: &Spec, owner: &Arc<dyn Session>, leftover: Leftover) {
+        let is_ephemeral = spec.mode.is_ephemeral();
+        if is_ephemeral && owner.is_ended() {
+            return;
+        }
+        let session = is_ephemeral.then_some(owner);
+        let job = match (leftover, &spec.naming) {
+            (Leftover::Node(node), naming) => {
+                let path = self.child(&node.name);
+                let job = self.deletion(path.clone(), node.czxid, session);
+                if is_ephemeral && owner.connection() != 0 && matches!(naming, Naming::Unique(_)) {
+                    // Sent now, so that it comes before whatever this thread sends next.
+                    return self.delete_in_background(owner, &path, job);
+                }
+                job
+            }
+            (Leftover::Doubt(prefix), Naming::Unique(_)) => Job::protected(self.directory().clone(), prefix, session),
+            (Leftover::Doubt(mark), Naming::Fixed(name)) => {
+                Job::marked(self.child(name), Mark::Data(mark.into_bytes()), owner)
+            }
+        };
+        self.client().core.clean_up(job);
+    }
+
+    /// Sends for the end of a znode without waiting. What the server does not confirm is left to the job.
+    fn delete_in_background(&self, session: &Arc<dyn Session>, path: &ServerPath, job: Job) {
+        let (core, unlisted, name) = (self.client().core.clone(), self.unlisted().clone(), path.name().to_owned());
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            Ok(_) => unlisted.lock().left(&name),
+            Err(SessionError::Expired | SessionError::Closed | SessionError::Server(ErrorCode::NoNode)) => {}
+            Err(_) => core.clean_up(job),
+        });
+        session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);
+    }
+
+    /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
+    pub(in crate::locks) fn forget_revocation(&self, held: &HeldNode) {
+        let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
+        let mut current = self.revocation().lock();
+        let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
+        drop(current);
+        // The caller's listener: not under the lock.
+        drop(forgotten);
+    }
+
+    /// These holds have just been granted.
+    pub(in crate::locks) fn limit_holds(&self, held: &[Arc<HeldNode>], terms: &Terms) {
+        let after = |time: Option<Duration>| time.and_then(|time| Instant::now().checked_add(time));
+        let (least, most) = (after(terms.hold_at_least), after(terms.hold_at_most));
+        if least.is_none() && most.is_none() {
+            return;
+        }
+        for held in held {
+            // Not to keep the client alive, which keeps the hold.
+            let (core, job) = (Arc::downgrade(&self.client().core), self.deletion_of_held(held));
+            let give_back = move || {
+                if let Some(core) = core.upgrade() {
+                    core.clean_up(job);
+                }
+            };
+            held.limit(least, most, give_back);
+        }
+    }
+
+    /// Whether a hold that was given back keeps its znode for now.
+    pub(in crate::locks) fn stays(&self, held: &HeldNode) -> bool {
+        let Some(rest) = held.has_to_stay() else { return false };
+        let (core, job) = (self.client().core.clone(), self.deletion_of_held(held));
+        let owner = core.clone();
+        owner.run_later(rest, move || core.clean_up(job));
+        true
+    }
+}

@@ -1,0 +1,108 @@
+//! What names tell: the kind of a lock, and what a contender wants and whose names it bears.
+
+use std::fmt;
+
+/// A kind of lock, as far as names tell it.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Nobody contends, and nothing tells the kind.
+    Unused,
+    /// One holder at a time, first come, first served.
+    Mutex,
+    /// Readers together, or one writer.
+    ReadWrite,
+    /// So many leases at a time.
+    Semaphore,
+    /// One znode of a fixed name; who waits is not to be seen.
+    Unfair,
+    /// ZooKeeper's own recipe, [`WriteLock`](crate::zookeeper_recipe::WriteLock).
+    WriteLock,
+    /// Curator's `LeaderLatch`.
+    LeaderLatch,
+    /// Names of several kinds that do not go together.
+    Mixed,
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LockKind::Unused => "unused",
+            LockKind::Mutex => "mutex",
+            LockKind::ReadWrite => "read/write",
+            LockKind::Semaphore => "semaphore",
+            LockKind::Unfair => "unfair",
+            LockKind::WriteLock => "write-lock",
+            LockKind::LeaderLatch => "leader-latch",
+            LockKind::Mixed => "mixed",
+        })
+    }
+}
+
+/// Whether a contender holds the lock: it holds or waits, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryState {
+    /// It holds, or is about to learn that it does.
+    Holds,
+    /// It waits, with so many waiters in front of it.
+    Waits(usize),
+}
+
+impl fmt::Display for EntryState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(if *self == EntryState::Holds { "holds" } else { "waits" })
+    }
+}
+
+/// What a contender holds or wants.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryMode {
+    /// The lock, alone.
+    Exclusive,
+    /// To read, beside other readers.
+    Read,
+    /// To write, alone.
+    Write,
+    /// A lease of a semaphore.
+    Lease,
+}
+
+impl fmt::Display for EntryMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            EntryMode::Exclusive => "exclusive",
+            EntryMode::Read => "read",
+            EntryMode::Write => "write",
+            EntryMode::Lease => "lease",
+        })
+    }
+}
+
+/// Whose names a znode bears.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NameStyle {
+    /// Curator's, which are this crate's, too.
+    Curator,
+    /// kazoo's.
+    Kazoo,
+    /// Those of ZooKeeper's own recipe, which [`WriteLock`](crate::zookeeper_recipe::WriteLock) uses, too.
+    ZooKeeper,
+    /// The fixed name of [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex).
+    Unfair,
+    /// Nobody's that is known here.
+    Other,
+}
+
+impl fmt::Display for NameStyle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            NameStyle::Curator => "curator",
+            NameStyle::Kazoo => "kazoo",
+            NameStyle::ZooKeeper => "zookeeper",
+            NameStyle::Unfair => "unfair",
+            NameStyle::Other => "other",
+        })
+    }
+}
