@@ -242,7 +242,7 @@ impl SharedCount {
         id
     }
 
-    /// Removes a listener; it may still be told what was under way.
+    /// Removes a listener. A call that is under way may still reach it.
     pub fn remove_listener(&self, id: ListenerId) {
         let mut state = self.shared.state.lock();
         let removed: Vec<_> = state.listeners.extract_if(.., |(other, _)| *other == id).collect();

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::{fmt::Debug, thread, time::Duration};
+use std::{fmt::Debug, time::Duration};
 
 use curator_locks::{
     Acl, AclProvider, AcquireOptions, CancelToken, ConnectString, ConnectionState, CreateMode, CreatorAllAclProvider,

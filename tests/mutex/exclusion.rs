@@ -88,7 +88,7 @@ fn twenty_processes_on_one_path_never_hold_it_together_and_go_in_order() {
         let token = i64::try_from(said[0]).unwrap();
         Hold { token, sequence: said[1], from: said[2], to: said[3] }
     };
-    let mut holds: Vec<Hold> = said.iter().map(hold_of).collect();
+    let holds: Vec<Hold> = said.iter().map(hold_of).collect();
     assert_eq!(holds.len(), IN_TOTAL);
     check_history(holds);
     check_nothing_is_left(&client);

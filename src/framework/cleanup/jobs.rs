@@ -96,7 +96,7 @@ impl Job {
 
     fn take(&mut self, replies: &[Reply]) -> Progress {
         if let (Removal::Marked { step: MarkedStep::Delete(_), .. }, Some(done)) = (&self.removal, &self.done) {
-            // Full or gone: it was said before, or nobody waits.
+            // The channel is full or its receiver gone: the message was sent before, or nobody waits.
             let _ = done.try_send(());
         }
         let progress = self.removal.take(replies, self.session.as_ref().map_or(0, |session| session.id()));

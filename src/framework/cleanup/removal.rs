@@ -202,7 +202,7 @@ impl Mark {
     }
 }
 
-/// What begins with the prefix, wherever it was looked for.
+/// The znodes whose names begin with the prefix, in either kind of list.
 fn found_in(response: &Response, parent: &ServerPath, prefix: &str) -> Vec<ServerPath> {
     match response {
         Response::Children { names, .. } => {

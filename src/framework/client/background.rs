@@ -185,7 +185,7 @@ impl Background {
         }
     }
 
-    /// Gives the session up and opens another. Holders are told first, so that they know before anybody else can hold.
+    /// Gives the session up and opens another. Tells the holders first, so that they know before anybody else can hold.
     fn lose_session(&mut self, reason: LostReason, states: Vec<ConnectionState>) {
         if let Some(session) = self.core.current_session() {
             self.core.held.lose_all(Some(&session), reason);

@@ -66,7 +66,7 @@ pub(crate) struct Core {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) followers: Followers,
     pub(super) events: EventSender,
-    /// What the client's own thread is told.
+    /// Messages to the client's own thread.
     pub(super) received: Receiver<Event>,
     pub(super) link: Mutex<Lifecycle>,
     pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,

@@ -156,7 +156,7 @@ impl CuratorFramework {
         id
     }
 
-    /// Removes a listener; it may still be told what was under way.
+    /// Removes a listener. A call that is under way may still reach it.
     pub fn remove_connection_state_listener(&self, id: ListenerId) {
         let mut listeners = self.core.listeners.lock();
         let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));

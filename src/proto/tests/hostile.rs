@@ -15,7 +15,7 @@ use crate::proto::{
     frame::FrameBuffer,
     header::decode_header,
     request::{MultiOp, Request},
-    response::{MultiResult, ReplyKind, Response},
+    response::{MultiResult, Response},
     types::{Acl, CreateMode, ErrorCode, Notification, Stat, WatchTable},
 };
 

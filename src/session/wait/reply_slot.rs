@@ -22,7 +22,7 @@ enum Slot {
     /// This thread sleeps, or is about to.
     Awaited(Thread),
     Full(Reply),
-    /// No reply comes any more: it was taken, or whoever was to put one here is gone.
+    /// No reply comes any more: somebody has taken it, or its sender is gone.
     Done,
 }
 

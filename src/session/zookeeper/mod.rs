@@ -49,9 +49,9 @@ use worker::{Source, Worker};
 /// | read-only servers | do not serve: there is nothing to prove that the session lives |
 /// | it logs the session's password at level `trace` | keep that level off for the target `zookeeper` |
 ///
-/// What the client has to be told:
-/// - `session_timeout`: what the servers grant, and not more, as the package does not tell. With a longer one a holder
-///   would learn too late that its lock is in doubt.
+/// Configure the client with care:
+/// - `session_timeout`: no more than the servers grant, because the package does not say what they grant. With a longer one
+///   a holder would learn too late that its lock is in doubt.
 /// - `connect_string`: its servers are not used, only its chroot, which goes behind the handle's own.
 ///
 /// Each session keeps one ephemeral znode, `_curator_locks_<uuid>`, in the handle's root or in

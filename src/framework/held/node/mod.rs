@@ -1,9 +1,9 @@
-//! One held znode: what is known of it, and who is told.
+//! One held znode: what the client knows of it, and whom it tells.
 //!
 //! | open | for |
 //! |---|---|
-//! | `state` | what is known: held, in doubt, lost, until when for certain |
-//! | `telling` | who is told of it, and when the client's thread has to look |
+//! | `state` | what the client knows: held, in doubt, lost, until when for certain |
+//! | `telling` | whom it tells, and when its thread has to look |
 //! | `ending` | losses, releases, limits |
 //! | `asking` | what the server is asked, and what its answers mean |
 //! | `tenure` | one znode that serves many holds |

@@ -1,4 +1,4 @@
-//! Who is told of a hold's changes, and when the client's thread has to look for them.
+//! Tells of a hold's changes, and says when the client's thread has to look for them.
 
 use std::{
     mem,
