@@ -14,6 +14,8 @@ mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 mod views;
+#[path = "../support/wrong_setups.rs"]
+mod wrong;
 
 use std::{
     ffi::OsStr,
