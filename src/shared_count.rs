@@ -79,7 +79,7 @@ pub struct SharedCount {
 }
 
 type Listener = Arc<dyn Fn(i32) + Send + Sync>;
-type Wake = dyn Fn() + Send + Sync;
+pub(crate) type Wake = dyn Fn() + Send + Sync;
 
 struct Shared {
     client: CuratorFramework,

@@ -97,8 +97,7 @@ impl LockInternals {
         owners: Option<&Owners>,
     ) -> Result<Option<Arc<HeldNode>>> {
         let spec = self.spec(patience);
-        let (limit, place, writer) = (None, None, None);
-        match (Wish { lock: self, spec, patience, limit, place, writer, owners, seeker: None }).acquire()? {
+        match (Wish { owners, ..Wish::new(self, spec, patience) }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
         }
@@ -125,8 +124,7 @@ impl LockInternals {
             looks_first: false,
             ..self.spec(patience)
         };
-        let (limit, place, owners, seeker) = (None, None, Some(owners), None);
-        match (Wish { lock: self, spec, patience, limit, place, writer: Some(writer), owners, seeker }).acquire()? {
+        match (Wish { owners: Some(owners), writer: Some(writer), ..Wish::new(self, spec, patience) }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred => Ok(None),
             Outcome::WriterGone => {
@@ -140,7 +138,12 @@ impl LockInternals {
     }
 }
 
-impl Wish<'_> {
+impl<'a> Wish<'a> {
+    /// Of a lock whose leases, place, owners and threads are its own affair.
+    pub(crate) fn new(lock: &'a LockInternals, spec: Spec, patience: Patience<'a>) -> Wish<'a> {
+        Wish { lock, spec, patience, limit: None, place: None, writer: None, owners: None, seeker: None }
+    }
+
     /// Blocks until it is granted, or the caller's time is up. Every way out but the grant takes the znodes out of the
     /// queue, in the background if need be.
     pub(crate) fn acquire(mut self) -> Result<Outcome> {
@@ -151,14 +154,14 @@ impl Wish<'_> {
             Some(seeker) => Some(seeker.revocable_node()),
             None => self.lock.revocable_node(),
         };
-        let (place, effects) = (self.place.take(), Effects::new(revocable));
-        let wake = |input: Input<Error>| {
-            let sender = effects.sender.clone();
+        let (place, mut effects) = (self.place.take(), Effects::new(revocable));
+        let mut wake = |input: Input<Error>| {
+            let sender = effects.sender();
             // The thread may have gone.
             move || drop(sender.send(input.clone()))
         };
         // Before the first look at the limit, so that no change after it is missed.
-        let _subscription = self.limit.map(|limit| limit.subscribe(Arc::new(wake(Input::Woken))));
+        let _subscription = self.limit.map(|limit| limit.subscribe(|| Arc::new(wake(Input::Woken))));
         if let Some(place) = &place {
             let bar = wake(Input::Barred);
             place.held.listen(Arc::new(move |state| {
@@ -284,9 +287,10 @@ impl<'a> Shell<'a> {
         let creates = ask.iter().any(|(request, _)| matches!(request, Request::Create { .. }));
         let mut requests = Vec::with_capacity(ask.len());
         for (request, watch) in ask {
-            let sender = self.effects.sender.clone();
-            let tell = move |input| drop(sender.send(input));
-            let watcher = watch.map(|watch| self.effects.watcher(self.wish.lock, watch, tell));
+            let watcher = watch.map(|watch| {
+                let sender = self.effects.sender();
+                self.effects.watcher(self.wish.lock, watch, move |input| drop(sender.send(input)))
+            });
             requests.push((with_acl(self.client(), request), watcher));
         }
         let mut sent = submit(&session, requests);
@@ -294,10 +298,9 @@ impl<'a> Shell<'a> {
             seeker.created();
         }
         self.call.await_last(&mut sent);
-        let (replies, watches): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
-        self.effects.sent(watches, |watch| watch);
+        self.effects.sent(&mut sent, |(_, watch)| watch.take());
         let failed = |Failure { error, maybe_done }| self.failed(error, maybe_done);
-        replies.into_iter().map(|pending| self.call.reply_or_failure(pending).map_err(failed)).collect()
+        sent.into_iter().map(|(pending, _)| self.call.reply_or_failure(pending).map_err(failed)).collect()
     }
 
     fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {
@@ -332,7 +335,7 @@ impl<'a> Shell<'a> {
         };
         let stop = self.wish.patience.stop;
         let bound = recheck.map_or(stop, |at| stop.by(at));
-        match bound.recv(&self.effects.mailbox) {
+        match bound.recv(self.effects.inputs()) {
             Ok(input) => input,
             Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),

@@ -211,7 +211,10 @@ impl Attempt {
         let answers = Arc::new(Answers { attempt: self.clone(), answers, input });
         let submissions = ask.into_iter().enumerate().map(|(index, (request, watch))| {
             let answers = answers.clone();
-            let watcher = watch.map(|watch| effects.watcher(&self.lock, watch, self.mail(effects.sender.clone())));
+            let watcher = watch.map(|watch| {
+                let tell = self.mail(effects.sender());
+                effects.watcher(&self.lock, watch, tell)
+            });
             Submission { request, watcher, on_reply: Box::new(move |reply| answers.put(index, reply)) }
         });
         let tickets = session.submit(submissions.collect());
@@ -233,7 +236,7 @@ impl Attempt {
 
     fn look_into_mailbox(self: &Arc<Self>) {
         let take =
-            |work: &mut Work| if work.awaits == Awaits::Event { work.effects.mailbox.try_recv().ok() } else { None };
+            |work: &mut Work| if work.awaits == Awaits::Event { work.effects.inputs().try_recv().ok() } else { None };
         if let Some(input) = self.with(take).flatten() {
             self.drive(input);
         }
@@ -278,7 +281,7 @@ impl Attempt {
     fn sleep(&self) -> Option<Input<Error>> {
         let (input, caller) = self.with(|work| {
             work.retries = 0;
-            let input = work.effects.mailbox.try_recv().ok();
+            let input = work.effects.inputs().try_recv().ok();
             if input.is_none() {
                 work.awaits = Awaits::Event;
             }

@@ -64,10 +64,12 @@ pub(super) struct Effects {
     target: Option<Arc<Mutex<Target>>>,
     /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
     revocable: Option<Arc<RevocableNode>>,
-    /// What wakes the contender. It exists before the watches are sent for, so that no event is lost.
-    pub(super) sender: Sender<Input<Error>>,
-    pub(super) mailbox: Receiver<Input<Error>>,
+    /// What wakes the contender: made when it first has to wait, before the watches are sent for, so that no event is
+    /// lost.
+    mailbox: Option<Mailbox>,
 }
+
+type Mailbox = (Sender<Input<Error>>, Receiver<Input<Error>>);
 
 /// What is to be cleared away, under no lock.
 #[must_use = "znodes and watches stay otherwise"]
@@ -81,7 +83,6 @@ pub(super) struct Debris {
 impl Effects {
     /// `revocable`: who is told about requests to give the lock back.
     pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> Effects {
-        let (sender, mailbox) = unbounded();
         Effects {
             contender: Contender::default(),
             session: None,
@@ -91,9 +92,21 @@ impl Effects {
             held: Vec::new(),
             target: None,
             revocable,
-            sender,
-            mailbox,
+            mailbox: None,
         }
+    }
+
+    fn mailbox(&mut self) -> &Mailbox {
+        self.mailbox.get_or_insert_with(unbounded)
+    }
+
+    /// Puts inputs into the mailbox.
+    pub(super) fn sender(&mut self) -> Sender<Input<Error>> {
+        self.mailbox().0.clone()
+    }
+
+    pub(super) fn inputs(&mut self) -> &Receiver<Input<Error>> {
+        &self.mailbox().1
     }
 
     pub(super) fn step(&mut self, scene: Scene<'_>, is_time_up: bool, input: Input<Error>) -> (Do<Error>, Debris) {
@@ -195,10 +208,10 @@ impl Effects {
     /// From here on events of the own znode go to its holder; those from before are in the mailbox. Whether one of them
     /// is the znode's end.
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
-        let Some(target) = &self.target else { return false };
+        let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
         let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(held)));
         drop(before);
-        let of_own = self.mailbox.try_iter().filter_map(|input| match input {
+        let of_own = mailbox.try_iter().filter_map(|input| match input {
             Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
             _ => None,
         });

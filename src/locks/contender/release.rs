@@ -1,7 +1,6 @@
 //! How a lock is given back.
 
 use std::{
-    slice,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -48,7 +47,9 @@ impl LockInternals {
         if let Some((keeper, tenure)) = held.keeper() {
             return (keeper.release(held, tenure), None);
         }
-        self.release_all(slice::from_ref(held)).pop().unwrap_or((Ok(()), None))
+        let deadline = Instant::now() + held.session().timeout();
+        let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+        self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, deadline, held, sent))
     }
 
     /// The same for several, with one deadline for all, and in one round trip if nothing is in the way.
@@ -56,17 +57,17 @@ impl LockInternals {
         let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
         let deadline = Instant::now() + timeout;
         let call = self.client().call("release", self.base_path(), Stop::at(deadline));
-        let send = |held: &Arc<HeldNode>| {
-            self.end(held)?;
-            Ok((!self.stays(held)).then(|| self.delete(&call, held, false)))
-        };
-        let sent: Vec<Result<Option<Result<Option<Pending>>>>> = held.iter().map(send).collect();
-        let finish = |(held, sent): (&Arc<HeldNode>, Result<_>)| match sent {
-            Ok(Some(first)) => self.finish(&call, deadline, held, first),
-            Ok(None) => (Ok(()), None),
-            Err(lost) => (Err(lost), None),
+        let sent: Vec<_> = held.iter().map(|held| self.begin(&call, held)).collect();
+        let finish = |(held, sent): (&Arc<HeldNode>, Result<_, _>)| {
+            sent.map_or_else(|over| over, |sent| self.finish(&call, deadline, held, sent))
         };
         held.iter().zip(sent).map(finish).collect()
+    }
+
+    /// The hold ends, and the delete is sent. `Err`: there is none to wait for.
+    fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Option<Pending>>, Released> {
+        self.end(held).map_err(|lost| (Err(lost), None))?;
+        if self.stays(held) { Err((Ok(()), None)) } else { Ok(self.delete(call, held, false)) }
     }
 
     /// It is not held any more, as far as this process is concerned.

@@ -283,8 +283,7 @@ impl InterProcessSemaphoreV2 {
     }
 
     fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {
-        let (lock, limit) = (&*self.leases, Some(&self.limit));
-        Wish { lock, spec, patience, limit, place, writer: None, owners: None, seeker: None }.acquire()
+        Wish { limit: Some(&self.limit), place, ..Wish::new(&self.leases, spec, patience) }.acquire()
     }
 }
 
