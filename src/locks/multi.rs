@@ -20,7 +20,7 @@ use crate::{
             methods::lock_methods,
             options::{acquire::AcquireOptions, patience::Patience},
         },
-        contender::last_look::{Look, last_look},
+        contender::last_look::{Certainty, last_look},
         mutex::InterProcessMutex,
     },
     panics::caught,
@@ -104,7 +104,7 @@ impl InterProcessMultiLock {
         Ok(InterProcessMultiLock { locks, timed_out_at: Arc::default() })
     }
 
-    fn enter(&self, options: &AcquireOptions) -> Result<Option<Taken<'_>>> {
+    fn enter(&self, options: &AcquireOptions) -> Result<Option<TakenLocks<'_>>> {
         let options = options.begun();
         loop {
             match self.take_all(&options)? {
@@ -128,7 +128,7 @@ impl InterProcessMultiLock {
         // Not the caller's wish: what was taken is not held any more.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
-        let mut taken = Taken { multi: self, count: 0, holds: Vec::new(), since: None };
+        let mut taken = TakenLocks { multi: self, count: 0, holds: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
                 return Ok(self.time_is_up(&**lock, index));
@@ -157,7 +157,7 @@ impl InterProcessMultiLock {
         self.timed_out_at.lock().clone()
     }
 
-    fn look_at<'a>(&self, taken: Taken<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
+    fn look_at<'a>(&self, taken: TakenLocks<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
         let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
         if let Some(hold) =
             taken.holds.iter().find(|hold| hold.node().outlives_session() && hold.node().session().is_ended())
@@ -176,10 +176,10 @@ impl InterProcessMultiLock {
         let stop = patience.stop;
         let has_to_ask = has_waited && !patience.only_try;
         match (last_look(&nodes, patience.terms.min_validity, stop, has_to_ask), stop.is_over()) {
-            (Look::Certain, _) => Ok(Round::Taken(taken)),
+            (Certainty::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
-            (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),
-            (Look::Lost | Look::InDoubt, _) => Ok(Round::MemberLost),
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),
+            (Certainty::Lost | Certainty::InDoubt, _) => Ok(Round::MemberLost),
         }
     }
 
@@ -187,11 +187,11 @@ impl InterProcessMultiLock {
         self.locks.iter().filter_map(|lock| lock.path()).collect::<Vec<_>>().join(", ")
     }
 
-    fn keep(&self, taken: Taken<'_>) {
+    fn keep(&self, taken: TakenLocks<'_>) {
         drop(taken.keep());
     }
 
-    fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'static> {
+    fn guard(&self, taken: TakenLocks<'_>) -> MultiLockGuard<'static> {
         MultiLockGuard { locker: Locker::holding(Arc::new(self.clone()), taken.keep()) }
     }
 
@@ -267,7 +267,7 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
 
 /// How one attempt to acquire all has ended.
 enum Round<'a> {
-    Taken(Taken<'a>),
+    Taken(TakenLocks<'a>),
     TimeIsUp,
     /// What was acquired first was lost before the last one was got.
     MemberLost,
@@ -275,7 +275,7 @@ enum Round<'a> {
 
 /// The locks acquired so far, and what their acquires have brought. Dropping it gives them back without waiting, the last
 /// one first; after a panic too.
-struct Taken<'a> {
+struct TakenLocks<'a> {
     multi: &'a InterProcessMultiLock,
     count: usize,
     holds: Vec<Hold>,
@@ -283,7 +283,7 @@ struct Taken<'a> {
     since: Option<Instant>,
 }
 
-impl Taken<'_> {
+impl TakenLocks<'_> {
     /// The next lock is acquired. Its loss ends the wait for the one after it.
     fn add(&mut self, interrupt: &Arc<CancelToken>) {
         self.since.get_or_insert_with(Instant::now);
@@ -300,7 +300,7 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TakenLocks<'_> {
     fn drop(&mut self) {
         self.multi.abandon_first(self.count, &self.holds);
     }

@@ -45,7 +45,7 @@ pub(crate) struct Wish<'a> {
     /// How many leases there are, where that is not the lock's own affair.
     pub(crate) limit: Option<&'a Limit>,
     /// A place in another queue without which it may not wait.
-    pub(crate) place: Option<Place<'a>>,
+    pub(crate) place: Option<HeadPlace<'a>>,
     /// The write lock whose place a reader takes.
     pub(crate) writer: Option<&'a HeldNode>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
@@ -65,12 +65,12 @@ pub(crate) trait Seeker {
 
 /// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
 /// waiting.
-pub(crate) struct Place<'a> {
+pub(crate) struct HeadPlace<'a> {
     pub(crate) queue: &'a LockInternals,
     pub(crate) held: Arc<HeldNode>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for HeadPlace<'_> {
     fn drop(&mut self) {
         self.queue.release_in_background(&self.held);
     }
@@ -197,7 +197,7 @@ struct Shell<'a> {
     call: &'a Call<'a>,
     io: Stop<'a>,
     effects: Effects,
-    place: Option<Place<'a>>,
+    place: Option<HeadPlace<'a>>,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone.
     retries: u32,
     gone: u32,

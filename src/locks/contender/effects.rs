@@ -61,7 +61,7 @@ pub(super) struct Effects {
     watches: Vec<(WatchId, Watch)>,
     held: Vec<Arc<HeldNode>>,
     /// To whom the watch on the own znode reports.
-    target: Option<Arc<Mutex<Target>>>,
+    target: Option<Arc<Mutex<OwnWatchTarget>>>,
     /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
     revocable: Option<Arc<RevocableNode>>,
     /// What wakes the contender: made when it first has to wait, before the watches are sent for, so that no event is
@@ -115,7 +115,7 @@ impl Effects {
         }
         let view = view_of(self.session.as_ref(), is_time_up);
         let contender = &mut self.contender;
-        let surroundings = Surroundings { scene, session: self.session.as_ref() };
+        let surroundings = ProcessEnvironment { scene, session: self.session.as_ref() };
         let next = contender.step(scene.spec, &surroundings, &view, input);
         let leftovers = contender.take_discarded();
         let watches = self.watches.extract_if(.., |(watch, _)| !contender.wants(*watch)).collect();
@@ -149,7 +149,7 @@ impl Effects {
         match id {
             WatchId::Guard(number) => guard_watcher(lock, number),
             WatchId::Own(_) => {
-                let target = Arc::new(Mutex::new(Target::Waiter(Box::new(tell))));
+                let target = Arc::new(Mutex::new(OwnWatchTarget::Waiter(Box::new(tell))));
                 self.target = Some(target.clone());
                 own_watcher(target)
             }
@@ -209,7 +209,7 @@ impl Effects {
     /// is the znode's end.
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
         let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
-        let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(held)));
+        let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held)));
         drop(before);
         let of_own = mailbox.try_iter().filter_map(|input| match input {
             Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
@@ -294,19 +294,19 @@ impl Debris {
 }
 
 /// To whom the watch on the own znode reports.
-enum Target {
+enum OwnWatchTarget {
     Waiter(Box<dyn Fn(&WatchEvent) + Send + Sync>),
     Holder(Weak<HeldNode>),
 }
 
-fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
+fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         let target = target.lock();
         match &*target {
             // Put there under the lock, so that none comes after the waiter has looked for the last time. To tell wakes
             // the waiter at most, which takes this lock only when it is granted the lock.
-            Target::Waiter(tell) => tell(event),
-            Target::Holder(held) => {
+            OwnWatchTarget::Waiter(tell) => tell(event),
+            OwnWatchTarget::Holder(held) => {
                 let held = held.upgrade();
                 drop(target);
                 if let Some(held) = held {
@@ -329,19 +329,19 @@ fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
 }
 
 /// What a contender asks of this process.
-struct Surroundings<'a> {
+struct ProcessEnvironment<'a> {
     scene: Scene<'a>,
     session: Option<&'a Arc<dyn Session>>,
 }
 
-impl Surroundings<'_> {
+impl ProcessEnvironment<'_> {
     fn over(&self) -> Option<Over> {
         let session = self.session.filter(|session| session.tells_in_order())?;
         Some(Over { session: session.id(), connection: session.connection() })
     }
 }
 
-impl Environment<Error> for Surroundings<'_> {
+impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
         self.scene.lock.unique(self.session.map_or(0, |session| session.id()))
     }

@@ -117,7 +117,7 @@ impl LockQueue {
         }
         let call = client.call("inspect", path, Stop::default());
         call.retry(|session| {
-            let look = Look { client, call: &call, session };
+            let look = Inspection { client, call: &call, session };
             look.directory(path, &directory)
         })
     }
@@ -165,19 +165,19 @@ struct Listing {
 }
 
 /// A znode that was read.
-struct Seen {
+struct SeenZnode {
     node: ServerPath,
     stat: Stat,
     data: Option<Vec<u8>>,
 }
 
-struct Look<'a> {
+struct Inspection<'a> {
     client: &'a CuratorFramework,
     call: &'a Call<'a>,
     session: &'a Arc<dyn Session>,
 }
 
-impl Look<'_> {
+impl Inspection<'_> {
     fn directory(&self, path: &str, directory: &ServerPath) -> Result<LockQueue> {
         let beside = ServerPath::from_server(format!("{}-__lock__", directory.as_str()));
         let (locks, leases) = (directory.join("locks"), directory.join("leases"));
@@ -254,14 +254,14 @@ impl Look<'_> {
     }
 
     /// Everything about these znodes; those that have gone in between are left out.
-    fn read(&self, nodes: Vec<ServerPath>) -> Result<Vec<Seen>> {
+    fn read(&self, nodes: Vec<ServerPath>) -> Result<Vec<SeenZnode>> {
         let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
         let replies = submit(self.session, reads.map(|read| (read, None)));
         let mut seen = Vec::with_capacity(nodes.len());
         let mut unreadable = Vec::new();
         for (node, (pending, _)) in nodes.into_iter().zip(replies) {
             match self.call.reply(pending) {
-                Ok(Response::Data { data, stat }) => seen.push(Some(Seen { node, stat, data: Some(data) })),
+                Ok(Response::Data { data, stat }) => seen.push(Some(SeenZnode { node, stat, data: Some(data) })),
                 Ok(other) => return Err(self.call.unexpected(&other)),
                 Err(error) if error.is_no_node() => {}
                 Err(error) if is_refused(&error) => {
@@ -278,7 +278,7 @@ impl Look<'_> {
             match self.call.reply(pending) {
                 Ok(Response::Stat(stat)) => {
                     if let Some(place) = seen.get_mut(index) {
-                        *place = Some(Seen { node, stat, data: None });
+                        *place = Some(SeenZnode { node, stat, data: None });
                     }
                 }
                 Ok(other) => return Err(self.call.unexpected(&other)),
@@ -289,11 +289,15 @@ impl Look<'_> {
         Ok(seen.into_iter().flatten().collect())
     }
 
-    fn read_children(&self, directory: &ServerPath, names: impl Iterator<Item = impl AsRef<str>>) -> Result<Vec<Seen>> {
+    fn read_children(
+        &self,
+        directory: &ServerPath,
+        names: impl Iterator<Item = impl AsRef<str>>,
+    ) -> Result<Vec<SeenZnode>> {
         self.read(names.map(|name| directory.join(name.as_ref())).collect())
     }
 
-    fn entry(&self, seen: Seen, state: EntryState, mode: EntryMode, names: NameStyle) -> QueueEntry {
+    fn entry(&self, seen: SeenZnode, state: EntryState, mode: EntryMode, names: NameStyle) -> QueueEntry {
         QueueEntry {
             state,
             mode,
@@ -314,7 +318,7 @@ impl Look<'_> {
         queue.leases = (queue.kind != LockKind::ReadWrite).then_some(1);
         let is_zookeepers = queue.kind == LockKind::WriteLock;
         let sorted = if is_zookeepers { names::in_zookeepers_order(children) } else { sorted_contenders(children) };
-        let mut turns = names::Turns::default();
+        let mut turns = names::Standings::default();
         for seen in self.read_children(directory, sorted.into_iter())? {
             let named = Named::of(seen.node.name());
             let state = turns.next(&named);
@@ -335,10 +339,10 @@ impl Look<'_> {
         queue.kind = LockKind::Semaphore;
         let nodes = sorted_contenders(queued).into_iter().map(|name| locks.join(name));
         let nodes = nodes.chain(sorted_contenders(leased).into_iter().map(|name| leases.join(name)));
-        let (waiters, holders): (Vec<Seen>, Vec<Seen>) =
+        let (waiters, holders): (Vec<SeenZnode>, Vec<SeenZnode>) =
             self.read(nodes.collect())?.into_iter().partition(|seen| seen.node.parent().as_ref() == Some(locks));
         let first = waiters.first().map(|first| (first.stat.ephemeral_owner, first.stat.czxid));
-        let is_of_waiter = |seen: &Seen| {
+        let is_of_waiter = |seen: &SeenZnode| {
             first.is_some_and(|(session, czxid)| seen.stat.ephemeral_owner == session && seen.stat.czxid > czxid)
         };
         for seen in holders.into_iter().filter(|seen| !is_of_waiter(seen)) {

@@ -18,7 +18,7 @@ use crate::{
     locks::{
         api::options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
         contender::{
-            blocking::{Outcome, Place, Wish},
+            blocking::{HeadPlace, Outcome, Wish},
             driver::{StandardLockInternalsDriver, sorted_contenders},
             internals::{LockInternals, children_of},
             spec::Spec,
@@ -259,7 +259,7 @@ impl InterProcessSemaphoreV2 {
             let Some(held) = self.locks.attempt_lock(Patience { terms: &in_queue, ..patience }, None)? else {
                 return Ok(None);
             };
-            let place = Some(Place { queue: &self.locks, held: held.clone() });
+            let place = Some(HeadPlace { queue: &self.locks, held: held.clone() });
             let spec =
                 Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.lease_spec(patience) };
             match self.acquire_leases(spec, patience, place)? {
@@ -282,7 +282,7 @@ impl InterProcessSemaphoreV2 {
         Spec { looks_first: patience.only_try, max_ahead: None, ..self.leases.spec(patience) }
     }
 
-    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {
+    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<HeadPlace<'_>>) -> Result<Outcome> {
         Wish { limit: Some(&self.limit), place, ..Wish::new(&self.leases, spec, patience) }.acquire()
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         contender::{
             effects::with_acl,
             internals::LockInternals,
-            last_look::{Look, last_look},
+            last_look::{Certainty, last_look},
         },
         threads::owners::Owners,
     },
@@ -98,15 +98,15 @@ impl LockInternals {
         match (last_look(held, patience.terms.min_validity, look, false), patience.stop.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !patience.only_try => Ok(false),
-            (Look::Certain, _) => {
+            (Certainty::Certain, _) => {
                 self.forget_the_dead(held, marks);
                 Ok(true)
             }
-            (Look::Lost, _) => {
+            (Certainty::Lost, _) => {
                 let reason = held.iter().find_map(|held| held.lost());
                 Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
-            (Look::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
+            (Certainty::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
         }
     }
 
@@ -200,7 +200,7 @@ impl UncleanDeaths {
         let mut marks = Vec::new();
         for (name, reply) in names.iter().zip(ask(call, session, names.iter().map(read))) {
             match reply {
-                Ok(Response::Data { data, .. }) => marks.extend(Mark::of(name, &data)),
+                Ok(Response::Data { data, .. }) => marks.extend(DeathMark::of(name, &data)),
                 Err(error) if !error.is_no_node() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -229,7 +229,7 @@ impl UncleanDeaths {
 }
 
 /// What a holder has left.
-struct Mark {
+struct DeathMark {
     name: String,
     czxid: i64,
     znode: String,
@@ -238,9 +238,9 @@ struct Mark {
     data: Vec<u8>,
 }
 
-impl Mark {
+impl DeathMark {
     /// `None` for what no holder wrote.
-    fn of(name: &str, content: &[u8]) -> Option<Mark> {
+    fn of(name: &str, content: &[u8]) -> Option<DeathMark> {
         let czxid = i64::from_str_radix(name, 16).ok()?;
         let end = content.iter().position(|byte| *byte == b'\n')?;
         let (znode, rest) = content.split_at_checked(end)?;
@@ -248,7 +248,7 @@ impl Mark {
         let (token, rest) = rest.get(1..)?.split_first_chunk::<16>()?;
         let (session, data) = rest.split_first_chunk::<8>()?;
         let (token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
-        Some(Mark { name: name.to_owned(), czxid, znode, token, session, data: data.to_vec() })
+        Some(DeathMark { name: name.to_owned(), czxid, znode, token, session, data: data.to_vec() })
     }
 
     fn death(&self, stat: &Stat) -> UncleanDeath {

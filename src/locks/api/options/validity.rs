@@ -8,7 +8,7 @@ use crate::{
         api::options::{patience::Patience, terms::Terms},
         contender::{
             internals::LockInternals,
-            last_look::{Look, last_look},
+            last_look::{Certainty, last_look},
         },
         threads::owners::Owners,
     },
@@ -56,11 +56,13 @@ impl LockInternals {
         self.check_validity(wanted)?;
         let stop = patience.io(self.client().core.config.connection_timeout);
         match (last_look(&[held], wanted, stop, false), stop.is_over()) {
-            (Look::Certain | Look::Lost, _) => Ok(true),
-            (Look::InDoubt, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
-            (Look::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),
-            (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
-            (Look::InDoubt, None) => Err(self.uncertain(wanted)),
+            (Certainty::Certain | Certainty::Lost, _) => Ok(true),
+            (Certainty::InDoubt, Some(WaitEnd::Cancelled)) => {
+                Err(Error::Cancelled { path: self.base_path().to_owned() })
+            }
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
+            (Certainty::InDoubt, None) => Err(self.uncertain(wanted)),
         }
     }
 }
