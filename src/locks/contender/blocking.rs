@@ -188,7 +188,7 @@ impl<'a> Wish<'a> {
 
     fn scene(&self) -> Scene<'_> {
         let (lock, spec, limit, writer) = (self.lock, &self.spec, self.limit, self.writer);
-        Scene { lock, spec, limit, writer, goes_by_numbers: lock.goes_by_numbers() && writer.is_none() }
+        Scene { lock, spec, limit, writer, goes_by_numbers: lock.goes_by_numbers && writer.is_none() }
     }
 }
 

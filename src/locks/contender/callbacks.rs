@@ -244,7 +244,7 @@ impl Attempt {
 
     /// Persistent, as in ZooKeeper's own recipe, or as Curator makes parents, with all that is missing above it.
     fn make_directory(self: &Arc<Self>) -> Option<Input<Error>> {
-        let (directory, stays) = (self.lock.directory(), self.lock.has_persistent_directory());
+        let (directory, stays) = (self.lock.directory(), self.lock.has_persistent_directory);
         let create = |path: ServerPath| {
             let mode = if stays { CreateMode::Persistent } else { self.lock.client().parent_mode(&path) };
             let (path, data, acl) = (path.into_string(), Vec::new(), Vec::new());

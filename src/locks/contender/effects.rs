@@ -168,7 +168,7 @@ impl Effects {
                 (Some(id @ WatchId::Guard(number)), answer) => {
                     let place = self.watches.iter().position(|(watch, _)| *watch == id);
                     let watch = place.map(|place| self.watches.swap_remove(place).1);
-                    let mut unlisted = lock.unlisted().lock();
+                    let mut unlisted = lock.unlisted.lock();
                     let useless = match watch {
                         Some(watch) if answer.is_ok() => unlisted.guarded(number, watch),
                         watch => unlisted.fired(number).or(watch),
@@ -230,7 +230,7 @@ impl Effects {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
         if self.contender.is_alone && goes_by_numbers {
-            let useless = lock.unlisted().lock().stands_alone(&node.name);
+            let useless = lock.unlisted.lock().stands_alone(&node.name);
             drop(useless);
         }
     }
@@ -319,7 +319,7 @@ fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
 
 fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
     // The session has the watcher, and the watch the session.
-    let unlisted = Arc::downgrade(lock.unlisted());
+    let unlisted = Arc::downgrade(&lock.unlisted);
     Arc::new(move |_: &WatchEvent| {
         let Some(unlisted) = unlisted.upgrade() else { return };
         let before = unlisted.lock().fired(number);
@@ -343,7 +343,7 @@ impl ProcessEnvironment<'_> {
 
 impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
-        self.scene.lock.unique(self.session.map_or(0, |session| session.id()))
+        (self.scene.lock.unique)(self.session.map_or(0, |session| session.id()))
     }
 
     fn max_leases(&self) -> usize {
@@ -358,11 +358,11 @@ impl Environment<Error> for ProcessEnvironment<'_> {
             return Plan::Bare;
         }
         let over = self.over().filter(|_| self.scene.goes_by_numbers);
-        over.map_or(Plan::List, |over| lock.unlisted().lock().plan(over))
+        over.map_or(Plan::List, |over| lock.unlisted.lock().plan(over))
     }
 
     fn proves_alone(&self, name: &str) -> bool {
-        self.over().is_some_and(|over| self.scene.lock.unlisted().lock().proves_alone(name, over))
+        self.over().is_some_and(|over| self.scene.lock.unlisted.lock().proves_alone(name, over))
     }
 
     fn was_granted_here(&self, name: &str) -> bool {

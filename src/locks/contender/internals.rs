@@ -40,18 +40,20 @@ pub struct LockInternals {
     directory: ServerPath,
     naming: Naming,
     /// Makes a prefix, or the mark of a fixed name, from the session's id.
-    unique: fn(i64) -> String,
+    pub(in crate::locks) unique: fn(i64) -> String,
     /// Whom the next hold tells about requests to give it back.
-    revocation: Mutex<Option<Arc<Revocation>>>,
+    pub(super) revocation: Mutex<Option<Arc<Revocation>>>,
     pub(in crate::locks) kind: HoldKind,
     strategy: Mutex<WaitStrategy>,
     /// What the znodes carry from now on.
     data: Mutex<Vec<u8>>,
     /// What is known of the directory without asking, where one lock object is likely to come back to it.
-    unlisted: Arc<Mutex<Unlisted<Watch>>>,
-    goes_by_numbers: bool,
-    has_persistent_directory: bool,
-    deaths: Deaths,
+    pub(super) unlisted: Arc<Mutex<Unlisted<Watch>>>,
+    /// Whether a create may be sent without a list, where the number says all.
+    pub(super) goes_by_numbers: bool,
+    /// For a recipe whose directory is no container, and stays. Not for a thread that waits.
+    pub(in crate::locks) has_persistent_directory: bool,
+    pub(in crate::locks) deaths: Deaths,
 }
 
 impl fmt::Debug for LockInternals {
@@ -108,20 +110,6 @@ impl LockInternals {
         self.unique = unique;
     }
 
-    /// For a lock whose znodes bear another prefix.
-    pub(crate) fn set_unique(&mut self, unique: fn(i64) -> String) {
-        self.unique = unique;
-    }
-
-    /// For a recipe whose directory is no container, and stays. Not for a thread that waits.
-    pub(crate) fn set_persistent_directory(&mut self) {
-        self.has_persistent_directory = true;
-    }
-
-    pub(in crate::locks) fn has_persistent_directory(&self) -> bool {
-        self.has_persistent_directory
-    }
-
     pub(super) fn reuses_names(&self) -> bool {
         matches!(self.naming, Naming::Fixed(_))
     }
@@ -131,11 +119,6 @@ impl LockInternals {
         let before = self.revocation.lock().replace(Arc::new(revocation));
         // The caller's listener: not under the lock.
         drop(before);
-    }
-
-    /// Whom later holds tell, until somebody asks for it anew.
-    pub(super) fn revocation(&self) -> &Mutex<Option<Arc<Revocation>>> {
-        &self.revocation
     }
 
     pub(crate) fn revocable_node(&self) -> Option<Arc<RevocableNode>> {
@@ -175,10 +158,6 @@ impl LockInternals {
     pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
         let (path, deaths) = (self.client_path(&held), self.deaths.get().and_then(|deaths| deaths.heard_by(&held)));
         Hold::new(held, path, deaths)
-    }
-
-    pub(in crate::locks) fn deaths(&self) -> &Deaths {
-        &self.deaths
     }
 
     /// The lock's path at the server.
@@ -247,20 +226,6 @@ impl LockInternals {
 
     pub(in crate::locks) fn node_gone(&self) -> Error {
         Error::Server { code: ErrorCode::NoNode, operation: "acquire", path: self.base_path.clone() }
-    }
-
-    /// A prefix, or the mark of a fixed name, for one attempt in this session.
-    pub(in crate::locks) fn unique(&self, session_id: i64) -> String {
-        (self.unique)(session_id)
-    }
-
-    pub(in crate::locks) fn unlisted(&self) -> &Arc<Mutex<Unlisted<Watch>>> {
-        &self.unlisted
-    }
-
-    /// Whether a create may be sent without a list, where the number says all.
-    pub(in crate::locks) fn goes_by_numbers(&self) -> bool {
-        self.goes_by_numbers
     }
 
     pub(crate) fn child(&self, name: &str) -> ServerPath {

@@ -86,7 +86,7 @@ impl LockInternals {
     /// A hold has come to its end. Its mark goes first: whoever finds one without the znode knows that nobody released.
     /// A thread that unwinds leaves it, as the next holder is to hear of that.
     fn forget_mark(&self, held: &HeldNode) {
-        let Some(mark) = self.deaths().get().and_then(|deaths| deaths.mark_of(held)) else { return };
+        let Some(mark) = self.deaths.get().and_then(|deaths| deaths.mark_of(held)) else { return };
         if held.lost().is_some() || thread::panicking() {
             return;
         }
@@ -108,7 +108,7 @@ impl LockInternals {
         if self.reuses_names() && (in_doubt || !held.is_certain()) {
             return Ok(None);
         }
-        self.unlisted().lock().leaves(held.path().name());
+        self.unlisted.lock().leaves(held.path().name());
         Ok(Some(submit_one(&session, deletion_of(held.path()))))
     }
 
@@ -126,7 +126,7 @@ impl LockInternals {
                 Ok(None) => return self.await_deletion(deadline, held, in_doubt),
                 Ok(Some(pending)) => match call.reply_or_failure(pending) {
                     Ok(_) => {
-                        self.unlisted().lock().left(held.path().name());
+                        self.unlisted.lock().left(held.path().name());
                         return (Ok(()), None);
                     }
                     Err(Failure { error, maybe_done }) => {
@@ -240,7 +240,7 @@ impl LockInternals {
         if held.outlives_session() || self.reuses_names() && !held.is_certain() {
             return self.client().core.clean_up(job);
         }
-        self.unlisted().lock().leaves(held.path().name());
+        self.unlisted.lock().leaves(held.path().name());
         self.delete_in_background(held.session(), held.path(), job);
     }
 
@@ -271,7 +271,7 @@ impl LockInternals {
 
     /// Sends for the end of a znode without waiting. What the server does not confirm is left to the job.
     fn delete_in_background(&self, session: &Arc<dyn Session>, path: &ServerPath, job: Job) {
-        let (core, unlisted, name) = (self.client().core.clone(), self.unlisted().clone(), path.name().to_owned());
+        let (core, unlisted, name) = (self.client().core.clone(), self.unlisted.clone(), path.name().to_owned());
         let on_reply = Box::new(move |reply: Reply| match reply {
             Ok(_) => unlisted.lock().left(&name),
             Err(SessionError::Expired | SessionError::Closed | SessionError::Server(ErrorCode::NoNode)) => {}
@@ -283,7 +283,7 @@ impl LockInternals {
     /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
     pub(in crate::locks) fn forget_revocation(&self, held: &HeldNode) {
         let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
-        let mut current = self.revocation().lock();
+        let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
         drop(current);
         // The caller's listener: not under the lock.

@@ -95,7 +95,7 @@ half! {
     /// `InterProcessReadWriteLock.ReadLock`.
     ///
     /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
-    ReadLock,
+    InterProcessReadLock,
     /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts; one that holds the
     /// write lock gets it at once.
     ///
@@ -107,10 +107,14 @@ half! {
     /// may give up.
 }
 
-impl ReadLock {
-    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str, write: &WriteLock) -> Result<ReadLock> {
+impl InterProcessReadLock {
+    pub(in crate::locks) fn new(
+        client: &CuratorFramework,
+        path: &str,
+        write: &InterProcessWriteLock,
+    ) -> Result<InterProcessReadLock> {
         let mutex = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
-        Ok(ReadLock { mutex: mutex.beside(&write.mutex) })
+        Ok(InterProcessReadLock { mutex: mutex.beside(&write.mutex) })
     }
 }
 
@@ -119,7 +123,7 @@ half! {
     /// `InterProcessReadWriteLock.WriteLock`.
     ///
     /// It waits for everybody in front of it, and watches the last of them.
-    WriteLock,
+    InterProcessWriteLock,
     /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
     ///
     /// # Errors
@@ -128,8 +132,8 @@ half! {
     /// through another object of this client: it would wait for itself.
 }
 
-impl WriteLock {
-    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str) -> Result<WriteLock> {
-        Ok(WriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
+impl InterProcessWriteLock {
+    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessWriteLock> {
+        Ok(InterProcessWriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
     }
 }

@@ -159,8 +159,8 @@ impl WriteLock {
     fn build(client: &CuratorFramework, dir: &str, listener: Option<Arc<dyn LockListener>>) -> Result<WriteLock> {
         let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
         internals.kind = HoldKind::AnyThread;
-        internals.set_unique(unique_name);
-        internals.set_persistent_directory();
+        internals.unique = unique_name;
+        internals.has_persistent_directory = true;
         let spec = Spec { data: DATA.to_vec(), ..internals.spec(Patience::of(&AcquireOptions::new())) };
         let listener = Arc::new(CurrentListener(Mutex::new(listener)));
         Ok(WriteLock { candidate: Candidate::new(internals, spec, listener.clone()), listener })

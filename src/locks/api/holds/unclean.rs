@@ -46,7 +46,7 @@ impl LockInternals {
     pub(in crate::locks) fn listen_for_deaths(&self, delay: Duration) {
         let directory = ServerPath::from_server(format!("{}{SUFFIX}", self.mark_base()));
         let fresh = || UncleanDeaths { delay: Mutex::new(delay), directory, holders: Mutex::default() };
-        *self.deaths().get_or_init(fresh).delay.lock() = delay;
+        *self.deaths.get_or_init(fresh).delay.lock() = delay;
     }
 
     /// The last step of an acquire: leaves the marks of these holds, and looks for those of the dead. `false`: the time was
@@ -58,7 +58,7 @@ impl LockInternals {
         patience: Patience<'_>,
         owners: Option<&Owners>,
     ) -> Result<bool> {
-        let Some(deaths) = self.deaths().get() else { return Ok(true) };
+        let Some(deaths) = self.deaths.get() else { return Ok(true) };
         let mut step = LastStep { lock: self, held, owners, has_come_through: false };
         let heard = self.mark_and_look(deaths, held, data, patience);
         step.has_come_through = matches!(heard, Ok(true));

@@ -37,7 +37,7 @@ impl LockInternals {
 
     /// Where one znode serves many holds, nothing can be said of one of them alone.
     pub(in crate::locks) fn check_cached(&self, terms: &Terms) -> Result<()> {
-        let refused = if self.deaths().get().is_some() {
+        let refused = if self.deaths.get().is_some() {
             ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
         } else if terms.hold_at_least.is_some() || terms.hold_at_most.is_some() || !terms.min_validity.is_zero() {
             ("options", "neither a validity nor a length of the hold for a lock that is cached")
