@@ -144,21 +144,21 @@ impl SharedCount {
     /// can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
+        let weak = Arc::downgrade(shared);
         {
             let mut state = shared.state.lock();
             if state.life != CuratorFrameworkState::Latent {
                 return Err(Error::AlreadyStarted);
             }
             state.life = CuratorFrameworkState::Started;
+            // Under the same lock: whoever closes it from now on finds the listener, and removes it. A new session has no
+            // watch, and whatever was written meanwhile was missed.
+            state.on_connection = Some(shared.client.add_connection_state_listener(move |_, state| {
+                if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
+                    shared.refresh(Occasion::Connection);
+                }
+            }));
         }
-        let weak = Arc::downgrade(shared);
-        // A new session has no watch, and whatever was written meanwhile was missed.
-        let id = shared.client.add_connection_state_listener(move |_, state| {
-            if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
-                shared.refresh(Occasion::Connection);
-            }
-        });
-        shared.state.lock().on_connection = Some(id);
         let result = shared.read_or_create();
         if result.is_err() {
             shared.stop(CuratorFrameworkState::Latent);

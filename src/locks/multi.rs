@@ -133,9 +133,9 @@ impl InterProcessMultiLock {
             if options.is_over() {
                 return Ok(self.time_is_up(&**lock, index));
             }
-            match lock.acquire_with(&each) {
-                Ok(true) => taken.add(&interrupt),
-                Ok(false) => return Ok(self.time_is_up(&**lock, index)),
+            match lock.acquire_holds(&each) {
+                Ok(Some(holds)) => taken.add(holds, &interrupt),
+                Ok(None) => return Ok(self.time_is_up(&**lock, index)),
                 Err(Error::Cancelled { .. }) if is_lost() => return Ok(Round::MemberLost),
                 Err(error) => return Err(naming(&**lock, index, error)),
             }
@@ -189,6 +189,11 @@ impl InterProcessMultiLock {
 
     fn keep(&self, taken: TakenLocks<'_>) {
         drop(taken.keep());
+    }
+
+    #[expect(clippy::unused_self, reason = "what each lock has")]
+    fn told(&self, taken: &TakenLocks<'_>) -> Vec<Hold> {
+        taken.holds.clone()
     }
 
     fn guard(&self, taken: TakenLocks<'_>) -> MultiLockGuard<'static> {
@@ -285,11 +290,9 @@ struct TakenLocks<'a> {
 
 impl TakenLocks<'_> {
     /// The next lock is acquired. Its loss ends the wait for the one after it.
-    fn add(&mut self, interrupt: &Arc<CancelToken>) {
+    fn add(&mut self, holds: Vec<Hold>, interrupt: &Arc<CancelToken>) {
         self.since.get_or_insert_with(Instant::now);
-        let lock = self.multi.locks.get(self.count);
         self.count += 1;
-        let holds = lock.map(|lock| lock.holds()).unwrap_or_default();
         holds.iter().for_each(|hold| hold.node().interrupt_on_loss(interrupt));
         self.holds.extend(holds);
     }

@@ -13,7 +13,10 @@ use crate::{
             call::{Call, Failure},
             core::CuratorFramework,
         },
-        held::{changes::HoldState, node::HeldNode, revocation::RevocableNode},
+        held::{
+            changes::HoldState,
+            node::{HeldNode, RevocableNode},
+        },
     },
     locks::{
         api::options::{patience::Patience, wait_strategy::WaitStrategy},

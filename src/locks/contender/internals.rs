@@ -10,8 +10,7 @@ use crate::{
         client::core::CuratorFramework,
         held::{
             holds::HoldKind,
-            node::HeldNode,
-            revocation::{RevocableNode, Revocation},
+            node::{HeldNode, RevocableNode, Revocation},
         },
         znodes::create::protection,
     },

@@ -15,8 +15,8 @@ use crate::{
     framework::{
         client::call::Call,
         held::{
-            node::{HeldNode, Keeper},
-            revocation::{RevocableNode, Revocation, RevokeWord},
+            node::{HeldNode, Keeper, RevocableNode, Revocation},
+            revocation::RevokeWord,
         },
     },
     locks::{

@@ -11,10 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    node::{Grant, HeldNode, Inner, Keeper},
-    revocation::RevocableNode,
-};
+use super::{Grant, HeldNode, Inner, Keeper, RevocableNode};
 use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
 
 /// What is known of a held znode without asking.
@@ -77,27 +74,6 @@ impl HeldNode {
         grant
     }
 
-    /// Who ends this hold, where the znode stays: with the keeper's name for its tenure.
-    pub(crate) fn keeper(&self) -> Option<(Arc<dyn Keeper>, u64)> {
-        let grant = self.grant.as_ref()?;
-        Some((grant.keeper.upgrade()?, grant.tenure_number))
-    }
-
-    /// Which grant of its znode it is; 0 for the only one.
-    pub(crate) fn grant_number(&self) -> u64 {
-        self.grant.as_ref().map_or(0, |grant| grant.number)
-    }
-
-    /// The held znode of which this is one hold of many.
-    pub(crate) fn tenure(&self) -> Option<&Arc<HeldNode>> {
-        self.grant.as_ref().map(|grant| &grant.tenure)
-    }
-
-    /// The znode that is looked after for this hold.
-    pub(super) fn root(&self) -> &HeldNode {
-        self.grant.as_ref().map_or(self, |grant| &grant.tenure)
-    }
-
     pub(crate) fn footing(&self) -> Footing {
         let (is_gone, is_watched) = {
             let inner = self.inner.lock();
@@ -111,7 +87,7 @@ impl HeldNode {
     }
 
     /// Itself, and the holds of this znode that are looked after.
-    pub(super) fn with_grants(self: &Arc<Self>) -> impl Iterator<Item = Arc<HeldNode>> + use<> {
+    pub(crate) fn with_grants(self: &Arc<Self>) -> impl Iterator<Item = Arc<HeldNode>> + use<> {
         let grants = self.inner.lock().grants.clone();
         iter::once(self.clone()).chain(grants)
     }
