@@ -36,8 +36,8 @@ use crate::{
     },
 };
 
-/// How long one that gives up waits until its znodes are known to be gone; beyond it the background goes on. A call whose
-/// time is up ends within 50 ms, also where the network has died without a word.
+/// How long a waiter that gives up waits for the deletes of its znodes; after that the client goes on in the
+/// background. A call whose time is up thus returns within 50 ms, also where the network has died without a word.
 const FAREWELL: Duration = Duration::from_millis(25);
 
 /// One wish to acquire a lock.
@@ -45,15 +45,15 @@ pub(crate) struct Wish<'a> {
     pub(crate) lock: &'a LockInternals,
     pub(crate) spec: Spec,
     pub(crate) patience: Patience<'a>,
-    /// How many leases there are, where that is not the lock's own affair.
+    /// How many leases there are; `None`: one.
     pub(crate) limit: Option<&'a Limit>,
-    /// A place in another queue without which it may not wait.
+    /// The place at the head of another queue, without which it may not wait.
     pub(crate) place: Option<HeadPlace<'a>>,
     /// The write lock whose place a reader takes.
     pub(crate) writer: Option<&'a HeldNode>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
-    /// What the znode is for, where it is to serve many threads.
+    /// Who is told of the create, where the znode is to serve many threads.
     pub(crate) seeker: Option<&'a dyn Seeker>,
 }
 
@@ -92,8 +92,8 @@ pub(crate) enum Outcome {
 }
 
 impl LockInternals {
-    /// Queues and waits for the turn, as `owners` if the lock belongs to a thread. `None`: the time was up first, and
-    /// nothing is left in the queue.
+    /// Queues and waits for the lock. `owners` counts the hold, if the lock belongs to a thread. `None`: the time was
+    /// up first, and nothing is left in the queue.
     pub(crate) fn attempt_lock(
         &self,
         patience: Patience<'_>,
@@ -107,8 +107,8 @@ impl LockInternals {
     }
 
     /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
-    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has lost
-    /// its lock must not get in front of the next one).
+    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has
+    /// lost its lock must not get in front of the next one).
     pub(crate) fn attempt_downgrade(
         &self,
         patience: Patience<'_>,
@@ -147,7 +147,7 @@ impl<'a> Wish<'a> {
         Wish { lock, spec, patience, limit: None, place: None, writer: None, owners: None, seeker: None }
     }
 
-    /// Blocks until it is granted, or the caller's time is up. Every way out but the grant takes the znodes out of the
+    /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
     /// queue, in the background if need be.
     pub(crate) fn acquire(mut self) -> Result<Outcome> {
         self.lock.check_validity(self.spec.min_validity)?;
@@ -277,7 +277,7 @@ impl<'a> Shell<'a> {
     fn failed(&self, error: Error, maybe_done: bool) -> Failed<Error> {
         match self.io.is_over() {
             None => failed(error, maybe_done, None),
-            // Not the end of its time: whoever waits for several locks tells both apart.
+            // A multi lock tells a cancellation from the end of the time.
             Some(WaitEnd::Cancelled) if error.is_retryable() => failed(self.call.cancelled(), maybe_done, None),
             Some(_) if self.wish.patience.only_try => failed(error, maybe_done, Some(Reaction::Final)),
             Some(_) => failed(error, maybe_done, Some(Reaction::TimeUp)),
@@ -327,8 +327,8 @@ impl<'a> Shell<'a> {
 
     /// Sleeps until something happens.
     ///
-    /// No wake-up can be lost: whatever fires stays in the mailbox, and a change from before the watch shows in the reply
-    /// that sets it. The re-check turns what nobody thought of into a delay.
+    /// No wake-up can be lost: an event stays in the mailbox, and a change from before the watch shows in the reply
+    /// that sets it. If a bug loses one all the same, the re-check makes it a delay.
     fn sleep(&mut self) -> Input<Error> {
         self.retries = 0;
         let interval = self.wish.spec.waits.and_then(WaitStrategy::interval);
@@ -424,7 +424,7 @@ impl Drop for Shell<'_> {
     }
 }
 
-/// When a waiter looks again although nothing has happened.
+/// When a waiter looks again although no event came.
 pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
     Instant::now().checked_add(spread(client.core.config.recheck_interval?))
 }

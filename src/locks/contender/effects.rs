@@ -38,7 +38,7 @@ use crate::{
 pub(super) struct Scene<'a> {
     pub(super) lock: &'a LockInternals,
     pub(super) spec: &'a Spec,
-    /// How many leases there are, where that is not the lock's own affair.
+    /// How many leases there are; `None`: one.
     pub(super) limit: Option<&'a Limit>,
     /// The write lock whose place a reader takes.
     pub(super) writer: Option<&'a HeldNode>,
@@ -59,7 +59,7 @@ pub(super) struct Effects {
     held: Vec<Arc<HeldNode>>,
     /// To whom the watch on the own znode reports.
     target: Option<Arc<Mutex<OwnWatchTarget>>>,
-    /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
+    /// Who is told about requests to give the lock back; a waiter can be asked, too.
     revocable: Option<Arc<RevocableNode>>,
     /// What wakes the contender: made when it first has to wait, before the watches are sent for, so that no event is
     /// lost.
@@ -202,8 +202,8 @@ impl Effects {
         Input::Held { is_deleted }
     }
 
-    /// From here on events of the own znode go to its holder; those from before are in the mailbox. Whether one of them
-    /// is the znode's end.
+    /// From here on the hold gets the events of its own znode. `true`: one from before, in the mailbox, is the znode's
+    /// end.
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
         let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
         let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held)));
@@ -221,8 +221,8 @@ impl Effects {
     /// For those who come later.
     fn remember(&self, Scene { lock, spec, goes_by_numbers, .. }: Scene<'_>) {
         let [node] = &self.contender.nodes[..] else { return };
-        // Who was never behind anybody was hardly ever seen behind anybody: its successors know from their own lists that
-        // it holds the lock.
+        // Only for one that has waited: whoever queued behind one that has not saw in its own list that it is the
+        // first.
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
@@ -232,7 +232,7 @@ impl Effects {
         }
     }
 
-    /// A moment is over. The watch on the own znode reports to the hold by now.
+    /// A doze is over. By now the watch on the own znode reports to the hold.
     pub(super) fn dozed(&self) -> Input<Error> {
         let is_lost = self.held.iter().any(|held| held.lost().is_some());
         if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
@@ -249,7 +249,7 @@ impl Effects {
         std::mem::take(&mut self.held)
     }
 
-    /// All that is left.
+    /// All that has to be cleared away if nobody takes another step.
     pub(super) fn take_debris(&mut self) -> Debris {
         let (watches, held) = (std::mem::take(&mut self.watches), std::mem::take(&mut self.held));
         Debris { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
@@ -300,8 +300,8 @@ fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         let target = target.lock();
         match &*target {
-            // Put there under the lock, so that none comes after the waiter has looked for the last time. To tell wakes
-            // the waiter at most, which takes this lock only when it is granted the lock.
+            // Told under the lock, so that no event comes after the waiter's last look into its mailbox. That is no
+            // deadlock: telling only wakes the waiter.
             OwnWatchTarget::Waiter(tell) => tell(event),
             OwnWatchTarget::Holder(held) => {
                 let held = held.upgrade();
@@ -320,7 +320,7 @@ fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
     Arc::new(move |_: &WatchEvent| {
         let Some(unlisted) = unlisted.upgrade() else { return };
         let before = unlisted.lock().fired(number);
-        // It may have to tell the server.
+        // Dropping a watch may send a request, so do it outside the lock.
         drop(before);
     })
 }
@@ -349,8 +349,8 @@ impl Environment<Error> for ProcessEnvironment<'_> {
 
     fn plan(&self) -> Plan {
         let lock = self.scene.lock;
-        // A server that is slow to answer creates must not be asked for lists that come too late, too: they grow with each
-        // znode that is left in doubt meanwhile. Whoever has its znode in time asks for the list then.
+        // The server is slow to answer creates. A list with each create would make it slower, as lists grow with every
+        // znode left in doubt; a contender that gets its znode in time asks for the list then.
         if lock.client().core.cleanup.is_searching(lock.directory()) {
             return Plan::Bare;
         }
@@ -382,13 +382,13 @@ fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
     View { is_time_up, session, connection, valid_until, timeout, is_ended, now: Instant::now() }
 }
 
-/// `over`: what calls for no other attempt, where something does.
+/// `over`: the reaction instead of another attempt, where the call has ended.
 pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> Failed<Error> {
     let reaction = if error.is_retryable() { over.unwrap_or(Reaction::Retry) } else { Reaction::Final };
     Failed { code: error.code(), maybe_done, reaction, error }
 }
 
-/// Adds what the caller's provider says of a new znode.
+/// Adds the access control list that the caller's provider names.
 pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
     if let Request::Create { path, acl, mode, .. } = &mut request {
         let path = ServerPath::from_server(path.as_str());

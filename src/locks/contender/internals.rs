@@ -1,4 +1,4 @@
-//! The one way in which all locks wait: create, decide, watch the predecessor, decide again.
+//! What all kinds of lock share: a directory, a driver, and how the znodes are named.
 
 use std::{fmt, sync::Arc};
 
@@ -46,7 +46,7 @@ pub struct LockInternals {
     strategy: Mutex<WaitStrategy>,
     /// What the znodes carry from now on.
     data: Mutex<Vec<u8>>,
-    /// What is known of the directory without asking, where one lock object is likely to come back to it.
+    /// What this object knows of the directory from its last hold, so that the next acquire may do without a list.
     pub(super) unlisted: Arc<Mutex<Unlisted<Watch>>>,
     /// Whether a create may be sent without a list, where the number says all.
     pub(super) goes_by_numbers: bool,
@@ -102,8 +102,8 @@ impl LockInternals {
         &self.directory
     }
 
-    /// For a lock that is one znode of this name, which others use too: a delete that may have been carried out must not
-    /// be repeated before another look at whose the znode is.
+    /// Makes the lock one znode of this name, which others use too. A delete that may have been carried out is then not
+    /// sent again before a look has shown whose the znode is.
     pub(crate) fn set_fixed_name(&mut self, name: &str, unique: fn(i64) -> String) {
         self.naming = Naming::Fixed(name.to_owned());
         self.unique = unique;
@@ -113,7 +113,7 @@ impl LockInternals {
         matches!(self.naming, Naming::Fixed(_))
     }
 
-    /// The holds that are acquired from now on tell about requests to give them back, up to the next release.
+    /// The listener serves the acquires from now on, up to the next release.
     pub(crate) fn make_revocable(&self, revocation: Revocation) {
         let before = self.revocation.lock().replace(Arc::new(revocation));
         // The caller's listener: not under the lock.
@@ -124,7 +124,7 @@ impl LockInternals {
         self.revocation.lock().clone().map(RevocableNode::new)
     }
 
-    /// For a recipe whose queue is in a directory below its path. Messages name the recipe's path.
+    /// For a recipe whose queue is in a directory below its path. Errors name the recipe's path.
     pub(crate) fn below(
         client: &CuratorFramework,
         base_path: &str,

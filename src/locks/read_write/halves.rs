@@ -96,15 +96,15 @@ half! {
     ///
     /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
     InterProcessReadLock,
-    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts; one that holds the
-    /// write lock gets it at once.
+    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows;
+    /// if it holds the write lock, it gets this one at once.
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost) also
-    /// for a thread whose write lock was lost. [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that
-    /// holds a mutex or a write lock on this path through another object of this client: it would wait for itself. A
-    /// thread that holds a read lock through another one waits, with a warning, where a writer queues in between: that one
-    /// may give up.
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost)
+    /// also for a thread whose write lock was lost. [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread
+    /// that holds a mutex or a write lock on this path through another object of this client: it would wait for itself.
+    /// If it holds a read lock through another object and a writer queues in between, it waits and logs a warning, as
+    /// that writer may give up.
 }
 
 impl InterProcessReadLock {
@@ -124,12 +124,12 @@ half! {
     ///
     /// It waits for everybody in front of it, and watches the last of them.
     InterProcessWriteLock,
-    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
+    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
-    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this path
-    /// through another object of this client: it would wait for itself.
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this
+    /// path through another object of this client: it would wait for itself.
 }
 
 impl InterProcessWriteLock {

@@ -19,12 +19,13 @@ use crate::error::Error;
 /// one object serves any number of threads.
 ///
 /// # Both at a time
-/// A thread that holds the write lock can acquire the read lock, and keep it when it releases the write lock: it keeps
-/// its place, so that no writer comes in between (a downgrade). It costs one round trip. The write lock of another
+/// A thread that holds the write lock can acquire the read lock, and keep it when it releases the write lock. It keeps
+/// its place then, so no writer comes in between (a downgrade). It costs one round trip. The write lock of another
 /// thread, or one that was lost, gives no such right.
 ///
 /// The other way round a thread would wait for itself: [`InterProcessWriteLock::acquire`] fails with
-/// [`Error::WouldDeadlock`] for a thread that holds the read lock. With a timeout it is so as well, and for a mere try it is `false`.
+/// [`Error::WouldDeadlock`] for a thread that holds the read lock. So does an acquire with a timeout; a mere try is
+/// `false`.
 ///
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).
@@ -53,7 +54,7 @@ impl InterProcessReadWriteLock {
     /// The two locks of the directory `path`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessReadWriteLock> {
         let write = InterProcessWriteLock::new(client, path)?;
         let read = InterProcessReadLock::new(client, path, &write)?;
@@ -77,7 +78,7 @@ impl InterProcessReadWriteLock {
         self
     }
 
-    /// The lock that readers share. A clone of it is the same lock, for where a value is wanted, as by
+    /// The lock that readers share. A clone of it is the same lock; use one where a value is wanted, as by
     /// [`InterProcessMultiLock::from_locks`](crate::InterProcessMultiLock::from_locks).
     #[must_use]
     pub fn read_lock(&self) -> &InterProcessReadLock {

@@ -143,7 +143,7 @@ impl WriteLock {
     /// A lock in the directory `dir`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, dir: &str) -> Result<WriteLock> {
         WriteLock::build(client, dir, None)
     }
