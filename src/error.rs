@@ -81,7 +81,7 @@ pub enum Error {
         state: &'static str,
     },
     /// The client is closed. Java: `CuratorClosedException`.
-    #[error("the client is closed")]
+    #[error("the client is closed: build and start another one")]
     ClientClosed,
     /// The caller does not hold this lock. Java: `IllegalMonitorStateException`.
     #[error("you do not own the lock {path}: {detail}")]
@@ -195,7 +195,10 @@ pub enum Error {
         path: String,
     },
     /// The server did not accept the credentials.
-    #[error("the server rejected the authorization of scheme {scheme:?}")]
+    #[error(
+        "the server rejected the authorization of scheme {scheme:?}: it does not know the scheme, or not these credentials; see \
+         authorization()"
+    )]
     AuthFailed {
         /// The scheme, never the credentials.
         scheme: String,

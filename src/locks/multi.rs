@@ -104,7 +104,7 @@ impl InterProcessMultiLock {
         Ok(InterProcessMultiLock { locks, timed_out_at: Arc::default() })
     }
 
-    fn enter(&self, options: &AcquireOptions) -> Result<Option<TakenLocks<'_>>> {
+    fn enter(&self, options: &AcquireOptions) -> Result<Option<Members<'_>>> {
         let options = options.begun();
         loop {
             match self.take_all(&options)? {
@@ -128,7 +128,7 @@ impl InterProcessMultiLock {
         // By the loss of a member, not by the caller.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
-        let mut taken = TakenLocks { multi: self, count: 0, holds: Vec::new(), since: None };
+        let mut taken = Members { multi: self, count: 0, holds: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
                 return Ok(self.time_is_up(&**lock, index));
@@ -157,7 +157,7 @@ impl InterProcessMultiLock {
         self.timed_out_at.lock().clone()
     }
 
-    fn look_at<'a>(&self, taken: TakenLocks<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
+    fn look_at<'a>(&self, taken: Members<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
         let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
         if let Some(hold) =
             taken.holds.iter().find(|hold| hold.node().outlives_session() && hold.node().session().is_ended())
@@ -187,16 +187,16 @@ impl InterProcessMultiLock {
         self.locks.iter().filter_map(|lock| lock.path()).collect::<Vec<_>>().join(", ")
     }
 
-    fn keep(&self, taken: TakenLocks<'_>) {
+    fn keep(&self, taken: Members<'_>) {
         drop(taken.keep());
     }
 
     #[expect(clippy::unused_self, reason = "what each lock has")]
-    fn told(&self, taken: &TakenLocks<'_>) -> Vec<Hold> {
+    fn told(&self, taken: &Members<'_>) -> Vec<Hold> {
         taken.holds.clone()
     }
 
-    fn guard(&self, taken: TakenLocks<'_>) -> MultiLockGuard<'static> {
+    fn guard(&self, taken: Members<'_>) -> MultiLockGuard<'static> {
         MultiLockGuard { locker: Locker::holding(Arc::new(self.clone()), taken.keep()) }
     }
 
@@ -272,15 +272,15 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
 
 /// How one attempt to acquire all has ended.
 enum Round<'a> {
-    Taken(TakenLocks<'a>),
+    Taken(Members<'a>),
     TimeIsUp,
     /// What was acquired first was lost before the last one was got.
     MemberLost,
 }
 
-/// The locks acquired so far, and what their acquires have brought. Dropping it gives them back without waiting, the
-/// last one first; after a panic too.
-struct TakenLocks<'a> {
+/// The locks acquired so far, and what their acquires have brought. Dropping it gives them back without waiting, the last
+/// one first; after a panic too.
+struct Members<'a> {
     multi: &'a InterProcessMultiLock,
     count: usize,
     holds: Vec<Hold>,
@@ -288,7 +288,7 @@ struct TakenLocks<'a> {
     since: Option<Instant>,
 }
 
-impl TakenLocks<'_> {
+impl Members<'_> {
     /// The next lock is acquired. Its loss ends the wait for the one after it.
     fn add(&mut self, holds: Vec<Hold>, interrupt: &Arc<CancelToken>) {
         self.since.get_or_insert_with(Instant::now);
@@ -303,7 +303,7 @@ impl TakenLocks<'_> {
     }
 }
 
-impl Drop for TakenLocks<'_> {
+impl Drop for Members<'_> {
     fn drop(&mut self) {
         self.multi.abandon_first(self.count, &self.holds);
     }

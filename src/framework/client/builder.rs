@@ -245,9 +245,12 @@ impl Builder {
     /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for whatever is missing or out of range.
     pub fn build(mut self) -> Result<CuratorFramework> {
         let session_factory = self.take_session_factory()?;
-        let ensemble = self.ensemble.ok_or_else(|| missing("connect_string", "a client needs servers"))?;
-        let retry_policy =
-            self.retry_policy.ok_or_else(|| missing("retry_policy", "there is no default: choose one"))?;
+        let ensemble = self.ensemble.ok_or_else(|| {
+            missing("connect_string", "a client needs servers: see connect_string(), or ensemble_provider()")
+        })?;
+        let retry_policy = self.retry_policy.ok_or_else(|| {
+            missing("retry_policy", "there is no default: choose one, such as ExponentialBackoffRetry")
+        })?;
         let hosts = ConnectString::parse(&ensemble.connection_string())?;
         check_duration("session_timeout", self.session_timeout)?;
         check_duration("connection_timeout", self.connection_timeout)?;

@@ -50,6 +50,7 @@ pub trait LeaderLatchListener: Send + Sync + 'static {
 }
 
 /// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CloseMode {
     /// They are not.

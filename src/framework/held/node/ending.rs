@@ -66,11 +66,16 @@ impl HeldNode {
         }
         inner.lost = self.lost_in(&inner);
         inner.released = true;
+        if self.grant.is_some() && !inner.is_attended {
+            // Nobody has ever asked to be told.
+            let over = inner.limits.ended();
+            return drop_unlocked(inner, over);
+        }
         // What time it is does not matter any more.
-        let audience = self.tell_in(&mut inner, self.since);
+        let subscribers = self.tell_in(&mut inner, self.since);
         let is_attended = mem::take(&mut inner.is_attended);
         let over = inner.limits.ended();
-        drop_unlocked(inner, (audience, over));
+        drop_unlocked(inner, (subscribers, over));
         if is_attended {
             self.leave_tenure();
         }

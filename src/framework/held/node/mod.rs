@@ -26,10 +26,10 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    audience::Audience,
     changes::HoldState,
     limits::Limits,
     revocation::{RevokeWord, request_in},
+    subscribers::Subscribers,
 };
 use crate::{
     error::{LostReason, Result},
@@ -115,7 +115,7 @@ pub(super) struct Inner {
     pub(super) told: HoldState,
     /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.
     pub(super) interrupts: Vec<Weak<CancelToken>>,
-    pub(super) audience: Audience,
+    pub(super) subscribers: Subscribers,
     pub(super) limits: Limits,
     /// How often it was said that the lock is held for long.
     pub(super) warnings: u32,
@@ -152,7 +152,7 @@ impl Inner {
             asks_again: None,
             told: HoldState::Held,
             interrupts: Vec::new(),
-            audience: Audience::default(),
+            subscribers: Subscribers::default(),
             limits: Limits::default(),
             warnings: 0,
             grants: Vec::new(),

