@@ -19,6 +19,8 @@ mod terminal;
 mod tls;
 mod views;
 mod watches;
+#[path = "../support/wrong_setups.rs"]
+mod wrong;
 
 use std::{
     ffi::OsStr,
