@@ -28,7 +28,8 @@ use crate::{
 /// - a [`Mutex`](LockKind::Mutex) is also what a `LeaderSelector`, kazoo's `Election`, a lone `WriteLock` of kazoo's and
 ///   Curator's deprecated `InterProcessSemaphore` look like;
 /// - the number of leases of a [`Semaphore`](LockKind::Semaphore), except kazoo's;
-/// - who waits for an [`Unfair`](LockKind::Unfair) lock: waiters of that kind have no znodes.
+/// - who waits for an [`Unfair`](LockKind::Unfair) lock: waiters of that kind have no znodes;
+/// - whether a holder that [caches](crate::Caching) its lock uses it at this moment: an idle tenure looks like any hold.
 ///
 /// ```
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, RetryOneTime};
