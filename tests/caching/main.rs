@@ -6,5 +6,7 @@
 mod support;
 
 mod ends;
+mod faults;
 mod local;
 mod rivals;
+mod seekers;

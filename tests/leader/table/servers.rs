@@ -53,7 +53,9 @@ impl Network {
     }
 
     pub fn cut(&self) {
-        self.0.iter().for_each(|way| drop(way.cut()));
+        for way in &self.0 {
+            way.cut();
+        }
     }
 
     pub fn refuse(&self) {

@@ -7,58 +7,51 @@ use std::{
     time::Instant,
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use crate::{
-    error::{Error, Result},
-    framework::{
-        client::call::Call,
-        held::{
-            node::{HeldNode, Keeper, RevocableNode, Revocation},
-            revocation::RevokeWord,
-        },
+    error::Result,
+    framework::held::{
+        node::{HeldNode, Keeper, RevocableNode, Revocation},
+        revocation::RevokeWord,
     },
     locks::{
-        api::options::patience::Patience,
-        contender::{
-            blocking::{Outcome, Seeker, Wish, next_recheck},
-            driver::sorted_contenders,
-            internals::LockInternals,
-        },
-        threads::{
-            caching::{
-                look::{Look, look},
-                options::Caching,
-                turns::{Next, Turn, Turns, Waiter},
-            },
-            owners::Owners,
+        contender::{blocking::Queued, driver::sorted_contenders, internals::LockInternals},
+        threads::caching::{
+            options::Caching,
+            turns::{Next, Turn, Turns, Waiter},
         },
     },
     proto::{request::Request, response::Response, types::EventType},
     session::{
         api::{Reply, Submission, Ticket, WatchEvent, Watcher},
-        wait::{deadline::WaitEnd, pending::Watch},
+        wait::{
+            deadline::Stop,
+            pending::Watch,
+            reply_slot::{ReplySender, ReplySlot},
+        },
     },
 };
 
 /// One lock object with what its process keeps of it.
 pub(crate) struct Cache {
     this: Weak<Cache>,
-    lock: Arc<LockInternals>,
+    pub(super) lock: Arc<LockInternals>,
     limits: Caching,
     /// What is asked of the znode is asked of whoever holds it.
-    revocation: Arc<Revocation>,
+    pub(super) revocation: Arc<Revocation>,
     /// Under it nobody is woken and nothing is sent.
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
-    turns: Turns,
-    waiters: HashMap<Waiter, Sender<Word>>,
-    last_waiter: Waiter,
+pub(super) struct State {
+    pub(super) turns: Turns,
+    pub(super) waiters: HashMap<Waiter, ReplySender<Word>>,
+    pub(super) last_waiter: Waiter,
     tenures: Vec<Tenure>,
+    /// The contender of a seeker that has given up, until the next one goes on with it.
+    pub(super) queued: Option<Queued>,
     /// The watch on the directory's children.
     watch: Option<Watch>,
     /// The znode given back last. The watch on it is used up by its own end, so that nothing has to be sent for that.
@@ -74,27 +67,27 @@ struct Tenure {
 }
 
 /// What a thread is woken with.
-struct Word {
-    turn: Turn,
+pub(super) struct Word {
+    pub(super) turn: Turn,
     /// The znode, where it has the lock.
-    tenure: Option<Arc<HeldNode>>,
+    pub(super) tenure: Option<Arc<HeldNode>>,
 }
 
 /// What is to be done under no lock.
 #[must_use]
-struct Effects {
-    wake: Option<(Sender<Word>, Word)>,
+pub(super) struct Effects {
+    wake: Option<(ReplySender<Word>, Word)>,
     farewell: Option<Arc<HeldNode>>,
     tick: Option<(u64, Instant)>,
 }
 
 impl State {
-    fn node(&self, turn: Turn) -> Option<Arc<HeldNode>> {
+    pub(super) fn node(&self, turn: Turn) -> Option<Arc<HeldNode>> {
         let Turn::Hold { tenure: number, .. } = turn else { return None };
         self.tenures.iter().find(|tenure| tenure.number == number).map(|tenure| tenure.node.clone())
     }
 
-    fn effects(&mut self, next: Next) -> Effects {
+    pub(super) fn effects(&mut self, next: Next) -> Effects {
         let wake = next.wake.and_then(|(who, turn)| {
             let word = Word { turn, tenure: self.node(turn) };
             Some((self.waiters.remove(&who)?, word))
@@ -120,59 +113,26 @@ impl Cache {
         })
     }
 
-    /// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up
-    /// first, or it would have had to wait.
-    pub(crate) fn acquire(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
-        match self.visit(patience, owners)? {
-            None if patience.terms.has_to_say => Err(self.lock.still_taken(None)),
-            held => Ok(held),
-        }
-    }
-
-    fn visit(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
-        let (mut visit, mut word) = Visit::begin(self, patience)?;
-        loop {
-            let next = match word.turn {
-                Turn::No => return Ok(None),
-                Turn::Wait => visit.wait()?,
-                Turn::Seek => visit.seek()?,
-                Turn::Hold { tenure, grant } => match visit.take(&word, tenure, grant, owners)? {
-                    Taken::Held(held) => return Ok(Some(held)),
-                    Taken::Not(next) => next,
-                },
-            };
-            match next {
-                Some(next) => word = next,
-                None => return Ok(None),
-            }
-        }
-    }
-
     /// How many threads of this process wait behind the one that has the lock or queues for it.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().turns.waiting()
     }
 
     /// One step of the turns, and what follows from it.
-    fn step<T>(&self, step: impl FnOnce(&mut Turns) -> (T, Next)) -> T {
-        let (result, effects) = {
+    pub(super) fn step(&self, step: impl FnOnce(&mut Turns) -> Next) {
+        let effects = {
             let mut state = self.state.lock();
-            let (result, next) = step(&mut state.turns);
-            (result, state.effects(next))
+            let next = step(&mut state.turns);
+            state.effects(next)
         };
         self.carry_out(effects);
-        result
     }
 
-    /// No wake-up can be lost. A waiter's channel is there before the waiter stands in the queue, both under one lock; one
-    /// word is sent to it, which stays in the channel until it is taken; and a waiter that gives up says so under the same
-    /// lock, where it has its turn already or never gets one. In the first case it passes the turn on.
-    fn carry_out(&self, effects: Effects) {
+    /// No wake-up can be lost. A waiter's slot is there before the waiter stands in the queue, both under one lock; one
+    /// word is put into it, which stays there until it is taken; and a waiter that gives up says so under the same lock,
+    /// where it has its turn already or never gets one. In the first case it passes the turn on.
+    pub(super) fn carry_out(&self, effects: Effects) {
         let Effects { wake, farewell, tick } = effects;
-        if let Some((waiter, word)) = wake {
-            // One that gives up at this moment passes its turn on.
-            let _ = waiter.send(word);
-        }
         if let Some(node) = farewell {
             self.give_back(node);
         }
@@ -181,9 +141,14 @@ impl Cache {
             let delay = at.saturating_duration_since(Instant::now());
             self.lock.client().core.run_later(delay, move || {
                 if let Some(cache) = this.upgrade() {
-                    cache.step(|turns| ((), turns.tick(number, &cache.limits, Instant::now())));
+                    cache.step(|turns| turns.tick(number, &cache.limits, Instant::now()));
                 }
             });
+        }
+        // Last: who is woken meets nobody here, and may get this thread's processor.
+        if let Some((waiter, word)) = wake {
+            // One that gives up at this moment passes its turn on.
+            waiter.send(word);
         }
     }
 
@@ -196,26 +161,30 @@ impl Cache {
         drop(before);
     }
 
-    /// `words`: where a turn that it has not begun may have been told.
-    fn leave(&self, who: Waiter, words: Option<&Receiver<Word>>) {
+    /// `words`: where it may have been told of its turn, if it has not taken that yet.
+    pub(super) fn leave(&self, who: Waiter, words: Option<&ReplySlot<Word>>) {
         let mut state = self.state.lock();
         let was_woken = state.waiters.remove(&who).is_none();
         if let Some(words) = words.filter(|_| was_woken) {
             drop(state);
-            // Sent by now, or at once. What is left of a tenure that has ended since goes with whoever had the turn in it.
-            if let Ok(Word { turn: Turn::Hold { tenure, .. }, .. }) = words.recv() {
+            // Put there by now, or at once. What is left of a tenure that has ended since goes with whoever had the turn in it.
+            if let Ok(Word { turn: Turn::Hold { tenure, .. }, .. }) = words.wait(Stop::default()) {
                 return self.end_turn(tenure);
             }
             state = self.state.lock();
         }
         let next = state.turns.leave(who, &self.limits, Instant::now());
         let effects = state.effects(next);
+        let queued = if state.turns.is_vacant() { state.queued.take() } else { None };
         drop(state);
+        if let Some(queued) = queued {
+            queued.withdraw(&self.lock);
+        }
         self.carry_out(effects);
     }
 
     /// The turn in this tenure ends.
-    fn end_turn(&self, tenure: u64) {
+    pub(super) fn end_turn(&self, tenure: u64) {
         let now = Instant::now();
         let (effects, listener) = {
             let mut state = self.state.lock();
@@ -230,27 +199,31 @@ impl Cache {
         self.carry_out(effects);
     }
 
-    /// A tenure begins.
-    fn begin(&self, who: Waiter, node: Arc<HeldNode>) -> Option<Word> {
+    /// A tenure begins, and the seeker receives its turn. `None`: nobody knows of such a seeker.
+    pub(super) fn begin(
+        &self,
+        who: Waiter,
+        node: Arc<HeldNode>,
+        receive: impl FnOnce(&mut State, Turn) -> Word,
+    ) -> Option<Word> {
         node.serve(self.this.clone());
         // Only where events come in the order of time they come before somebody else can be granted the lock.
         let may_last = node.session().tells_in_order();
         let begun = {
             let mut state = self.state.lock();
-            state.turns.granted(who, may_last).map(|(turn, tenure, next)| {
+            state.turns.granted(who, may_last).map(|(turn, number, next)| {
+                state.tenures.push(Tenure { number, node: node.clone() });
                 let effects = state.effects(next);
-                state.tenures.push(Tenure { number: tenure, node: node.clone() });
-                (turn, tenure, effects)
+                (receive(&mut state, turn), number, effects)
             })
         };
-        let Some((turn, tenure, effects)) = begun else {
+        let Some((word, number, effects)) = begun else {
             self.lock.release_in_background(&node);
             return None;
         };
-        let word = Word { turn, tenure: Some(node) };
         self.carry_out(effects);
         if may_last {
-            self.in_background(move |cache| cache.watch_directory(tenure));
+            self.in_background(move |cache| cache.watch_directory(number));
         }
         Some(word)
     }
@@ -308,7 +281,7 @@ impl Cache {
     }
 
     fn rivals_came(&self, number: u64) {
-        self.step(|turns| ((), turns.rivals_came(number, Instant::now())));
+        self.step(|turns| turns.rivals_came(number, Instant::now()));
     }
 
     /// Somebody asks for the lock by what it has written into the znode: that is for the holder to decide, and an idle lock
@@ -326,7 +299,19 @@ impl Cache {
         }
     }
 
-    fn listen(&self, listener: &Arc<RevocableNode>) {
+    /// Nothing has happened for long: what nobody thought of becomes a delay.
+    pub(super) fn look_after(&self) {
+        let node = {
+            let state = self.state.lock();
+            let number = state.turns.number();
+            state.tenures.iter().find(|tenure| Some(tenure.number) == number).map(|tenure| tenure.node.clone())
+        };
+        if let Some(node) = node.filter(|node| node.footing().is_gone) {
+            self.gone(&node);
+        }
+    }
+
+    pub(super) fn listen(&self, listener: &Arc<RevocableNode>) {
         let before = self.state.lock().listener.replace(listener.clone());
         // The caller's: not under the lock.
         drop(before);
@@ -357,8 +342,9 @@ impl Keeper for Cache {
         grant.released();
         self.lock.unregister(grant);
         self.lock.forget_revocation(grant);
+        let released = grant.lost().map_or(Ok(()), |reason| Err(self.lock.lost(reason)));
         self.end_turn(tenure);
-        grant.lost().map_or(Ok(()), |reason| Err(self.lock.lost(reason)))
+        released
     }
 }
 
@@ -376,208 +362,5 @@ impl Drop for Cache {
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache").field("path", &self.lock.base_path()).finish_non_exhaustive()
-    }
-}
-
-/// One acquire of one thread. Dropping it gives the turn up.
-struct Visit<'a> {
-    cache: &'a Cache,
-    who: Waiter,
-    patience: Patience<'a>,
-    words: Option<Receiver<Word>>,
-    /// It has the turn there, and looks.
-    looks_in: Option<u64>,
-    is_over: bool,
-}
-
-/// How a turn was used.
-enum Taken {
-    Held(Arc<HeldNode>),
-    /// It was not, and this comes next; `None`: the time was up.
-    Not(Option<Word>),
-}
-
-impl<'a> Visit<'a> {
-    fn begin(cache: &'a Cache, patience: Patience<'a>) -> Result<(Visit<'a>, Word)> {
-        let mut state = cache.state.lock();
-        let ahead = state.turns.ahead();
-        if patience.terms.max_ahead.is_some_and(|most| ahead > most) {
-            drop(state);
-            return Err(Error::Busy { path: cache.lock.base_path().to_owned(), ahead });
-        }
-        state.last_waiter += 1;
-        let who = state.last_waiter;
-        let turn = state.turns.come(who, patience.only_try);
-        let (word, words) = Visit::received(&mut state, who, turn);
-        drop(state);
-        Ok((Visit { cache, who, patience, words, looks_in: None, is_over: turn == Turn::No }, word))
-    }
-
-    fn received(state: &mut State, who: Waiter, turn: Turn) -> (Word, Option<Receiver<Word>>) {
-        let words = (turn == Turn::Wait).then(|| {
-            let (sender, words) = bounded(1);
-            state.waiters.insert(who, sender);
-            words
-        });
-        (Word { turn, tenure: state.node(turn) }, words)
-    }
-
-    fn call(&self) -> Call<'a> {
-        self.cache.lock.client().call("acquire", self.cache.lock.base_path(), self.patience.stop)
-    }
-
-    /// Sleeps until it is its turn.
-    fn wait(&mut self) -> Result<Option<Word>> {
-        let Some(words) = &self.words else { return Ok(None) };
-        let stop = self.patience.stop;
-        loop {
-            let bound = next_recheck(self.cache.lock.client()).map_or(stop, |at| stop.by(at));
-            let end = match bound.recv(words) {
-                Ok(word) => return Ok(Some(word)),
-                Err(end) => stop.is_over().or((bound.deadline == stop.deadline).then_some(end)),
-            };
-            match end {
-                Some(WaitEnd::Cancelled) => return Err(self.call().cancelled()),
-                Some(WaitEnd::Deadline) => return Ok(None),
-                None => self.cache.look_after(),
-            }
-        }
-    }
-
-    /// Queues at the servers.
-    fn seek(&mut self) -> Result<Option<Word>> {
-        let (lock, patience) = (&*self.cache.lock, self.patience);
-        let seeker = Visitor { cache: self.cache, who: self.who };
-        let mut spec = lock.spec(patience);
-        if self.words.is_some() {
-            // Who has queued stays.
-            (spec.max_ahead, spec.looks_first) = (None, patience.only_try);
-        }
-        let (limit, place, writer, owners) = (None, None, None, None);
-        let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(&seeker) };
-        let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };
-        Ok(held.into_iter().next().and_then(|node| self.cache.begin(self.who, node)))
-    }
-
-    /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this.
-    fn take(&mut self, word: &Word, number: u64, grant: u64, owners: &Owners) -> Result<Taken> {
-        let (cache, lock) = (self.cache, &*self.cache.lock);
-        self.looks_in = Some(number);
-        let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, true)))) };
-        let revocable = lock.revocable_node();
-        if let Some(listener) = &revocable {
-            cache.listen(listener);
-        }
-        let is_attended = lock.client().core.config.max_hold_time.is_some();
-        let held = tenure.grant(number, grant, revocable, is_attended);
-        owners.entered(lock, held.clone());
-        let entered = Entered { lock, owners, held: &held, stays: false };
-        let stop = if self.patience.only_try {
-            self.patience.io(lock.client().core.config.connection_timeout)
-        } else {
-            self.patience.stop
-        };
-        // A mere try has no time that could be up: it ends with its requests.
-        let end = stop.is_over().filter(|end| !self.patience.only_try || *end == WaitEnd::Cancelled);
-        let looked = match end {
-            Some(end) => Look::Stopped(end),
-            None => look(lock.client(), tenure, grant == 1, stop)?,
-        };
-        match looked {
-            Look::Certain => {
-                entered.stays();
-                self.is_over = true;
-                Ok(Taken::Held(held))
-            }
-            Look::Stopped(WaitEnd::Cancelled) => Err(self.call().cancelled()),
-            Look::Stopped(WaitEnd::Deadline) if self.patience.only_try || !lock.client().is_connected() => {
-                Err(self.call().connection_loss())
-            }
-            Look::Stopped(WaitEnd::Deadline) => Ok(Taken::Not(None)),
-            Look::Gone => {
-                drop(entered);
-                Ok(Taken::Not(Some(self.again(number, true))))
-            }
-            Look::InDoubt => {
-                drop(entered);
-                Ok(Taken::Not(Some(self.again(number, false))))
-            }
-        }
-    }
-
-    /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
-    fn again(&mut self, number: u64, is_gone: bool) -> Word {
-        self.looks_in = None;
-        let mut state = self.cache.state.lock();
-        let (turn, next) = state.turns.come_again(self.who, number, is_gone);
-        let effects = state.effects(next);
-        let (word, words) = Visit::received(&mut state, self.who, turn);
-        drop(state);
-        self.words = words;
-        self.cache.carry_out(effects);
-        word
-    }
-}
-
-impl Drop for Visit<'_> {
-    fn drop(&mut self) {
-        match self.looks_in {
-            _ if self.is_over => {}
-            Some(tenure) => self.cache.end_turn(tenure),
-            None => self.cache.leave(self.who, self.words.as_ref()),
-        }
-    }
-}
-
-/// The thread counts as a holder, until this is dropped.
-struct Entered<'a> {
-    lock: &'a LockInternals,
-    owners: &'a Owners,
-    held: &'a Arc<HeldNode>,
-    stays: bool,
-}
-
-impl Entered<'_> {
-    fn stays(mut self) {
-        self.stays = true;
-    }
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        if !self.stays {
-            drop(self.owners.leave(self.lock, self.held));
-            self.held.released();
-        }
-    }
-}
-
-/// The one that queues at the servers for its process.
-struct Visitor<'a> {
-    cache: &'a Cache,
-    who: Waiter,
-}
-
-impl Seeker for Visitor<'_> {
-    fn created(&self) {
-        self.cache.step(|turns| ((), turns.created(self.who)));
-    }
-
-    fn revocable_node(&self) -> Arc<RevocableNode> {
-        RevocableNode::new(self.cache.revocation.clone())
-    }
-}
-
-impl Cache {
-    /// Nothing has happened for long: what nobody thought of becomes a delay.
-    fn look_after(&self) {
-        let node = {
-            let state = self.state.lock();
-            let number = state.turns.number();
-            state.tenures.iter().find(|tenure| Some(tenure.number) == number).map(|tenure| tenure.node.clone())
-        };
-        if let Some(node) = node.filter(|node| node.footing().is_gone) {
-            self.gone(&node);
-        }
     }
 }

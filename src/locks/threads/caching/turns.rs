@@ -4,14 +4,14 @@ use std::{collections::VecDeque, time::Instant};
 
 use crate::locks::threads::caching::options::Caching;
 
-/// Names one acquire of one thread.
+/// Names one acquire of one thread. Who comes later has a greater number.
 pub(crate) type Waiter = u64;
 
 /// One lock object as its process sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Turns {
     stage: Stage,
-    /// Who waits for a turn, first come, first served.
+    /// Who waits for a turn, first come, first served: the smallest number is in front.
     queue: VecDeque<Waiter>,
     tenures: u64,
 }
@@ -108,11 +108,22 @@ impl Turns {
             self.stage = Stage::Seeking { seeker: who, before: (!is_gone).then_some(number) };
             return (Turn::Seek, if is_gone { farewell } else { Next::default() });
         }
-        let turn = self.come(who, false);
-        if turn == Turn::Wait {
-            self.queue.rotate_right(1);
+        let is_taken = match &self.stage {
+            Stage::Vacant => false,
+            Stage::Seeking { .. } => true,
+            Stage::Granted(tenure) => tenure.turn.is_some(),
+        };
+        if is_taken {
+            self.wait_again(who);
+            return (Turn::Wait, farewell);
         }
-        (turn, farewell)
+        (self.come(who, false), farewell)
+    }
+
+    /// Back into the queue, in front of those that came later.
+    fn wait_again(&mut self, who: Waiter) {
+        let place = self.queue.partition_point(|other| *other < who);
+        self.queue.insert(place, who);
     }
 
     /// The seeker's create is on its way.
@@ -124,6 +135,9 @@ impl Turns {
     }
 
     /// The seeker's znode is granted. A tenure begins; `None`: nobody knows of such a seeker.
+    ///
+    /// The first turn is the seeker's, unless one that came before it came again meanwhile. The first grant counts as the
+    /// seeker's in any case: nobody else has just seen the znode.
     pub(crate) fn granted(&mut self, who: Waiter, may_last: bool) -> Option<(Turn, u64, Next)> {
         let Stage::Seeking { seeker, before } = self.stage else { return None };
         if seeker != who {
@@ -139,9 +153,29 @@ impl Turns {
             idle_since: None,
             is_timed: false,
         };
-        let turn = tenure.give(who);
+        let mut turn = tenure.give(who);
+        let mut next = Next { farewell: before, ..Next::default() };
+        if self.queue.front().is_some_and(|first| *first < who)
+            && let Some(first) = self.queue.pop_front()
+        {
+            next.wake = Some((first, tenure.give(first)));
+            turn = Turn::Wait;
+            self.wait_again(who);
+        }
         self.stage = Stage::Granted(tenure);
-        Some((turn, self.tenures, Next { farewell: before, ..Next::default() }))
+        Some((turn, self.tenures, next))
+    }
+
+    /// The seeker gives up, and the next one that waits goes on with its contender: the process keeps its place at the
+    /// servers. `None`: nobody waits.
+    pub(crate) fn bequeath(&mut self, who: Waiter) -> Option<Next> {
+        match &mut self.stage {
+            Stage::Seeking { seeker, .. } if *seeker == who => {
+                *seeker = self.queue.pop_front()?;
+                Some(Next { wake: Some((*seeker, Turn::Seek)), ..Next::default() })
+            }
+            Stage::Vacant | Stage::Seeking { .. } | Stage::Granted(_) => None,
+        }
     }
 
     /// It does not want the lock any more, and has not begun to look whether it may take it.
@@ -243,6 +277,11 @@ impl Turns {
             Stage::Granted(tenure) => Some(tenure.number),
             Stage::Vacant | Stage::Seeking { .. } => None,
         }
+    }
+
+    /// Whether there is no znode of ours, and nobody wants one.
+    pub(crate) fn is_vacant(&self) -> bool {
+        matches!(self.stage, Stage::Vacant)
     }
 
     /// Whether this is the tenure of now, and nobody is known to wait elsewhere.

@@ -1,0 +1,271 @@
+//! One acquire of one thread: it waits for its turn, queues at the servers where it is the first, and looks before it returns.
+
+use std::sync::Arc;
+
+use crate::{
+    error::{Error, Result},
+    framework::{
+        client::call::Call,
+        held::node::{HeldNode, RevocableNode},
+    },
+    locks::{
+        api::options::patience::Patience,
+        contender::{
+            blocking::{Outcome, Queued, Seeker, Wish, next_recheck},
+            internals::LockInternals,
+        },
+        threads::{
+            caching::{
+                cache::{Cache, State, Word},
+                look::{Look, look},
+                turns::{Turn, Waiter},
+            },
+            owners::Owners,
+        },
+    },
+    session::wait::{
+        deadline::WaitEnd,
+        reply_slot::{ReplySlot, reply_slot},
+    },
+};
+
+impl Cache {
+    /// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up
+    /// first, or it would have had to wait.
+    pub(crate) fn acquire(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
+        match self.visit(patience, owners)? {
+            None if patience.terms.has_to_say => Err(self.lock.still_taken(None)),
+            held => Ok(held),
+        }
+    }
+
+    fn visit(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
+        let (mut visit, mut word) = Visit::begin(self, patience)?;
+        loop {
+            let next = match word.turn {
+                Turn::No => return Ok(None),
+                Turn::Wait => visit.wait()?,
+                Turn::Seek => visit.seek()?,
+                Turn::Hold { tenure, grant } => match visit.take(&word, tenure, grant, owners)? {
+                    Taken::Held(held) => return Ok(Some(held)),
+                    Taken::Not(next) => next,
+                },
+            };
+            match next {
+                Some(next) => word = next,
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// One acquire of one thread. Dropping it gives the turn up.
+struct Visit<'a> {
+    cache: &'a Cache,
+    who: Waiter,
+    patience: Patience<'a>,
+    /// Where it is told that it is its turn, from when it begins to wait to when it has taken that.
+    words: Option<ReplySlot<Word>>,
+    has_waited: bool,
+    /// It has the turn there, and looks.
+    looks_in: Option<u64>,
+    is_over: bool,
+}
+
+/// How a turn was used.
+enum Taken {
+    Held(Arc<HeldNode>),
+    /// It was not, and this comes next; `None`: the time was up.
+    Not(Option<Word>),
+}
+
+impl<'a> Visit<'a> {
+    fn begin(cache: &'a Cache, patience: Patience<'a>) -> Result<(Visit<'a>, Word)> {
+        let mut state = cache.state.lock();
+        let ahead = state.turns.ahead();
+        if patience.terms.max_ahead.is_some_and(|most| ahead > most) {
+            drop(state);
+            return Err(Error::Busy { path: cache.lock.base_path().to_owned(), ahead });
+        }
+        state.last_waiter += 1;
+        let who = state.last_waiter;
+        let turn = state.turns.come(who, patience.only_try);
+        let is_over = turn == Turn::No;
+        let mut visit = Visit { cache, who, patience, words: None, has_waited: false, looks_in: None, is_over };
+        let word = visit.received(&mut state, turn);
+        drop(state);
+        Ok((visit, word))
+    }
+
+    /// Its place is there before it sleeps, under the lock under which it has come into the queue.
+    fn received(&mut self, state: &mut State, turn: Turn) -> Word {
+        if turn == Turn::Wait {
+            let (sender, words) = reply_slot();
+            state.waiters.insert(self.who, sender);
+            (self.words, self.has_waited) = (Some(words), true);
+        }
+        Word { turn, tenure: state.node(turn) }
+    }
+
+    fn call(&self) -> Call<'a> {
+        self.cache.lock.client().call("acquire", self.cache.lock.base_path(), self.patience.stop)
+    }
+
+    /// Sleeps until it is its turn.
+    fn wait(&mut self) -> Result<Option<Word>> {
+        let Some(words) = &self.words else { return Ok(None) };
+        let stop = self.patience.stop;
+        loop {
+            let bound = next_recheck(self.cache.lock.client()).map_or(stop, |at| stop.by(at));
+            let end = match words.wait(bound) {
+                Ok(word) => {
+                    self.words = None;
+                    return Ok(Some(word));
+                }
+                Err(end) => stop.is_over().or((bound.deadline == stop.deadline).then_some(end)),
+            };
+            match end {
+                Some(WaitEnd::Cancelled) => return Err(self.call().cancelled()),
+                Some(WaitEnd::Deadline) => return Ok(None),
+                None => self.cache.look_after(),
+            }
+        }
+    }
+
+    /// Queues at the servers.
+    fn seek(&mut self) -> Result<Option<Word>> {
+        let (lock, patience) = (&*self.cache.lock, self.patience);
+        let mut spec = lock.spec(patience);
+        if self.has_waited {
+            // Who has queued stays.
+            (spec.max_ahead, spec.looks_first) = (None, patience.only_try);
+        }
+        let (limit, place, writer, owners) = (None, None, None, None);
+        let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(self) };
+        let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };
+        Ok(held.into_iter().next().and_then(|node| self.begin_tenure(node)))
+    }
+
+    /// A tenure begins. `None`: nobody knows of such a seeker.
+    fn begin_tenure(&mut self, node: Arc<HeldNode>) -> Option<Word> {
+        let cache = self.cache;
+        cache.begin(self.who, node, |state, turn| self.received(state, turn))
+    }
+
+    /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this.
+    fn take(&mut self, word: &Word, number: u64, grant: u64, owners: &Owners) -> Result<Taken> {
+        let (cache, lock) = (self.cache, &*self.cache.lock);
+        self.looks_in = Some(number);
+        let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, true)))) };
+        let revocable = lock.revocable_node();
+        if let Some(listener) = &revocable {
+            cache.listen(listener);
+        }
+        let is_attended = lock.client().core.config.max_hold_time.is_some();
+        let held = tenure.grant(number, grant, revocable, is_attended);
+        owners.entered(lock, held.clone());
+        let entered = Entered { lock, owners, held: &held, stays: false };
+        let stop = if self.patience.only_try {
+            self.patience.io(lock.client().core.config.connection_timeout)
+        } else {
+            self.patience.stop
+        };
+        // A mere try has no time that could be up: it ends with its requests.
+        let end = stop.is_over().filter(|end| !self.patience.only_try || *end == WaitEnd::Cancelled);
+        let looked = match end {
+            Some(end) => Look::Stopped(end),
+            None => look(lock.client(), tenure, grant == 1, stop)?,
+        };
+        match looked {
+            Look::Certain => {
+                entered.stays();
+                self.is_over = true;
+                Ok(Taken::Held(held))
+            }
+            Look::Stopped(WaitEnd::Cancelled) => Err(self.call().cancelled()),
+            Look::Stopped(WaitEnd::Deadline) if self.patience.only_try || !lock.client().is_connected() => {
+                Err(self.call().connection_loss())
+            }
+            Look::Stopped(WaitEnd::Deadline) => Ok(Taken::Not(None)),
+            Look::Gone => {
+                drop(entered);
+                Ok(Taken::Not(Some(self.again(number, true))))
+            }
+            Look::InDoubt => {
+                drop(entered);
+                Ok(Taken::Not(Some(self.again(number, false))))
+            }
+        }
+    }
+
+    /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
+    fn again(&mut self, number: u64, is_gone: bool) -> Word {
+        self.looks_in = None;
+        let cache = self.cache;
+        let mut state = cache.state.lock();
+        let (turn, next) = state.turns.come_again(self.who, number, is_gone);
+        let effects = state.effects(next);
+        let word = self.received(&mut state, turn);
+        drop(state);
+        cache.carry_out(effects);
+        word
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        match self.looks_in {
+            _ if self.is_over => {}
+            Some(tenure) => self.cache.end_turn(tenure),
+            None => self.cache.leave(self.who, self.words.as_ref()),
+        }
+    }
+}
+
+/// The thread counts as a holder, until this is dropped.
+struct Entered<'a> {
+    lock: &'a LockInternals,
+    owners: &'a Owners,
+    held: &'a Arc<HeldNode>,
+    stays: bool,
+}
+
+impl Entered<'_> {
+    fn stays(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if !self.stays {
+            drop(self.owners.leave(self.lock, self.held));
+            self.held.released();
+        }
+    }
+}
+
+impl Seeker for Visit<'_> {
+    fn created(&self) {
+        self.cache.step(|turns| turns.created(self.who));
+    }
+
+    /// What is asked of the znode goes to whoever holds it then.
+    fn revocable_node(&self) -> Arc<RevocableNode> {
+        RevocableNode::new(self.cache.revocation.clone())
+    }
+
+    fn inherit(&self) -> Option<Queued> {
+        self.cache.state.lock().queued.take()
+    }
+
+    fn bequeath(&self, contender: Queued) -> Option<Queued> {
+        let mut state = self.cache.state.lock();
+        let Some(next) = state.turns.bequeath(self.who) else { return Some(contender) };
+        state.queued = Some(contender);
+        let effects = state.effects(next);
+        drop(state);
+        self.cache.carry_out(effects);
+        None
+    }
+}
