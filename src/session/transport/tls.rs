@@ -80,7 +80,7 @@ fn shake_hands(
         while !received.is_empty() {
             tls.read_tls(&mut received)?;
             if let Err(error) = tls.process_new_packets() {
-                // The server's log should say why. If it cannot be told, the error stays the same.
+                // So that the server's log says why. The error stays the same if that fails.
                 let _ = send(tls, writer, deadline);
                 return Err(refusal(error));
             }

@@ -25,27 +25,18 @@ mod lane;
 mod servers;
 mod tally;
 
-use std::{
-    env,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
+use crate::support::lanes::{self, SESSION, TICK};
 pub use candidate::run;
 use servers::Servers;
 use tally::Tally;
-
-/// Expiry is exact to a tick.
-const TICK: Duration = Duration::from_millis(200);
-const SESSION: Duration = Duration::from_secs(2);
 
 const LEADERS: [&str; 3] = ["latch", "selector", "write_lock"];
 const HOLDERS: [&str; 5] = ["mutex", "write", "semaphore_mutex", "unfair", "multi"];
 
 /// So many elections of leaders, or queues of holders, at a time at most. They spend their time in waits.
 const LANES: usize = 24;
-const FAULTS_OF_A_LANE: usize = 4;
 
 #[test]
 fn no_fault_brings_two_that_believe_to_lead() {
@@ -72,17 +63,18 @@ fn no_fault_brings_two_holders_that_ask_or_have_a_deadline() {
 /// So many faults for each kind, at the servers of each lane, and never two that believe.
 fn strike_all<'a>(kinds: &[&'static str], faults: usize, servers: impl Fn(usize) -> &'a Servers + Sync) -> Vec<Tally> {
     let begin = Instant::now();
-    let faults = env::var("FAULTS").map_or(faults, |faults| faults.parse().unwrap());
-    let chosen = env::var("KINDS").ok();
-    let is_chosen = |kind: &str| chosen.as_ref().is_none_or(|names| names.split(',').any(|name| name == kind));
-    let kinds: Vec<_> = kinds.iter().copied().filter(|kind| is_chosen(kind)).collect();
-    let lanes = faults.div_ceil(FAULTS_OF_A_LANE).min(LANES / kinds.len());
-    let tallies: Vec<Tally> = thread::scope(|scope| {
-        let servers = &servers;
-        let of_kind = |(index, kind)| scope.spawn(move || of_kind(kind, faults, lanes, &|lane| servers(index + lane)));
-        let running: Vec<_> = kinds.into_iter().enumerate().map(of_kind).collect();
-        running.into_iter().map(|kind| kind.join().unwrap()).collect()
+    let faults = lanes::tries("FAULTS", faults);
+    let kinds: Vec<(usize, &'static str)> =
+        kinds.iter().copied().filter(|kind| lanes::is_chosen(kind)).enumerate().collect();
+    let most = LANES / kinds.len().max(1);
+    let found = lanes::run(&kinds, faults, most, |(index, kind), lane, is_another| {
+        lane::run(kind, servers(index + lane), lane, is_another)
     });
+    let tallies: Vec<Tally> = kinds
+        .iter()
+        .zip(found)
+        .map(|((_, kind), lanes)| lanes.into_iter().fold(Tally::new(kind), Tally::and))
+        .collect();
     tally::print(&tallies, begin.elapsed());
     for tally in &tallies {
         assert_eq!(tally.faults(), faults, "{}", tally.kind);
@@ -91,21 +83,4 @@ fn strike_all<'a>(kinds: &[&'static str], faults: usize, servers: impl Fn(usize)
         assert!(tally.overlaps_of_told.is_empty(), "{}: two were told: {:?}", tally.kind, tally.overlaps_of_told);
     }
     tallies
-}
-
-fn of_kind<'a>(
-    kind: &'static str,
-    faults: usize,
-    lanes: usize,
-    servers: &(dyn Fn(usize) -> &'a Servers + Sync),
-) -> Tally {
-    let left = AtomicUsize::new(faults);
-    let is_another = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-    thread::scope(|scope| {
-        let is_another = &is_another;
-        let lanes: Vec<_> =
-            (0..lanes).map(|lane| scope.spawn(move || lane::run(kind, servers(lane), lane, is_another))).collect();
-        let tallies = lanes.into_iter().map(|lane| lane.join().unwrap());
-        tallies.fold(Tally::new(kind), Tally::and)
-    })
 }
