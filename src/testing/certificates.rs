@@ -9,7 +9,7 @@ use rcgen::{
 use tempfile::TempDir;
 
 use super::{error::TestingError, tls::TlsServerConfig};
-use crate::TlsConfig;
+use crate::{error::Result, session::transport::tls_config::TlsConfig};
 
 /// A certificate authority for one test run, and what it issues for servers and clients. Features `testing` and `tls`.
 ///
@@ -130,7 +130,7 @@ impl TestingAuthority {
     ///
     /// # Errors
     /// None that is known.
-    pub fn trusted(&self) -> crate::Result<TlsConfig> {
+    pub fn trusted(&self) -> Result<TlsConfig> {
         TlsConfig::new().root_certificates_pem(self.pem())
     }
 

@@ -19,7 +19,7 @@ fn the_command_line_and_a_file_say_whom_to_trust_and_who_one_is() {
         fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let client = authority.issue("client", []).unwrap();
+    let client = authority.issue("client", None).unwrap();
     let (cert, key) = (write("client.pem", client.certificate_pem()), write("client.key", client.key_pem()));
     let ca = write("ca.pem", &authority.pem());
     let stranger = write("stranger.pem", &TestingAuthority::new("another authority").unwrap().pem());
