@@ -1,19 +1,24 @@
 //! A server's port for TLS.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 
+#[cfg(feature = "tls")]
 use tempfile::TempDir;
 
 /// The certificates of a server's port for TLS, for
 /// [`secure_client_port`](super::TestingServerBuilder::secure_client_port).
 ///
-/// With the feature `tls`, a `TestingAuthority` makes them. Otherwise: files that end in `.pem`, `.jks` or `.p12`, without a password.
+/// With the feature `tls`, a `TestingAuthority` makes them. Otherwise: files that end in `.pem`, `.jks` or `.p12`, without a
+/// password.
 #[derive(Debug, Clone)]
 pub struct TlsServerConfig {
     key_store: PathBuf,
     trust_store: PathBuf,
     client_auth: bool,
     /// Where the files are, if they are to go with the last server that uses them.
+    #[cfg(feature = "tls")]
     directory: Option<Arc<TempDir>>,
 }
 
@@ -26,6 +31,7 @@ impl TlsServerConfig {
             key_store: key_store.into(),
             trust_store: trust_store.into(),
             client_auth: false,
+            #[cfg(feature = "tls")]
             directory: None,
         }
     }
