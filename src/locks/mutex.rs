@@ -20,7 +20,7 @@ use crate::{
             internals::LockInternals,
         },
         threads::{
-            caching::{cache::Cache, options::Caching},
+            caching::{cache::Cache, options::Caching, turns::Mode, visit::acquire},
             owners::Owners,
         },
     },
@@ -144,7 +144,8 @@ impl InterProcessMutex {
     /// A release then talks to no server, and does not block. Only with the default [driver](InterProcessMutex::with_driver).
     #[must_use]
     pub fn with_caching(mut self, caching: Caching) -> InterProcessMutex {
-        self.cache = (self.internals.kind == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), caching));
+        self.cache =
+            (self.internals.kind == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), None, caching));
         self
     }
 
@@ -256,7 +257,7 @@ impl InterProcessMutex {
         self.internals.by_thread(patience, |patience| match &self.cache {
             Some(cache) => {
                 self.internals.check_cached(patience.terms)?;
-                cache.acquire(patience, &self.owners)
+                acquire(cache, Mode::Exclusive, patience, &self.owners)
             }
             None => self.internals.attempt_lock(patience, Some(&self.owners)),
         })

@@ -1,0 +1,260 @@
+//! One acquire of one thread: it waits for its turn, queues at the servers where it is the first, and looks before it returns.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, bounded};
+
+use crate::{
+    error::{Error, Result},
+    framework::{
+        client::call::Call,
+        held::{node::HeldNode, revocation::RevocableNode},
+    },
+    locks::{
+        api::options::patience::Patience,
+        contender::{
+            blocking::{Outcome, Seeker, Wish, next_recheck},
+            internals::LockInternals,
+        },
+        threads::{
+            caching::{
+                cache::{Cache, State, Word},
+                look::{Look, look},
+                turns::{Mode, Turn, Waiter},
+            },
+            owners::Owners,
+        },
+    },
+    session::wait::deadline::WaitEnd,
+};
+
+/// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up first, or
+/// it would have had to wait.
+pub(crate) fn acquire(
+    cache: &Cache,
+    mode: Mode,
+    patience: Patience<'_>,
+    owners: &Owners,
+) -> Result<Option<Arc<HeldNode>>> {
+    match visit(cache, mode, patience, owners)? {
+        None if patience.terms.has_to_say => Err(cache.lock(mode).still_taken(None)),
+        held => Ok(held),
+    }
+}
+
+fn visit(cache: &Cache, mode: Mode, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
+    let (mut visit, mut word) = Visit::begin(cache, mode, patience)?;
+    loop {
+        let next = match word.turn {
+            Turn::No => return Ok(None),
+            Turn::Wait => visit.wait()?,
+            Turn::Seek => visit.seek()?,
+            Turn::Hold { tenure, grant } => match visit.take(&word, tenure, grant, owners)? {
+                Taken::Held(held) => return Ok(Some(held)),
+                Taken::Not(next) => next,
+            },
+        };
+        match next {
+            Some(next) => word = next,
+            None => return Ok(None),
+        }
+    }
+}
+
+/// One acquire of one thread. Dropping it gives the turn up.
+struct Visit<'a> {
+    cache: &'a Cache,
+    lock: &'a LockInternals,
+    mode: Mode,
+    who: Waiter,
+    patience: Patience<'a>,
+    words: Option<Receiver<Word>>,
+    /// It has this turn, and looks.
+    looks_in: Option<(u64, u64)>,
+    is_over: bool,
+}
+
+/// How a turn was used.
+enum Taken {
+    Held(Arc<HeldNode>),
+    /// It was not, and this comes next; `None`: the time was up.
+    Not(Option<Word>),
+}
+
+impl<'a> Visit<'a> {
+    fn begin(cache: &'a Cache, mode: Mode, patience: Patience<'a>) -> Result<(Visit<'a>, Word)> {
+        let lock = cache.lock(mode);
+        let mut state = cache.state.lock();
+        let ahead = state.turns.ahead(mode);
+        if patience.terms.max_ahead.is_some_and(|most| ahead > most) {
+            drop(state);
+            return Err(Error::Busy { path: lock.base_path().to_owned(), ahead });
+        }
+        state.last_waiter += 1;
+        let who = state.last_waiter;
+        let (turn, next) = state.turns.come(who, mode, patience.only_try);
+        let effects = state.effects(next);
+        let (word, words) = Visit::received(&mut state, who, turn);
+        drop(state);
+        cache.carry_out(effects);
+        Ok((Visit { cache, lock, mode, who, patience, words, looks_in: None, is_over: turn == Turn::No }, word))
+    }
+
+    fn received(state: &mut State, who: Waiter, turn: Turn) -> (Word, Option<Receiver<Word>>) {
+        let words = (turn == Turn::Wait).then(|| {
+            let (sender, words) = bounded(1);
+            state.waiters.insert(who, sender);
+            words
+        });
+        (Word { turn, tenure: state.node(turn) }, words)
+    }
+
+    fn call(&self) -> Call<'a> {
+        self.lock.client().call("acquire", self.lock.base_path(), self.patience.stop)
+    }
+
+    /// Sleeps until it is its turn.
+    fn wait(&mut self) -> Result<Option<Word>> {
+        let Some(words) = &self.words else { return Ok(None) };
+        let stop = self.patience.stop;
+        loop {
+            let bound = next_recheck(self.lock.client()).map_or(stop, |at| stop.by(at));
+            let end = match bound.recv(words) {
+                Ok(word) => return Ok(Some(word)),
+                Err(end) => stop.is_over().or((bound.deadline == stop.deadline).then_some(end)),
+            };
+            match end {
+                Some(WaitEnd::Cancelled) => return Err(self.call().cancelled()),
+                Some(WaitEnd::Deadline) => return Ok(None),
+                None => self.cache.look_after(),
+            }
+        }
+    }
+
+    /// Queues at the servers.
+    fn seek(&mut self) -> Result<Option<Word>> {
+        let (lock, patience) = (self.lock, self.patience);
+        let seeker = Visitor { cache: self.cache, mode: self.mode, who: self.who };
+        let mut spec = lock.spec(patience);
+        if self.words.is_some() {
+            // Who has queued stays.
+            (spec.max_ahead, spec.looks_first) = (None, patience.only_try);
+        }
+        let (limit, place, writer, owners) = (None, None, None, None);
+        let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(&seeker) };
+        let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };
+        Ok(held.into_iter().next().and_then(|node| self.cache.begin(self.who, self.mode, node)))
+    }
+
+    /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this.
+    fn take(&mut self, word: &Word, number: u64, grant: u64, owners: &Owners) -> Result<Taken> {
+        let (cache, lock) = (self.cache, self.lock);
+        self.looks_in = Some((number, grant));
+        let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, grant, true)))) };
+        let revocable = lock.revocable_node();
+        if let Some(listener) = &revocable {
+            cache.listen(number, grant, listener);
+        }
+        let is_attended = lock.client().core.config.max_hold_time.is_some();
+        let held = tenure.grant(number, grant, revocable, is_attended);
+        owners.entered(lock, held.clone());
+        let entered = Entered { lock, owners, held: &held, stays: false };
+        let stop = if self.patience.only_try {
+            self.patience.io(lock.client().core.config.connection_timeout)
+        } else {
+            self.patience.stop
+        };
+        // A mere try has no time that could be up: it ends with its requests.
+        let end = stop.is_over().filter(|end| !self.patience.only_try || *end == WaitEnd::Cancelled);
+        let looked = match end {
+            Some(end) => Look::Stopped(end),
+            None => look(lock.client(), tenure, grant == 1, stop)?,
+        };
+        match looked {
+            Look::Certain => {
+                entered.stays();
+                self.is_over = true;
+                Ok(Taken::Held(held))
+            }
+            Look::Stopped(WaitEnd::Cancelled) => Err(self.call().cancelled()),
+            Look::Stopped(WaitEnd::Deadline) if self.patience.only_try || !lock.client().is_connected() => {
+                Err(self.call().connection_loss())
+            }
+            Look::Stopped(WaitEnd::Deadline) => Ok(Taken::Not(None)),
+            Look::Gone => {
+                drop(entered);
+                Ok(Taken::Not(Some(self.again(number, grant, true))))
+            }
+            Look::InDoubt => {
+                drop(entered);
+                Ok(Taken::Not(Some(self.again(number, grant, false))))
+            }
+        }
+    }
+
+    /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
+    fn again(&mut self, number: u64, grant: u64, is_gone: bool) -> Word {
+        self.looks_in = None;
+        let mut state = self.cache.state.lock();
+        let listeners = state.not_listening(number, grant);
+        let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone);
+        let effects = state.effects(next);
+        let (word, words) = Visit::received(&mut state, self.who, turn);
+        drop(state);
+        // The caller's: not under the lock.
+        drop(listeners);
+        self.words = words;
+        self.cache.carry_out(effects);
+        word
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        match self.looks_in {
+            _ if self.is_over => {}
+            Some((tenure, grant)) => self.cache.end_turn(tenure, grant),
+            None => self.cache.leave(self.who, self.words.as_ref()),
+        }
+    }
+}
+
+/// The thread counts as a holder, until this is dropped.
+struct Entered<'a> {
+    lock: &'a LockInternals,
+    owners: &'a Owners,
+    held: &'a Arc<HeldNode>,
+    stays: bool,
+}
+
+impl Entered<'_> {
+    fn stays(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if !self.stays {
+            drop(self.owners.leave(self.lock, self.held));
+            self.held.released();
+        }
+    }
+}
+
+/// The one that queues at the servers for its process.
+struct Visitor<'a> {
+    cache: &'a Cache,
+    mode: Mode,
+    who: Waiter,
+}
+
+impl Seeker for Visitor<'_> {
+    fn created(&self) {
+        self.cache.step(|turns| turns.created(self.who));
+    }
+
+    fn revocable_node(&self) -> Arc<RevocableNode> {
+        self.cache.revocable_node(self.mode)
+    }
+}
