@@ -20,7 +20,7 @@ use crate::{
             internals::LockInternals,
         },
         threads::{
-            caching::{cache::Cache, options::Caching, turns::Mode, visit::acquire},
+            caching::{cache::Cache, options::Caching, turns::Mode},
             owners::Owners,
         },
     },
@@ -257,7 +257,7 @@ impl InterProcessMutex {
         self.internals.by_thread(patience, |patience| match &self.cache {
             Some(cache) => {
                 self.internals.check_cached(patience.terms)?;
-                acquire(cache, Mode::Exclusive, patience, &self.owners)
+                cache.acquire(Mode::Exclusive, patience, &self.owners)
             }
             None => self.internals.attempt_lock(patience, Some(&self.owners)),
         })

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::Arc,
+    sync::{Arc, Weak},
     thread::{self, ThreadId},
 };
 
@@ -53,36 +53,72 @@ pub(crate) struct ThreadHold {
 /// The locks that the threads of this process hold through one client, by directory.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    directories: Mutex<HashMap<ServerPath, Vec<ThreadHold>>>,
+    directories: Arc<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
+}
+
+/// Those of one directory. It is looked up once for each lock object, and not at each acquire.
+#[derive(Debug)]
+pub(crate) struct DirectoryHolds {
+    directory: ServerPath,
+    holds: Mutex<Vec<ThreadHold>>,
+    directories: Weak<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
 }
 
 impl Holds {
-    /// The calling thread holds this znode in that directory.
-    pub(crate) fn add(&self, directory: &ServerPath, kind: HoldKind, node: &Arc<HeldNode>) {
-        let hold = ThreadHold { thread: thread::current().id(), kind, node: node.clone() };
-        self.directories.lock().entry(directory.clone()).or_default().push(hold);
+    /// The holds in this directory, the same for all that ask while one of them keeps the answer.
+    pub(crate) fn of(&self, directory: &ServerPath) -> Arc<DirectoryHolds> {
+        let mut directories = self.directories.lock();
+        if let Some(known) = directories.get(directory).and_then(Weak::upgrade) {
+            return known;
+        }
+        let holds = Mutex::default();
+        let new =
+            DirectoryHolds { directory: directory.clone(), holds, directories: Arc::downgrade(&self.directories) };
+        let new = Arc::new(new);
+        directories.insert(directory.clone(), Arc::downgrade(&new));
+        new
+    }
+}
+
+impl DirectoryHolds {
+    /// The calling thread holds this znode.
+    pub(crate) fn add(&self, kind: HoldKind, node: &Arc<HeldNode>) {
+        self.holds.lock().push(ThreadHold { thread: thread_id(), kind, node: node.clone() });
     }
 
     /// It was given back, by whichever thread.
-    pub(crate) fn remove(&self, directory: &ServerPath, node: &HeldNode) {
-        let mut directories = self.directories.lock();
-        let Some(holds) = directories.get_mut(directory) else { return };
+    pub(crate) fn remove(&self, node: &HeldNode) {
+        let mut holds = self.holds.lock();
         let index = holds.iter().position(|hold| std::ptr::eq(&raw const *hold.node, node));
         let hold = index.map(|index| holds.swap_remove(index));
-        if holds.is_empty() {
-            directories.remove(directory);
-        }
-        drop_unlocked(directories, hold);
+        drop_unlocked(holds, hold);
     }
 
-    /// What the calling thread holds in that directory. What was lost is not held: nobody waits for it.
-    pub(crate) fn of_current_thread(&self, directory: &ServerPath) -> Vec<ThreadHold> {
-        let me = thread::current().id();
-        let mut holds = match self.directories.lock().get(directory) {
-            Some(holds) => holds.iter().filter(|hold| hold.thread == me).cloned().collect(),
-            None => Vec::new(),
-        };
+    /// What the calling thread holds. What was lost is not held: nobody waits for it.
+    pub(crate) fn of_current_thread(&self) -> Vec<ThreadHold> {
+        let me = thread_id();
+        let mut holds: Vec<ThreadHold> = self.holds.lock().iter().filter(|hold| hold.thread == me).cloned().collect();
         holds.retain(|hold| hold.node.lost().is_none());
         holds
     }
+}
+
+impl Drop for DirectoryHolds {
+    fn drop(&mut self) {
+        let Some(directories) = self.directories.upgrade() else { return };
+        let mut directories = directories.lock();
+        // Another one may have taken its place.
+        if directories.get(&self.directory).is_some_and(|holds| holds.strong_count() == 0) {
+            directories.remove(&self.directory);
+        }
+    }
+}
+
+/// The calling thread. A [`thread::current`] for each call would count references.
+pub(crate) fn thread_id() -> ThreadId {
+    thread_local! {
+        static ID: ThreadId = thread::current().id();
+    }
+    // A thread that is about to end may hold a lock in another thread-local value.
+    ID.try_with(|id| *id).unwrap_or_else(|_| thread::current().id())
 }

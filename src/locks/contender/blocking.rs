@@ -29,7 +29,7 @@ use crate::{
     proto::{request::Request, types::CreateMode},
     session::wait::{
         deadline::{Stop, WaitEnd},
-        pending::submit,
+        pending::{Pending, submit},
     },
 };
 
@@ -50,17 +50,36 @@ pub(crate) struct Wish<'a> {
     pub(crate) writer: Option<&'a HeldNode>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
-    /// What the znode is for, where it is to serve many threads.
+    /// Whom it queues for, where its znode is to serve many threads.
     pub(crate) seeker: Option<&'a dyn Seeker>,
 }
 
-/// The one that queues at the servers for the threads of its process.
+/// The thread that queues at the servers for many threads of its process.
 pub(crate) trait Seeker {
-    /// A create is on its way.
+    /// Its create is on its way, or was carried out.
     fn created(&self);
 
-    /// What is asked of the znode goes to whoever holds it then.
+    /// Who is told about requests to give the znode back.
     fn revocable_node(&self) -> Arc<RevocableNode>;
+
+    /// The contender with which it goes on, where a thread before it has left one in the queue.
+    fn inherit(&self) -> Option<Queued>;
+
+    /// The thread gives up: the next one that waits goes on with the contender, which comes back where nobody does.
+    fn bequeath(&self, contender: Queued) -> Option<Queued>;
+}
+
+/// A contender in the queue without a thread.
+pub(crate) struct Queued {
+    spec: Spec,
+    effects: Effects,
+}
+
+impl Queued {
+    /// Takes it out of the queue, in the background.
+    pub(crate) fn withdraw(mut self, lock: &LockInternals) {
+        self.effects.take_debris().clear_away(lock, &self.spec);
+    }
 }
 
 /// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
@@ -147,11 +166,7 @@ impl Wish<'_> {
         self.lock.check_validity(self.spec.min_validity)?;
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
-        let revocable = match self.seeker {
-            Some(seeker) => Some(seeker.revocable_node()),
-            None => self.lock.revocable_node(),
-        };
-        let (place, effects) = (self.place.take(), Effects::new(revocable));
+        let (place, effects) = (self.place.take(), self.effects());
         let wake = |input: Input<Error>| {
             let sender = effects.sender.clone();
             // The thread may have gone.
@@ -181,6 +196,17 @@ impl Wish<'_> {
             }
             _ => Ok(outcome),
         }
+    }
+
+    /// Of a new contender, or of the one that it goes on with.
+    fn effects(&self) -> Effects {
+        let Some(seeker) = self.seeker else { return Effects::new(self.lock.revocable_node()) };
+        let Some(Queued { mut effects, .. }) = seeker.inherit() else {
+            return Effects::new(Some(seeker.revocable_node()));
+        };
+        // This thread has yet to be told how many are in front.
+        effects.contender.ahead = None;
+        effects
     }
 
     fn scene(&self) -> Scene<'_> {
@@ -224,6 +250,9 @@ impl<'a> Shell<'a> {
         let before = self.effects.contender.ahead;
         let (next, debris) = self.effects.step(self.wish.scene(), self.wish.patience.is_over(), input);
         self.clear_away(debris);
+        if let Some(seeker) = self.wish.seeker.filter(|_| self.effects.contender.stands()) {
+            seeker.created();
+        }
         let ahead = self.effects.contender.ahead.filter(|now| before != Some(*now));
         if let Some((listener, ahead)) = self.wish.patience.terms.on_position.as_ref().zip(ahead) {
             listener.tell(ahead);
@@ -290,7 +319,9 @@ impl<'a> Shell<'a> {
             requests.push((with_acl(self.client(), request), watcher));
         }
         let mut sent = submit(&session, requests);
-        if let Some(seeker) = self.wish.seeker.filter(|_| creates) {
+        // Not where the session has ended, or waits for a connection: the process would give up a place without another one.
+        let is_on_its_way = |(pending, _): &(Pending, _)| session.connection() != 0 && !pending.is_settled();
+        if let Some(seeker) = self.wish.seeker.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
             seeker.created();
         }
         self.call.await_last(&mut sent);
@@ -358,6 +389,25 @@ impl<'a> Shell<'a> {
     }
 
     fn ended(mut self, end: End<Error>) -> Result<Outcome> {
+        // Whoever goes on with a number that is the last one would not find that out.
+        let is_of_use = !matches!(end, End::Granted | End::Exhausted(_));
+        let outcome = self.outcome(end);
+        if is_of_use {
+            self.bequeath();
+        }
+        outcome
+    }
+
+    /// Leaves the contender to the next thread of the process, which so keeps its place.
+    fn bequeath(&mut self) {
+        let Some(seeker) = self.wish.seeker.filter(|_| !self.effects.contender.leftovers().is_empty()) else { return };
+        let effects = std::mem::replace(&mut self.effects, Effects::new(None));
+        if let Some(Queued { effects, .. }) = seeker.bequeath(Queued { spec: self.wish.spec.clone(), effects }) {
+            self.effects = effects;
+        }
+    }
+
+    fn outcome(&mut self, end: End<Error>) -> Result<Outcome> {
         match end {
             End::Granted => {
                 let (held, has_waited) = (self.effects.take_held(), self.effects.contender.has_waited);

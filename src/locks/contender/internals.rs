@@ -9,7 +9,7 @@ use crate::{
     framework::{
         client::core::CuratorFramework,
         held::{
-            holds::HoldKind,
+            holds::{DirectoryHolds, HoldKind},
             node::HeldNode,
             revocation::{RevocableNode, Revocation},
         },
@@ -38,6 +38,8 @@ pub struct LockInternals {
     driver: Arc<dyn LockInternalsDriver>,
     base_path: String,
     directory: ServerPath,
+    /// What threads of this process hold there.
+    thread_holds: Arc<DirectoryHolds>,
     naming: Naming,
     /// Makes a prefix, or the mark of a fixed name, from the session's id.
     unique: fn(i64) -> String,
@@ -74,6 +76,7 @@ impl LockInternals {
         Ok(LockInternals {
             client: client.clone(),
             base_path: base_path.into(),
+            thread_holds: client.core.holds.of(&directory),
             directory,
             naming: Naming::Unique(driver.lock_name().to_owned()),
             driver,
@@ -99,6 +102,10 @@ impl LockInternals {
 
     pub(crate) fn directory(&self) -> &ServerPath {
         &self.directory
+    }
+
+    pub(in crate::locks) fn thread_holds(&self) -> &DirectoryHolds {
+        &self.thread_holds
     }
 
     /// For a lock that is one znode of this name, which others use too: a delete that may have been carried out must not
@@ -151,6 +158,7 @@ impl LockInternals {
     ) -> Result<LockInternals> {
         let mut lock = LockInternals::new(client, base_path, driver)?;
         lock.directory = lock.directory.join(name);
+        lock.thread_holds = client.core.holds.of(&lock.directory);
         lock.goes_by_numbers = false;
         Ok(lock)
     }

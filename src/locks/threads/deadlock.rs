@@ -59,7 +59,7 @@ impl LockInternals {
 
     /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
     fn obstacle(&self) -> Option<(Outlook, ThreadHold)> {
-        let mut holds = self.client().core.holds.of_current_thread(self.directory());
+        let mut holds = self.thread_holds().of_current_thread();
         holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind == HoldKind::Unfair));
         let obstacles = holds.into_iter().map(|hold| (outlook(self.kind, hold.kind), hold));
         obstacles.max_by_key(|(outlook, _)| *outlook)
@@ -75,12 +75,12 @@ impl LockInternals {
 
     /// The calling thread holds this znode now.
     pub(crate) fn register(&self, held: &Arc<HeldNode>) {
-        self.client().core.holds.add(self.directory(), self.kind, held);
+        self.thread_holds().add(self.kind, held);
     }
 
     /// It does not any more.
     pub(crate) fn unregister(&self, held: &HeldNode) {
-        self.client().core.holds.remove(self.directory(), held);
+        self.thread_holds().remove(held);
     }
 }
 

@@ -1,16 +1,13 @@
 //! Who in this process has acquired a lock through one object and not given it back.
 
-use std::{
-    sync::Arc,
-    thread::{self, ThreadId},
-};
+use std::{sync::Arc, thread::ThreadId};
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use parking_lot::Mutex;
 
 use crate::{
     error::{Error, Result},
-    framework::held::node::HeldNode,
+    framework::held::{holds::thread_id, node::HeldNode},
     locks::{api::holds::hold::Hold, contender::internals::LockInternals},
 };
 
@@ -82,11 +79,12 @@ impl Owners {
 
     /// Of several candidates the one that the calling thread means: its own, else one that is held.
     fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
-        let me = thread::current().id();
-        let candidates = owners.iter().enumerate().filter(|(_, owner)| {
-            let may_release = self.is_of_any_thread || owner.thread == me;
-            may_release && is_candidate(owner)
-        });
+        let me = thread_id();
+        if !self.is_of_any_thread {
+            // It has one at most.
+            return owners.iter().rposition(|owner| owner.thread == me && is_candidate(owner));
+        }
+        let candidates = owners.iter().enumerate().filter(|(_, owner)| is_candidate(owner));
         let meant = candidates.max_by_key(|(index, owner)| (owner.thread == me, owner.standing(), *index));
         meant.map(|(index, _)| index)
     }
@@ -105,15 +103,17 @@ impl Owners {
 
     pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
         lock.register(&held);
-        let thread = thread::current().id();
+        let thread = thread_id();
         let mut owners = self.owners.lock();
         // Nobody asks for the outcome of an earlier release any more.
         let is_obsolete = |owner: &mut Owner| owner.thread == thread && matches!(owner.state, State::Unconfirmed(_));
         let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
         owners.push(Owner { thread, held, state: State::Holds(1) });
-        let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
-        let oldest = ended.next().map(|(index, _)| index).filter(|_| self.is_of_any_thread);
-        forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
+        if self.is_of_any_thread {
+            let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
+            let oldest = ended.next().map(|(index, _)| index);
+            forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
+        }
         drop(owners);
         // Outside of the lock: the end of a watch may have to be told to the server.
         drop(forgotten);
@@ -131,7 +131,15 @@ impl Owners {
                 *count -= 1;
                 return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
             }
-            (owner.held.clone(), std::mem::replace(&mut owner.state, State::Leaving))
+            let before = std::mem::replace(&mut owner.state, State::Leaving);
+            let held = owner.held.clone();
+            if held.keeper().is_some() {
+                // Nothing is waited for, and whoever is woken by it comes here next.
+                owners.retain(|owner| !Arc::ptr_eq(&owner.held, &held));
+                drop(owners);
+                return lock.release(&held).0;
+            }
+            (held, before)
         };
         let (result, left) = match before {
             State::Unconfirmed(done) => lock.await_release(done),
@@ -141,7 +149,7 @@ impl Owners {
         if let Some(index) = index_of(&owners, &held) {
             match (left, owners.get_mut(index)) {
                 (Some(done), Some(owner)) => {
-                    (owner.thread, owner.state) = (thread::current().id(), State::Unconfirmed(done));
+                    (owner.thread, owner.state) = (thread_id(), State::Unconfirmed(done));
                 }
                 _ => drop(owners.remove(index)),
             }

@@ -64,6 +64,11 @@ impl Pending {
         self.wait(stop)
     }
 
+    /// Whether nothing is to come any more.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.reply.is_settled()
+    }
+
     /// Waits until the reply is there, or the request was given time enough to be written. Either way the pending reply
     /// can be waited for as before.
     pub(crate) fn await_arrival(&mut self, stop: Stop<'_>, write_timeout: Duration) {

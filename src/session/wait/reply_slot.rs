@@ -1,4 +1,4 @@
-//! Where one reply is put for one thread.
+//! Where one reply, or one other word, is put for one thread.
 //!
 //! Not a channel: its locks would be met by the thread that was just woken.
 
@@ -17,32 +17,32 @@ use super::{
 };
 use crate::session::api::Reply;
 
-enum Slot {
+enum Slot<T> {
     Empty,
     /// This thread sleeps, or is about to.
     Awaited(Thread),
-    Full(Reply),
+    Full(T),
     /// No reply comes any more: it was taken, or whoever was to put one here is gone.
     Done,
 }
 
 /// The end that waits.
-pub(crate) struct ReplySlot(Arc<Mutex<Slot>>);
+pub(crate) struct ReplySlot<T = Reply>(Arc<Mutex<Slot<T>>>);
 
 /// The end that puts the reply there, once.
-pub(crate) struct ReplySender(Arc<Mutex<Slot>>);
+pub(crate) struct ReplySender<T = Reply>(Arc<Mutex<Slot<T>>>);
 
-pub(crate) fn reply_slot() -> (ReplySender, ReplySlot) {
+pub(crate) fn reply_slot<T>() -> (ReplySender<T>, ReplySlot<T>) {
     let state = Arc::new(Mutex::new(Slot::Empty));
     (ReplySender(state.clone()), ReplySlot(state))
 }
 
-impl ReplySender {
-    pub(crate) fn send(self, reply: Reply) {
+impl<T> ReplySender<T> {
+    pub(crate) fn send(self, reply: T) {
         self.put(Slot::Full(reply));
     }
 
-    fn put(&self, new: Slot) {
+    fn put(&self, new: Slot<T>) {
         let mut state = self.0.lock();
         if matches!(*state, Slot::Full(_) | Slot::Done) {
             return;
@@ -56,14 +56,14 @@ impl ReplySender {
     }
 }
 
-impl Drop for ReplySender {
+impl<T> Drop for ReplySender<T> {
     fn drop(&mut self) {
         self.put(Slot::Done);
     }
 }
 
-impl ReplySlot {
-    pub(crate) fn try_take(&self) -> Option<Reply> {
+impl<T> ReplySlot<T> {
+    pub(crate) fn try_take(&self) -> Option<T> {
         let mut state = self.0.lock();
         match &*state {
             Slot::Full(_) => match std::mem::replace(&mut *state, Slot::Done) {
@@ -80,7 +80,7 @@ impl ReplySlot {
     }
 
     /// Sleeps until the reply is here, and takes it. Where none will come that counts as the end of the time.
-    pub(crate) fn wait(&self, stop: Stop<'_>) -> Result<Reply, WaitEnd> {
+    pub(crate) fn wait(&self, stop: Stop<'_>) -> Result<T, WaitEnd> {
         let end = self.wait_until_settled(stop);
         self.try_take().ok_or(end.unwrap_or(WaitEnd::Deadline))
     }
@@ -112,7 +112,7 @@ impl ReplySlot {
     }
 }
 
-impl fmt::Debug for ReplySlot {
+impl<T> fmt::Debug for ReplySlot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReplySlot").field("is_settled", &self.is_settled()).finish()
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_reply_ends_the_wait_whenever_it_comes() {
         for pause in [Duration::ZERO, MOMENT] {
-            let (sender, slot) = reply_slot();
+            let (sender, slot) = reply_slot::<Reply>();
             thread::scope(|scope| {
                 scope.spawn(move || {
                     thread::sleep(pause);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn no_wake_up_is_lost() {
         for _ in 0..10_000 {
-            let (sender, slot) = reply_slot();
+            let (sender, slot) = reply_slot::<Reply>();
             let other = thread::spawn(move || sender.send(Ok(Response::Done)));
             assert!(slot.wait(Stop::default()).is_ok());
             other.join().unwrap();
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_is_gone_ends_the_wait() {
-        let (sender, slot) = reply_slot();
+        let (sender, slot) = reply_slot::<Reply>();
         thread::scope(|scope| {
             scope.spawn(move || {
                 thread::sleep(MOMENT);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_was_stopped_can_be_taken_up_again() {
-        let (sender, slot) = reply_slot();
+        let (sender, slot) = reply_slot::<Reply>();
         assert_eq!(slot.wait(Stop::at(Instant::now() + MOMENT)).unwrap_err(), WaitEnd::Deadline);
         let token = CancelToken::new();
         thread::scope(|scope| {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn who_is_unparked_for_another_reason_sleeps_on() {
-        let (sender, slot) = reply_slot();
+        let (sender, slot) = reply_slot::<Reply>();
         let this = thread::current();
         thread::scope(|scope| {
             scope.spawn(move || {

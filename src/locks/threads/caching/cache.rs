@@ -7,7 +7,6 @@ use std::{
     time::Instant,
 };
 
-use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
 use crate::{
@@ -17,7 +16,7 @@ use crate::{
         revocation::{RevocableNode, Revocation, RevokeWord},
     },
     locks::{
-        contender::{driver::stands_in_the_way, internals::LockInternals},
+        contender::{blocking::Queued, driver::stands_in_the_way, internals::LockInternals},
         threads::caching::{
             options::Caching,
             turns::{Mode, Next, Turn, Turns, Waiter},
@@ -26,7 +25,11 @@ use crate::{
     proto::{request::Request, response::Response, types::EventType},
     session::{
         api::{Reply, Submission, Ticket, WatchEvent, Watcher},
-        wait::pending::Watch,
+        wait::{
+            deadline::Stop,
+            pending::Watch,
+            reply_slot::{ReplySender, ReplySlot},
+        },
     },
 };
 
@@ -45,9 +48,11 @@ pub(crate) struct Cache {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) turns: Turns,
-    pub(super) waiters: HashMap<Waiter, Sender<Word>>,
+    pub(super) waiters: HashMap<Waiter, ReplySender<Word>>,
     pub(super) last_waiter: Waiter,
     tenures: Vec<Tenure>,
+    /// The contender of a seeker that has given up, until the next one goes on with it.
+    pub(super) queued: Option<(Mode, Queued)>,
     /// The watch on the directory's children.
     watch: Option<Watch>,
     /// The znode given back last. The watch on it is used up by its own end, so that nothing has to be sent for that.
@@ -81,7 +86,7 @@ pub(super) struct Word {
 #[must_use]
 pub(super) struct Effects {
     farewells: Vec<Tenure>,
-    wake: Vec<(Sender<Word>, Word)>,
+    wake: Vec<(ReplySender<Word>, Word)>,
     tick: Option<(u64, Instant)>,
 }
 
@@ -161,18 +166,14 @@ impl Cache {
         self.carry_out(effects);
     }
 
-    /// No wake-up can be lost. A waiter's channel is there before the waiter stands in the queue, both under one lock; one
-    /// word is sent to it, which stays in the channel until it is taken; and a waiter that gives up says so under the same
-    /// lock, where it has its turn already or never gets one. In the first case it passes the turn on.
+    /// No wake-up can be lost. A waiter's slot is there before the waiter stands in the queue, both under one lock; one
+    /// word is put into it, which stays there until it is taken; and a waiter that gives up says so under the same lock,
+    /// where it has its turn already or never gets one. In the first case it passes the turn on.
     pub(super) fn carry_out(&self, effects: Effects) {
         let Effects { farewells, wake, tick } = effects;
         // Before whatever the woken ones send.
         for tenure in farewells {
             self.give_back(tenure);
-        }
-        for (waiter, word) in wake {
-            // One that gives up at this moment passes its turn on.
-            let _ = waiter.send(word);
         }
         if let Some((number, at)) = tick {
             let this = self.this.clone();
@@ -182,6 +183,11 @@ impl Cache {
                     cache.step(|turns| turns.tick(number, &cache.limits, Instant::now()));
                 }
             });
+        }
+        // Last: who is woken meets nobody here, and may get this thread's processor.
+        for (waiter, word) in wake {
+            // One that gives up at this moment passes its turn on.
+            waiter.send(word);
         }
     }
 
@@ -194,21 +200,28 @@ impl Cache {
         drop(before);
     }
 
-    /// `words`: where a turn that it has not begun may have been told.
-    pub(super) fn leave(&self, who: Waiter, words: Option<&Receiver<Word>>) {
+    /// `words`: where it may have been told of its turn, if it has not taken that yet.
+    pub(super) fn leave(&self, who: Waiter, words: Option<&ReplySlot<Word>>) {
         let mut state = self.state.lock();
         let was_woken = state.waiters.remove(&who).is_none();
         if let Some(words) = words.filter(|_| was_woken) {
             drop(state);
-            // Sent by now, or at once. What is left of a tenure that has ended since goes with whoever had the turn in it.
-            if let Ok(Word { turn: Turn::Hold { tenure, grant }, .. }) = words.recv() {
+            // Put there by now, or at once. What is left of a tenure that has ended since goes with whoever had the turn in it.
+            if let Ok(Word { turn: Turn::Hold { tenure, grant }, .. }) = words.wait(Stop::default()) {
                 return self.end_turn(tenure, grant);
             }
             state = self.state.lock();
         }
         let next = state.turns.leave(who, &self.limits, Instant::now());
         let effects = state.effects(next);
+        // Nobody goes on with it any more.
+        let seeks = |mode| state.turns.seeks(mode);
+        let is_left = state.queued.as_ref().is_some_and(|(mode, _)| !seeks(*mode));
+        let queued = if is_left { state.queued.take() } else { None };
         drop(state);
+        if let Some((mode, queued)) = queued {
+            queued.withdraw(self.lock(mode));
+        }
         self.carry_out(effects);
     }
 
@@ -226,8 +239,14 @@ impl Cache {
         self.carry_out(effects);
     }
 
-    /// A tenure begins.
-    pub(super) fn begin(&self, who: Waiter, mode: Mode, node: Arc<HeldNode>) -> Option<Word> {
+    /// A tenure begins, and the seeker receives its turn. `None`: nobody knows of such a seeker.
+    pub(super) fn begin(
+        &self,
+        who: Waiter,
+        mode: Mode,
+        node: Arc<HeldNode>,
+        receive: impl FnOnce(&mut State, Turn) -> Word,
+    ) -> Option<Word> {
         node.serve(self.this.clone());
         // Only where events come in the order of time they come before somebody else can be granted the lock.
         let may_last = node.session().tells_in_order();
@@ -235,17 +254,17 @@ impl Cache {
             let mut state = self.state.lock();
             state.turns.granted(who, may_last).map(|(turn, number, next)| {
                 state.tenures.push(Tenure { number, mode, node: node.clone() });
-                (turn, number, state.effects(next))
+                let effects = state.effects(next);
+                (receive(&mut state, turn), number, effects)
             })
         };
-        let Some((turn, tenure, effects)) = begun else {
+        let Some((word, number, effects)) = begun else {
             self.lock(mode).release_in_background(&node);
             return None;
         };
-        let word = Word { turn, tenure: Some(node) };
         self.carry_out(effects);
         if may_last {
-            self.in_background(move |cache| cache.watch_directory(tenure));
+            self.in_background(move |cache| cache.watch_directory(number));
         }
         Some(word)
     }
@@ -378,8 +397,9 @@ impl Keeper for Cache {
         for lock in iter::once(&self.lock).chain(&self.shared) {
             lock.forget_revocation(grant);
         }
+        let released = grant.lost().map_or(Ok(()), |reason| Err(self.lock.lost(reason)));
         self.end_turn(tenure, grant.grant_number());
-        grant.lost().map_or(Ok(()), |reason| Err(self.lock.lost(reason)))
+        released
     }
 }
 

@@ -106,6 +106,12 @@ struct Process {
     is_valid: bool,
     turns: Turns,
     threads: Vec<Thread>,
+    /// The acquires of the threads, and the last one of all.
+    waiters: [Waiter; THREADS],
+    modes: [Mode; THREADS],
+    last_waiter: Waiter,
+    /// One has got its turn although another one waits that came before it, and wants the same.
+    is_out_of_order: bool,
     nodes: Vec<Node>,
     outbox: VecDeque<Request>,
     inbox: VecDeque<Told>,
@@ -243,10 +249,6 @@ enum Fault {
 
 const FAULTS: [Fault; 5] = [Fault::Cut, Fault::Pause, Fault::Delete, Fault::Leave, Fault::Doubt];
 
-fn waiter(thread: usize) -> Waiter {
-    thread as Waiter
-}
-
 impl Process {
     fn new(session: u8, rounds: u8) -> Process {
         Process {
@@ -256,6 +258,10 @@ impl Process {
             is_valid: true,
             turns: Turns::default(),
             threads: vec![Thread::Outside { rounds }; THREADS],
+            waiters: [0; THREADS],
+            modes: [Mode::Exclusive; THREADS],
+            last_waiter: 0,
+            is_out_of_order: false,
             nodes: Vec::new(),
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
@@ -290,7 +296,7 @@ impl Process {
             self.farewell(number);
         }
         for (who, turn) in next.wake {
-            let thread = usize::try_from(who).unwrap();
+            let thread = self.waiters.iter().position(|waiter| *waiter == who).unwrap();
             let Thread::Waiting { rounds } = self.threads[thread] else { panic!("woken, and did not wait") };
             self.turned(thread, rounds, turn);
         }
@@ -305,6 +311,9 @@ impl Process {
     }
 
     fn turned(&mut self, thread: usize, rounds: u8, turn: Turn) {
+        let came_before = |t: usize| self.waiters[t] < self.waiters[thread] && self.modes[t] == self.modes[thread];
+        let waits = |t: usize| matches!(self.threads[t], Thread::Waiting { .. } | Thread::Seeking { .. });
+        self.is_out_of_order |= matches!(turn, Turn::Hold { .. }) && (0..THREADS).any(|t| waits(t) && came_before(t));
         self.threads[thread] = match turn {
             Turn::Hold { tenure, grant } => Thread::Looking { rounds, tenure, grant, confirmed_over: 0 },
             Turn::Seek => Thread::Seeking { rounds, znode: Sought::Unsent },
@@ -493,12 +502,18 @@ impl World {
                 let t = process.threads.iter().position(Thread::may_leave).unwrap();
                 let before = process.threads[t];
                 process.threads[t] = Thread::Outside { rounds: 0 };
+                if let Thread::Seeking { znode, .. } = before
+                    && let Some(next) = process.turns.bequeath(process.waiters[t])
+                {
+                    process.follow(next);
+                    return self.inherit(p, t, znode);
+                }
                 if let Thread::Seeking { znode: Sought::Stands(czxid), .. } = before {
                     process.outbox.push_back(Request::Delete(czxid));
                 }
                 let next = match before {
                     Thread::Looking { tenure, grant, .. } => process.turns.release(tenure, grant, &limits, base()),
-                    _ => process.turns.leave(waiter(t), &limits, base()),
+                    _ => process.turns.leave(process.waiters[t], &limits, base()),
                 };
                 process.follow(next);
             }
@@ -508,10 +523,33 @@ impl World {
                 let mode = self.wish(p, t).mode();
                 let process = &mut self.processes[p];
                 let Thread::Looking { rounds, tenure, .. } = process.threads[t] else { return };
-                let (turn, next) = process.turns.come_again(waiter(t), mode, tenure, false);
+                let (turn, next) = process.turns.come_again(process.waiters[t], mode, tenure, false);
                 process.turned(t, rounds, turn);
                 process.follow(next);
             }
+        }
+    }
+
+    /// The next seeker goes on with the contender of the one before.
+    fn inherit(&mut self, p: usize, before: usize, found: Sought) {
+        let process = &mut self.processes[p];
+        let is_new = |thread: &Thread| matches!(thread, Thread::Seeking { znode: Sought::Unsent, .. });
+        let heir = process.threads.iter().position(is_new).unwrap();
+        if let Thread::Seeking { znode, .. } = &mut process.threads[heir] {
+            *znode = found;
+        }
+        for request in &mut process.outbox {
+            if let Request::Create(t, _) = request {
+                *t = if *t == before { heir } else { *t };
+            }
+        }
+        for told in &mut process.inbox {
+            if let Told::Created(t, _) = told {
+                *t = if *t == before { heir } else { *t };
+            }
+        }
+        for znode in self.znodes.iter_mut().filter(|znode| znode.of == (p, before)) {
+            znode.of = (p, heir);
         }
     }
 
@@ -521,14 +559,16 @@ impl World {
         let process = &mut self.processes[p];
         match process.threads[t] {
             Thread::Outside { rounds } => {
-                let (turn, next) = process.turns.come(waiter(t), wish.mode(), false);
+                process.last_waiter += 1;
+                (process.waiters[t], process.modes[t]) = (process.last_waiter, wish.mode());
+                let (turn, next) = process.turns.come(process.waiters[t], wish.mode(), false);
                 process.turned(t, rounds, turn);
                 process.follow(next);
             }
             Thread::Seeking { rounds, znode: Sought::Unsent } => {
                 process.outbox.push_back(Request::Create(t, wish.mode()));
                 process.threads[t] = Thread::Seeking { rounds, znode: Sought::Sent };
-                let next = process.turns.created(waiter(t));
+                let next = process.turns.created(process.waiters[t]);
                 process.follow(next);
             }
             Thread::Seeking { rounds, znode: Sought::Stands(czxid) } => {
@@ -536,7 +576,8 @@ impl World {
                     process.threads[t] = Thread::Seeking { rounds, znode: Sought::Unsent };
                     return Ok(());
                 }
-                let (turn, number, next) = process.turns.granted(waiter(t), true).ok_or("granted to nobody")?;
+                let (turn, number, next) =
+                    process.turns.granted(process.waiters[t], true).ok_or("granted to nobody")?;
                 let seen_over = process.connection;
                 process.nodes.push(Node { number, czxid, seen_over, is_watched: false, is_gone: false });
                 process.outbox.push_back(Request::Watch { tenure: number, czxid });
@@ -548,7 +589,7 @@ impl World {
                 let footing = process.footing(tenure, self.omitted);
                 let is_confirmed = grant == 1 || confirmed_over == process.connection;
                 if footing.is_gone {
-                    let (turn, next) = process.turns.come_again(waiter(t), wish.mode(), tenure, true);
+                    let (turn, next) = process.turns.come_again(process.waiters[t], wish.mode(), tenure, true);
                     process.turned(t, rounds, turn);
                     process.follow(next);
                 } else if is_firm(&footing, is_confirmed) {
@@ -875,6 +916,9 @@ impl World {
                 }
             }
             process.turns.check(&limits())?;
+            if process.is_out_of_order {
+                return Err(format!("a thread of process {p} overtakes another one"));
+            }
         }
         if writes && holders.len() > 1 { Err(format!("a writer among the holders {holders:?}")) } else { Ok(()) }
     }

@@ -153,10 +153,15 @@ impl Turns {
         let (turn, then) = self.come(who, mode, false);
         if turn == Turn::Wait {
             self.queue.pop_back();
-            let place = self.queue.partition_point(|(other, _)| *other < who);
-            self.queue.insert(place, (who, mode));
+            self.wait_again(who, mode);
         }
         (turn, next.and(then))
+    }
+
+    /// Back into the queue, in front of those that came later.
+    fn wait_again(&mut self, who: Waiter, mode: Mode) {
+        let place = self.queue.partition_point(|(other, _)| *other < who);
+        self.queue.insert(place, (who, mode));
     }
 
     /// The seeker's create is on its way.
@@ -169,6 +174,9 @@ impl Turns {
 
     /// The seeker's znode is granted. A tenure begins, of readers with all of them that wait at the head of the queue; `None`:
     /// nobody knows of such a seeker.
+    ///
+    /// A writer's first turn is the seeker's, unless one that came before it came again meanwhile. The first grant counts as the
+    /// seeker's in any case: nobody else has just seen the znode.
     pub(crate) fn granted(&mut self, who: Waiter, may_last: bool) -> Option<(Turn, u64, Next)> {
         let Stage::Seeking { seeker, mode, before } = self.stage else { return None };
         if seeker != who {
@@ -185,9 +193,19 @@ impl Turns {
             idle_since: None,
             is_timed: false,
         };
-        let turn = tenure.give(who);
+        let mut turn = tenure.give(who);
         let mut next = Next::farewell(before);
         let is_shared = mode == Mode::Shared;
+        if let Some((first, Mode::Exclusive)) = self.queue.front().copied()
+            && !is_shared
+            && first < who
+        {
+            self.queue.pop_front();
+            tenure.leave(who);
+            next.wake.push((first, tenure.give(first)));
+            turn = Turn::Wait;
+            self.wait_again(who, mode);
+        }
         while is_shared
             && may_last
             && let Some((reader, Mode::Shared)) = self.queue.front().copied()
@@ -200,6 +218,21 @@ impl Turns {
             next = next.and(self.end());
         }
         Some((turn, self.tenures, next))
+    }
+
+    /// The seeker gives up, and the next one that waits goes on with its contender: the process keeps its place at the
+    /// servers. `None`: nobody waits, or for another kind of znode.
+    pub(crate) fn bequeath(&mut self, who: Waiter) -> Option<Next> {
+        let Stage::Seeking { seeker, mode, .. } = &mut self.stage else { return None };
+        let (heir, _) = *self.queue.front().filter(|(_, wanted)| *seeker == who && wanted == mode)?;
+        *seeker = heir;
+        self.queue.pop_front();
+        Some(Next { wake: vec![(heir, Turn::Seek)], ..Next::default() })
+    }
+
+    /// Whether somebody queues at the servers, for this kind of znode.
+    pub(crate) fn seeks(&self, wanted: Mode) -> bool {
+        matches!(self.stage, Stage::Seeking { mode, .. } if mode == wanted)
     }
 
     /// It does not want the lock any more, and has not begun to look whether it may take it.

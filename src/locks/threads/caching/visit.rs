@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, bounded};
-
 use crate::{
     error::{Error, Result},
     framework::{
@@ -13,7 +11,7 @@ use crate::{
     locks::{
         api::options::patience::Patience,
         contender::{
-            blocking::{Outcome, Seeker, Wish, next_recheck},
+            blocking::{Outcome, Queued, Seeker, Wish, next_recheck},
             internals::LockInternals,
         },
         threads::{
@@ -25,38 +23,38 @@ use crate::{
             owners::Owners,
         },
     },
-    session::wait::deadline::WaitEnd,
+    session::wait::{
+        deadline::WaitEnd,
+        reply_slot::{ReplySlot, reply_slot},
+    },
 };
 
-/// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up first, or
-/// it would have had to wait.
-pub(crate) fn acquire(
-    cache: &Cache,
-    mode: Mode,
-    patience: Patience<'_>,
-    owners: &Owners,
-) -> Result<Option<Arc<HeldNode>>> {
-    match visit(cache, mode, patience, owners)? {
-        None if patience.terms.has_to_say => Err(cache.lock(mode).still_taken(None)),
-        held => Ok(held),
+impl Cache {
+    /// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up
+    /// first, or it would have had to wait.
+    pub(crate) fn acquire(&self, mode: Mode, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
+        match self.visit(mode, patience, owners)? {
+            None if patience.terms.has_to_say => Err(self.lock(mode).still_taken(None)),
+            held => Ok(held),
+        }
     }
-}
 
-fn visit(cache: &Cache, mode: Mode, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
-    let (mut visit, mut word) = Visit::begin(cache, mode, patience)?;
-    loop {
-        let next = match word.turn {
-            Turn::No => return Ok(None),
-            Turn::Wait => visit.wait()?,
-            Turn::Seek => visit.seek()?,
-            Turn::Hold { tenure, grant } => match visit.take(&word, tenure, grant, owners)? {
-                Taken::Held(held) => return Ok(Some(held)),
-                Taken::Not(next) => next,
-            },
-        };
-        match next {
-            Some(next) => word = next,
-            None => return Ok(None),
+    fn visit(&self, mode: Mode, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
+        let (mut visit, mut word) = Visit::begin(self, mode, patience)?;
+        loop {
+            let next = match word.turn {
+                Turn::No => return Ok(None),
+                Turn::Wait => visit.wait()?,
+                Turn::Seek => visit.seek()?,
+                Turn::Hold { tenure, grant } => match visit.take(&word, tenure, grant, owners)? {
+                    Taken::Held(held) => return Ok(Some(held)),
+                    Taken::Not(next) => next,
+                },
+            };
+            match next {
+                Some(next) => word = next,
+                None => return Ok(None),
+            }
         }
     }
 }
@@ -68,7 +66,9 @@ struct Visit<'a> {
     mode: Mode,
     who: Waiter,
     patience: Patience<'a>,
-    words: Option<Receiver<Word>>,
+    /// Where it is told that it is its turn, from when it begins to wait to when it has taken that.
+    words: Option<ReplySlot<Word>>,
+    has_waited: bool,
     /// It has this turn, and looks.
     looks_in: Option<(u64, u64)>,
     is_over: bool,
@@ -94,19 +94,22 @@ impl<'a> Visit<'a> {
         let who = state.last_waiter;
         let (turn, next) = state.turns.come(who, mode, patience.only_try);
         let effects = state.effects(next);
-        let (word, words) = Visit::received(&mut state, who, turn);
+        let (words, is_over) = (None, turn == Turn::No);
+        let mut visit = Visit { cache, lock, mode, who, patience, words, has_waited: false, looks_in: None, is_over };
+        let word = visit.received(&mut state, turn);
         drop(state);
         cache.carry_out(effects);
-        Ok((Visit { cache, lock, mode, who, patience, words, looks_in: None, is_over: turn == Turn::No }, word))
+        Ok((visit, word))
     }
 
-    fn received(state: &mut State, who: Waiter, turn: Turn) -> (Word, Option<Receiver<Word>>) {
-        let words = (turn == Turn::Wait).then(|| {
-            let (sender, words) = bounded(1);
-            state.waiters.insert(who, sender);
-            words
-        });
-        (Word { turn, tenure: state.node(turn) }, words)
+    /// Its place is there before it sleeps, under the lock under which it has come into the queue.
+    fn received(&mut self, state: &mut State, turn: Turn) -> Word {
+        if turn == Turn::Wait {
+            let (sender, words) = reply_slot();
+            state.waiters.insert(self.who, sender);
+            (self.words, self.has_waited) = (Some(words), true);
+        }
+        Word { turn, tenure: state.node(turn) }
     }
 
     fn call(&self) -> Call<'a> {
@@ -119,8 +122,11 @@ impl<'a> Visit<'a> {
         let stop = self.patience.stop;
         loop {
             let bound = next_recheck(self.lock.client()).map_or(stop, |at| stop.by(at));
-            let end = match bound.recv(words) {
-                Ok(word) => return Ok(Some(word)),
+            let end = match words.wait(bound) {
+                Ok(word) => {
+                    self.words = None;
+                    return Ok(Some(word));
+                }
                 Err(end) => stop.is_over().or((bound.deadline == stop.deadline).then_some(end)),
             };
             match end {
@@ -134,16 +140,21 @@ impl<'a> Visit<'a> {
     /// Queues at the servers.
     fn seek(&mut self) -> Result<Option<Word>> {
         let (lock, patience) = (self.lock, self.patience);
-        let seeker = Visitor { cache: self.cache, mode: self.mode, who: self.who };
         let mut spec = lock.spec(patience);
-        if self.words.is_some() {
+        if self.has_waited {
             // Who has queued stays.
             (spec.max_ahead, spec.looks_first) = (None, patience.only_try);
         }
         let (limit, place, writer, owners) = (None, None, None, None);
-        let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(&seeker) };
+        let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(self) };
         let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };
-        Ok(held.into_iter().next().and_then(|node| self.cache.begin(self.who, self.mode, node)))
+        Ok(held.into_iter().next().and_then(|node| self.begin_tenure(node)))
+    }
+
+    /// A tenure begins. `None`: nobody knows of such a seeker.
+    fn begin_tenure(&mut self, node: Arc<HeldNode>) -> Option<Word> {
+        let cache = self.cache;
+        cache.begin(self.who, self.mode, node, |state, turn| self.received(state, turn))
     }
 
     /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this.
@@ -195,16 +206,16 @@ impl<'a> Visit<'a> {
     /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
     fn again(&mut self, number: u64, grant: u64, is_gone: bool) -> Word {
         self.looks_in = None;
-        let mut state = self.cache.state.lock();
-        let listeners = state.not_listening(number, grant);
+        let cache = self.cache;
+        let mut state = cache.state.lock();
+        let listener = state.not_listening(number, grant);
         let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone);
         let effects = state.effects(next);
-        let (word, words) = Visit::received(&mut state, self.who, turn);
+        let word = self.received(&mut state, turn);
         drop(state);
         // The caller's: not under the lock.
-        drop(listeners);
-        self.words = words;
-        self.cache.carry_out(effects);
+        drop(listener);
+        cache.carry_out(effects);
         word
     }
 }
@@ -242,19 +253,28 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// The one that queues at the servers for its process.
-struct Visitor<'a> {
-    cache: &'a Cache,
-    mode: Mode,
-    who: Waiter,
-}
-
-impl Seeker for Visitor<'_> {
+impl Seeker for Visit<'_> {
     fn created(&self) {
         self.cache.step(|turns| turns.created(self.who));
     }
 
+    /// What is asked of the znode goes to whoever holds it then.
     fn revocable_node(&self) -> Arc<RevocableNode> {
         self.cache.revocable_node(self.mode)
+    }
+
+    fn inherit(&self) -> Option<Queued> {
+        let queued = self.cache.state.lock().queued.take();
+        queued.map(|(_, contender)| contender)
+    }
+
+    fn bequeath(&self, contender: Queued) -> Option<Queued> {
+        let mut state = self.cache.state.lock();
+        let Some(next) = state.turns.bequeath(self.who) else { return Some(contender) };
+        state.queued = Some((self.mode, contender));
+        let effects = state.effects(next);
+        drop(state);
+        self.cache.carry_out(effects);
+        None
     }
 }
