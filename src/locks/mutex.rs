@@ -149,6 +149,13 @@ impl InterProcessMutex {
         self
     }
 
+    /// Has the two halves of a read/write lock keep what they are granted, and hand it on among themselves.
+    pub(in crate::locks) fn cache_both(read: &mut InterProcessMutex, write: &mut InterProcessMutex, caching: Caching) {
+        let cache = Cache::new(write.internals.clone(), Some(read.internals.clone()), caching);
+        write.cache = Some(cache.clone());
+        read.cache = Some(cache);
+    }
+
     /// How many threads of this process wait, in this object and [with caching](InterProcessMutex::with_caching), behind the one
     /// that holds the lock or queues for it. They have no znode of their own, so that
     /// [`participant_nodes`](InterProcessMutex::participant_nodes) does not show them. 0 without caching.
@@ -238,6 +245,10 @@ impl InterProcessMutex {
         &self.internals
     }
 
+    fn mode(&self) -> Mode {
+        if self.internals.kind == HoldKind::Read { Mode::Shared } else { Mode::Exclusive }
+    }
+
     pub(in crate::locks) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
@@ -252,12 +263,15 @@ impl InterProcessMutex {
             return Ok(Some(held));
         }
         if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
+            if let Some(cache) = &self.cache {
+                cache.downgrades(&writer);
+            }
             return self.internals.downgrade(patience, &self.owners, &writer);
         }
         self.internals.by_thread(patience, |patience| match &self.cache {
             Some(cache) => {
                 self.internals.check_cached(patience.terms)?;
-                cache.acquire(Mode::Exclusive, patience, &self.owners)
+                cache.acquire(self.mode(), patience, &self.owners)
             }
             None => self.internals.attempt_lock(patience, Some(&self.owners)),
         })

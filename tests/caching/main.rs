@@ -7,4 +7,5 @@ mod support;
 
 mod ends;
 mod local;
+mod read_write;
 mod rivals;

@@ -5,7 +5,7 @@ use std::{
     fmt, mem,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -45,6 +45,8 @@ pub(crate) struct Znode {
     pub(crate) czxid: i64,
     /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
     pub(crate) token: i64,
+    /// The grant that it shows beside that; 0 unless the other lock was cached.
+    pub(crate) grant: u64,
     /// Others were in front of it.
     pub(crate) has_waited: bool,
     /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
@@ -90,6 +92,8 @@ pub(crate) struct HeldNode {
     pub(super) grant: Option<Grant>,
     /// It is such a znode.
     pub(super) keeper: OnceLock<Weak<dyn Keeper>>,
+    /// So many of its holds were not given back yet.
+    pub(super) out: AtomicUsize,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -120,6 +124,8 @@ pub(super) struct Inner {
     pub(super) grants: Vec<Arc<HeldNode>>,
     /// It is among those of its znode.
     pub(super) is_attended: bool,
+    /// It was given back while other holds of its znode were not.
+    pub(super) has_left_others: bool,
 }
 
 pub(super) enum WatchState {
@@ -193,6 +199,7 @@ impl Inner {
             warnings: 0,
             grants: Vec::new(),
             is_attended: false,
+            has_left_others: false,
         }
     }
 
@@ -222,7 +229,7 @@ impl HeldNode {
 
     /// Of many holds only the first one has waited at the servers.
     pub(crate) fn has_waited(&self) -> bool {
-        self.znode.has_waited && self.grant_number() <= 1
+        self.znode.has_waited && self.grant.as_ref().is_none_or(|grant| grant.number <= 1)
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {
@@ -398,6 +405,7 @@ impl HeldNode {
         }
         inner.lost = self.lost_in(&inner);
         inner.released = true;
+        inner.has_left_others = self.leaves_others();
         // What time it is does not matter any more.
         let audience = self.tell_in(&mut inner, self.since);
         let is_attended = mem::take(&mut inner.is_attended);

@@ -57,7 +57,7 @@ impl LockInternals {
         let call = self.client().call("release", self.base_path(), Stop::at(deadline));
         let send = |held: &Arc<HeldNode>| {
             self.end(held)?;
-            Ok((!self.stays(held)).then(|| self.delete(&call, held, false)))
+            Ok((!self.stays(held) && !held.has_left_others()).then(|| self.delete(&call, held, false)))
         };
         let sent: Vec<Result<Option<Result<Option<Pending>>>>> = held.iter().map(send).collect();
         let finish = |(held, sent): (&Arc<HeldNode>, Result<_>)| match sent {
@@ -73,10 +73,12 @@ impl LockInternals {
         held.released();
         self.unregister(held);
         self.forget_revocation(held);
-        // Its keeper has gone before it.
+        // Its keeper has gone before it. The znode goes with the last who holds by it.
         let node = held.tenure().map_or(held, |tenure| &**tenure);
-        node.released();
-        self.client().core.held.remove(node);
+        if !held.has_left_others() {
+            node.released();
+            self.client().core.held.remove(node);
+        }
         self.forget_mark(held);
         held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
@@ -214,7 +216,7 @@ impl LockInternals {
         if self.end(held).is_err() {
             return;
         }
-        if self.stays(held) {
+        if self.stays(held) || held.has_left_others() {
             return;
         }
         let job = self.deletion_of_held(held);

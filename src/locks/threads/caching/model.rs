@@ -110,7 +110,7 @@ struct Process {
     waiters: [Waiter; THREADS],
     modes: [Mode; THREADS],
     last_waiter: Waiter,
-    /// One has got its turn although another one waits that came before it, and wants the same.
+    /// One has got its turn although another one waits that came before it, both to write.
     is_out_of_order: bool,
     nodes: Vec<Node>,
     outbox: VecDeque<Request>,
@@ -311,9 +311,12 @@ impl Process {
     }
 
     fn turned(&mut self, thread: usize, rounds: u8, turn: Turn) {
-        let came_before = |t: usize| self.waiters[t] < self.waiters[thread] && self.modes[t] == self.modes[thread];
+        let came_before = |t: usize| self.waiters[t] < self.waiters[thread];
         let waits = |t: usize| matches!(self.threads[t], Thread::Waiting { .. } | Thread::Seeking { .. });
-        self.is_out_of_order |= matches!(turn, Turn::Hold { .. }) && (0..THREADS).any(|t| waits(t) && came_before(t));
+        // Readers get theirs together.
+        let are_writers = |t: usize| self.modes[t] == Mode::Exclusive && self.modes[thread] == Mode::Exclusive;
+        let is_overtaken = (0..THREADS).any(|t| waits(t) && came_before(t) && are_writers(t));
+        self.is_out_of_order |= matches!(turn, Turn::Hold { .. }) && is_overtaken;
         self.threads[thread] = match turn {
             Turn::Hold { tenure, grant } => Thread::Looking { rounds, tenure, grant, confirmed_over: 0 },
             Turn::Seek => Thread::Seeking { rounds, znode: Sought::Unsent },
