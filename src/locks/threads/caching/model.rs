@@ -23,7 +23,7 @@ use crate::{
 const THREADS: usize = 2;
 
 /// So many states of one scenario are enough.
-const ENOUGH_STATES: usize = 40_000;
+const ENOUGH_STATES: usize = 25_000;
 
 /// So many rounds have a wish of their own.
 const ROUNDS: usize = 4;
