@@ -75,21 +75,21 @@ impl<T> VersionedValue<T> {
 /// ```
 #[derive(Clone)]
 pub struct SharedCount {
-    shared: Arc<Shared>,
+    shared: Arc<CountShared>,
 }
 
-type Listener = Arc<dyn Fn(i32) + Send + Sync>;
+type CountListener = Arc<dyn Fn(i32) + Send + Sync>;
 type Wake = dyn Fn() + Send + Sync;
 
-struct Shared {
+struct CountShared {
     client: CuratorFramework,
     path: String,
     node: ServerPath,
     seed: i32,
-    state: Mutex<State>,
+    state: Mutex<CountState>,
 }
 
-struct State {
+struct CountState {
     life: CuratorFrameworkState,
     known: VersionedValue<i32>,
     /// When the known value was written, in the session in which it was read: what was written earlier is old news.
@@ -97,7 +97,7 @@ struct State {
     session_id: i64,
     watch: Option<Watch>,
     on_connection: Option<ListenerId>,
-    listeners: Vec<(ListenerId, Listener)>,
+    listeners: Vec<(ListenerId, CountListener)>,
     next_listener: u64,
     /// Called at once, on whatever thread learns of a change.
     wakes: Vec<Weak<Wake>>,
@@ -121,7 +121,7 @@ impl SharedCount {
     /// [`Error::InvalidPath`] for a path that is no path.
     pub fn new(client: &CuratorFramework, path: &str, seed: i32) -> Result<SharedCount> {
         let node = client.prefix.to_server(path)?;
-        let state = State {
+        let state = CountState {
             life: CuratorFrameworkState::Latent,
             known: VersionedValue { version: UNREAD, value: seed },
             mzxid: 0,
@@ -132,7 +132,8 @@ impl SharedCount {
             next_listener: 1,
             wakes: Vec::new(),
         };
-        let shared = Shared { client: client.clone(), path: path.to_owned(), node, seed, state: Mutex::new(state) };
+        let shared =
+            CountShared { client: client.clone(), path: path.to_owned(), node, seed, state: Mutex::new(state) };
         Ok(SharedCount { shared: Arc::new(shared) })
     }
 
@@ -144,21 +145,21 @@ impl SharedCount {
     /// can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
+        let weak = Arc::downgrade(shared);
         {
             let mut state = shared.state.lock();
             if state.life != CuratorFrameworkState::Latent {
                 return Err(Error::AlreadyStarted);
             }
             state.life = CuratorFrameworkState::Started;
+            // Under the same lock: whoever closes it from now on finds the listener, and removes it. A new session has no
+            // watch, and whatever was written meanwhile was missed.
+            state.on_connection = Some(shared.client.add_connection_state_listener(move |_, state| {
+                if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
+                    shared.refresh(Occasion::Connection);
+                }
+            }));
         }
-        let weak = Arc::downgrade(shared);
-        // A new session has no watch, and whatever was written meanwhile was missed.
-        let id = shared.client.add_connection_state_listener(move |_, state| {
-            if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
-                shared.refresh(Occasion::Connection);
-            }
-        });
-        shared.state.lock().on_connection = Some(id);
         let result = shared.read_or_create();
         if result.is_err() {
             shared.stop(CuratorFrameworkState::Latent);
@@ -267,7 +268,7 @@ impl SharedCount {
     }
 }
 
-impl Shared {
+impl CountShared {
     fn write(&self, count: i32, version: i32) -> Request {
         Request::SetData { path: self.node.as_str().to_owned(), data: count.to_be_bytes().to_vec(), version }
     }
@@ -364,7 +365,7 @@ impl Shared {
     }
 
     fn watcher(self: &Arc<Self>) -> Watcher {
-        let weak: Weak<Shared> = Arc::downgrade(self);
+        let weak: Weak<CountShared> = Arc::downgrade(self);
         Arc::new(move |event: &WatchEvent| {
             // The connection's own listener sees to the rest.
             if let (WatchEvent::Node { .. }, Some(shared)) = (event, weak.upgrade()) {
@@ -439,7 +440,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for CountShared {
     fn drop(&mut self) {
         self.stop(CuratorFrameworkState::Stopped);
     }

@@ -35,6 +35,19 @@ fn the_demo_sells_each_item_once_and_its_control_oversells() {
 }
 
 #[test]
+fn the_demo_compares_sales_with_and_without_caching() {
+    let output = demo(None, &["--caching"]);
+    assert!(last_line(&output).starts_with("demo: ok: 20 of 20 sold, 0 oversold"), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rate = |lock: &str| {
+        let mut lines = text.lines().skip_while(|line| !line.ends_with("sales per second"));
+        let rate = lines.find_map(|line| line.trim().strip_prefix(lock)?.trim().parse::<f64>().ok());
+        rate.unwrap_or_else(|| panic!("{lock}: {text}"))
+    };
+    assert!(rate("InterProcessMutex (Caching)") > 0.0 && rate("InterProcessMutex ") > 0.0, "{text}");
+}
+
+#[test]
 fn the_demo_leaves_nothing_in_an_existing_ensemble() {
     let server = TestingServer::start().unwrap();
     let before = server.znode_count().unwrap();
@@ -55,6 +68,7 @@ fn the_sale_runs_under_every_lock() {
     let server = TestingServer::start().unwrap();
     for lock in [
         "mutex",
+        "cached-mutex",
         "mutex-watch-parent",
         "mutex-poll",
         "semaphore-mutex",

@@ -1,4 +1,4 @@
-//! The read/write lock under random load: what happened is written down, and checked afterwards.
+//! The read/write lock and the cached mutex under random load: what happened is written down, and checked afterwards.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod support;
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{Caching, FencingToken, InterProcessReadWriteLock, LockGuard, Result};
+use curator_locks::{Caching, FencingToken, InterProcessMutex, InterProcessReadWriteLock, LockGuard, Result};
 use support::{
     PATIENCE, await_children, children,
     scope::{client_in, scope},
@@ -57,7 +57,7 @@ fn no_reader_is_beside_a_writer_and_the_order_is_kept() {
 #[test]
 fn no_reader_is_beside_a_writer_among_threads_and_processes_with_caching() {
     const THREADS: usize = 4;
-    let clients: Vec<_> = (0..3).map(|_| client_in("cached_history")).collect();
+    let clients: Vec<_> = (0..3).map(|_| client_in("cached_read_write")).collect();
     let start = Barrier::new(clients.len() * THREADS);
     let locks: Vec<_> = clients
         .iter()
@@ -99,6 +99,40 @@ fn assert_in_order(history: &[Hold<FencingToken>]) {
     assert!(history.len() >= CLIENTS * OPERATIONS && writers > CLIENTS * OPERATIONS / 20);
     assert!(readers_overlap(history), "readers did share the lock, or nothing is proved");
     if let Err((first, second)) = check(history) {
+        panic!("not one after the other: {first:?} and {second:?}");
+    }
+}
+
+/// Each client is a process of two threads, which has the lock for one tenure after the other.
+#[test]
+fn cached_mutexes_are_held_one_after_the_other_in_the_order_of_their_tokens() {
+    const THREADS: usize = 2;
+    const EACH: usize = 250;
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client_in("cached_history")).collect();
+    let start = Barrier::new(CLIENTS * THREADS);
+    let history: Vec<Hold<FencingToken>> = scope(|scope| {
+        let threads: Vec<_> = clients
+            .iter()
+            .flat_map(|client| {
+                let mutex =
+                    InterProcessMutex::new(client, "/cached").unwrap().with_caching(Caching::new().max_grants(4));
+                let start = &start;
+                (0..THREADS).map(move |_| {
+                    let mutex = mutex.clone();
+                    scope.spawn(move || {
+                        start.wait();
+                        let hold = |_| hold(in_time(mutex.lock_timeout(PATIENCE)), true);
+                        (0..EACH).map(hold).collect::<Vec<_>>()
+                    })
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(history.len(), CLIENTS * THREADS * EACH);
+    let local = history.iter().filter(|hold| hold.token.grant() > 1).count();
+    assert!(local > history.len() / 4, "{local} holds were handed over in their process, or nothing is proved");
+    if let Err((first, second)) = check(&history) {
         panic!("not one after the other: {first:?} and {second:?}");
     }
 }

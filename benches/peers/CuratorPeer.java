@@ -62,6 +62,8 @@ public final class CuratorPeer {
                 return cycles(words[1], words[2], Integer.parseInt(words[3]));
             case "hammer":
                 return hammer(words[1], Long.parseLong(words[2]));
+            case "waits":
+                return waits(words[1], Long.parseLong(words[2]));
             case "queue":
                 queue = new Queue(words[1].equals("shared"), words[2], Integer.parseInt(words[3]),
                     words[4].equals("held"));
@@ -160,6 +162,19 @@ public final class CuratorPeer {
         for (long begin = System.nanoTime(); begin < end; begin = System.nanoTime()) {
             cycle.run();
             times.append(' ').append(System.nanoTime() - begin);
+        }
+        return times.toString().trim();
+    }
+
+    private static String waits(String path, long millis) throws Exception {
+        InterProcessLock lock = lock(shared, "mutex", path);
+        StringBuilder times = new StringBuilder();
+        long end = System.nanoTime() + millis * 1_000_000;
+        for (long begin = System.nanoTime(); begin < end; begin = System.nanoTime()) {
+            lock.acquire();
+            times.append(' ').append(System.nanoTime() - begin);
+            lock.release();
+            Thread.sleep(1);
         }
         return times.toString().trim();
     }

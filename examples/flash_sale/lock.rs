@@ -12,8 +12,9 @@ use std::{
 
 use clap::ValueEnum;
 use curator_locks::{
-    CuratorFramework, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease, Result, WaitStrategy,
+    Caching, CuratorFramework, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease,
+    Result, WaitStrategy,
     zookeeper_recipe::{LockListener, WriteLock},
 };
 
@@ -22,6 +23,8 @@ use curator_locks::{
 pub(crate) enum LockKind {
     /// The re-entrant mutex
     Mutex,
+    /// The re-entrant mutex, which stays in a process while no other one wants it
+    CachedMutex,
     /// The re-entrant mutex, whose waiters watch the directory
     MutexWatchParent,
     /// The re-entrant mutex, whose waiters poll
@@ -47,6 +50,7 @@ impl LockKind {
     pub(crate) fn title(self) -> &'static str {
         match self {
             LockKind::Mutex => "InterProcessMutex",
+            LockKind::CachedMutex => "InterProcessMutex (Caching)",
             LockKind::MutexWatchParent => "InterProcessMutex (WatchParent)",
             LockKind::MutexPoll => "InterProcessMutex (Poll)",
             LockKind::SemaphoreMutex => "InterProcessSemaphoreMutex",
@@ -64,6 +68,7 @@ impl LockKind {
         let mutex = || InterProcessMutex::new(client, path);
         Ok(match self {
             LockKind::Mutex => Box::new(mutex()?),
+            LockKind::CachedMutex => Box::new(mutex()?.with_caching(Caching::new())),
             LockKind::MutexWatchParent => Box::new(mutex()?.with_wait_strategy(WaitStrategy::WatchParent)),
             LockKind::MutexPoll => Box::new(mutex()?.with_wait_strategy(WaitStrategy::Poll(Duration::from_millis(5)))),
             LockKind::SemaphoreMutex => Box::new(InterProcessSemaphoreMutex::new(client, path)?),

@@ -3,7 +3,8 @@
 //! Three processes of eight threads each sell a stock of 200. The stock is a number in a plain file, and a sale is what
 //! nobody should do without a lock: read the number, think, write the number less one. The sale runs twice, under an
 //! [`InterProcessMutex`](curator_locks::InterProcessMutex) and without any lock. The first has to sell each item exactly
-//! once; the second is the control that shows what the lock is good for, and has to oversell.
+//! once; the second is the control that shows what the lock is good for, and has to oversell. With `--caching` it runs a third
+//! time, under a mutex that stays in its process while no other one wants it ([`Caching`](curator_locks::Caching)).
 //!
 //! ```text
 //! cargo run --release --features testing --example flash_sale -- --help
@@ -36,6 +37,9 @@ struct Demo {
     /// The lock to sell under; `none` shows that this demo can fail
     #[arg(long, value_name = "NAME", default_value = "mutex")]
     lock: LockKind,
+    /// Sell once more under a mutex with `Caching`, and compare the sales per second
+    #[arg(long, conflicts_with = "lock")]
+    caching: bool,
     /// Seller processes
     #[arg(long, value_name = "N", default_value = "3")]
     processes: NonZeroUsize,
@@ -85,15 +89,23 @@ impl Demo {
         println!("one sale: read the number, think for {think} ms, write the number less one");
         let ensemble = Ensemble::get()?;
         println!("ZooKeeper: {ensemble}");
-        let books = self.sell_twice(&ensemble);
+        let books = self.sell_all(&ensemble);
         let left = ensemble.leave();
         let (guarded, control) = books?;
         left?;
-        Ok(Verdict::of(stock, &guarded, &control))
+        if self.caching {
+            report::print_rates(&guarded);
+        }
+        Ok(Verdict::of(stock, guarded.iter().map(|(_, books)| books), &control))
     }
 
-    fn sell_twice(&self, ensemble: &Ensemble) -> Result<(Books, Books), Failure> {
-        Ok((self.sell(ensemble, self.lock)?, self.sell(ensemble, LockKind::None)?))
+    /// Under each lock, and without any.
+    fn sell_all(&self, ensemble: &Ensemble) -> Result<(Vec<(LockKind, Books)>, Books), Failure> {
+        let mut guarded = vec![(self.lock, self.sell(ensemble, self.lock)?)];
+        if self.caching {
+            guarded.push((LockKind::CachedMutex, self.sell(ensemble, LockKind::CachedMutex)?));
+        }
+        Ok((guarded, self.sell(ensemble, LockKind::None)?))
     }
 
     fn sell(&self, ensemble: &Ensemble, lock: LockKind) -> Result<Books, Failure> {

@@ -72,22 +72,22 @@ impl CuratorFramework {
 #[must_use = "nothing is sent until commit()"]
 pub struct Transaction {
     client: CuratorFramework,
-    steps: Vec<Step>,
+    steps: Vec<TransactionStep>,
     /// Locks whose znodes have to stand.
-    guards: Vec<Guard>,
+    guards: Vec<LockCheck>,
     /// The first path that was none.
     broken: Option<Error>,
 }
 
 #[derive(Debug, Clone)]
-struct Step {
+struct TransactionStep {
     /// As the caller sees it.
     path: String,
     op: MultiOp,
 }
 
 #[derive(Debug, Clone)]
-struct Guard {
+struct LockCheck {
     lock: String,
     held: Arc<HeldNode>,
 }
@@ -129,13 +129,13 @@ impl Transaction {
 
     /// Has the server refuse the transaction unless this znode, on which a lock stands, exists.
     pub(crate) fn guarded_by(mut self, lock: String, held: &Arc<HeldNode>) -> Transaction {
-        self.guards.push(Guard { lock, held: held.clone() });
+        self.guards.push(LockCheck { lock, held: held.clone() });
         self
     }
 
     fn add(mut self, path: &str, op: impl FnOnce(&CuratorFramework, ServerPath) -> MultiOp) -> Transaction {
         match self.client.prefix.to_server(path) {
-            Ok(target) => self.steps.push(Step { path: path.to_owned(), op: op(&self.client, target) }),
+            Ok(target) => self.steps.push(TransactionStep { path: path.to_owned(), op: op(&self.client, target) }),
             Err(error) => self.broken = self.broken.or(Some(error)),
         }
         self
@@ -173,7 +173,7 @@ impl Transaction {
 
     fn send(&self, call: &Call<'_>, session: &Arc<dyn Session>) -> Result<Vec<MultiResult>, Failure> {
         // A name with a unique id: as long as it exists, it is this hold's znode.
-        let stands = |guard: &Guard| MultiOp::Check { path: guard.held.path().as_str().to_owned(), version: -1 };
+        let stands = |guard: &LockCheck| MultiOp::Check { path: guard.held.path().as_str().to_owned(), version: -1 };
         let ops = self.guards.iter().map(stands).chain(self.steps.iter().map(|step| step.op.clone())).collect();
         match call.reply_or_failure(submit_one(session, Request::Multi(ops)))? {
             Response::Multi(results) => Ok(results),
@@ -198,7 +198,7 @@ impl Transaction {
         Ok(of_steps.map(|(step, result)| self.result(step, result)).collect())
     }
 
-    fn result(&self, step: &Step, result: MultiResult) -> TransactionResult {
+    fn result(&self, step: &TransactionStep, result: MultiResult) -> TransactionResult {
         let (created, stat) = match result {
             MultiResult::Created { path, .. } => (Some(self.client.prefix.to_client(&path)), None),
             MultiResult::Stat(stat) => (None, Some(stat)),
@@ -227,7 +227,7 @@ impl Transaction {
     }
 }
 
-impl Guard {
+impl LockCheck {
     fn refused(&self, session: &Arc<dyn Session>, code: ErrorCode) -> Error {
         if code != ErrorCode::NoNode {
             return Error::Server { code, operation: "check", path: self.lock.clone() };

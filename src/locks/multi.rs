@@ -125,7 +125,7 @@ impl InterProcessMultiLock {
         Ok(InterProcessMultiLock { locks, mutexes: Arc::default(), timed_out_at: Arc::default() })
     }
 
-    fn enter(&self, options: &AcquireOptions) -> Result<Option<Taken<'_>>> {
+    fn enter(&self, options: &AcquireOptions) -> Result<Option<Members<'_>>> {
         let options = options.begun();
         loop {
             match self.take_all(&options)? {
@@ -149,14 +149,14 @@ impl InterProcessMultiLock {
         // Not the caller's wish: what was taken is not held any more.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
-        let mut taken = Taken { multi: self, count: 0, holds: Vec::new(), since: None };
+        let mut taken = Members { multi: self, count: 0, holds: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
                 return Ok(self.time_is_up(&**lock, index));
             }
-            match lock.acquire_with(&each) {
-                Ok(true) => taken.add(&interrupt),
-                Ok(false) => return Ok(self.time_is_up(&**lock, index)),
+            match lock.acquire_holds(&each) {
+                Ok(Some(holds)) => taken.add(holds, &interrupt),
+                Ok(None) => return Ok(self.time_is_up(&**lock, index)),
                 Err(Error::Cancelled { .. }) if is_lost() => return Ok(Round::MemberLost),
                 Err(error) => return Err(naming(&**lock, index, error)),
             }
@@ -178,7 +178,7 @@ impl InterProcessMultiLock {
         self.timed_out_at.lock().clone()
     }
 
-    fn look_at<'a>(&self, taken: Taken<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
+    fn look_at<'a>(&self, taken: Members<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
         let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
         if let Some(hold) =
             taken.holds.iter().find(|hold| hold.node().outlives_session() && hold.node().session().is_ended())
@@ -208,11 +208,16 @@ impl InterProcessMultiLock {
         self.locks.iter().filter_map(|lock| lock.path()).collect::<Vec<_>>().join(", ")
     }
 
-    fn keep(&self, taken: Taken<'_>) {
+    fn keep(&self, taken: Members<'_>) {
         drop(taken.keep());
     }
 
-    fn guard(&self, taken: Taken<'_>) -> MultiLockGuard<'static> {
+    #[expect(clippy::unused_self, reason = "what each lock has")]
+    fn told(&self, taken: &Members<'_>) -> Vec<Hold> {
+        taken.holds.clone()
+    }
+
+    fn guard(&self, taken: Members<'_>) -> MultiLockGuard<'static> {
         MultiLockGuard { locker: Locker::holding(Arc::new(self.clone()), taken.keep()) }
     }
 
@@ -288,7 +293,7 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
 
 /// How one attempt to acquire all has ended.
 enum Round<'a> {
-    Taken(Taken<'a>),
+    Taken(Members<'a>),
     TimeIsUp,
     /// What was acquired first was lost before the last one was got.
     MemberLost,
@@ -296,7 +301,7 @@ enum Round<'a> {
 
 /// The locks acquired so far, and what their acquires have brought. Dropping it gives them back without waiting, the last
 /// one first; after a panic too.
-struct Taken<'a> {
+struct Members<'a> {
     multi: &'a InterProcessMultiLock,
     count: usize,
     holds: Vec<Hold>,
@@ -304,13 +309,11 @@ struct Taken<'a> {
     since: Option<Instant>,
 }
 
-impl Taken<'_> {
+impl Members<'_> {
     /// The next lock is acquired. Its loss ends the wait for the one after it.
-    fn add(&mut self, interrupt: &Arc<CancelToken>) {
+    fn add(&mut self, holds: Vec<Hold>, interrupt: &Arc<CancelToken>) {
         self.since.get_or_insert_with(Instant::now);
-        let lock = self.multi.locks.get(self.count);
         self.count += 1;
-        let holds = lock.map(|lock| lock.holds()).unwrap_or_default();
         holds.iter().for_each(|hold| hold.node().interrupt_on_loss(interrupt));
         self.holds.extend(holds);
     }
@@ -321,7 +324,7 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Members<'_> {
     fn drop(&mut self) {
         self.multi.abandon_first(self.count, &self.holds);
     }

@@ -266,7 +266,7 @@ impl InterProcessMutex {
             if let Some(cache) = &self.cache {
                 cache.downgrades(&writer);
             }
-            return self.internals.downgrade(patience, &self.owners, &writer);
+            return self.internals.attempt_downgrade(patience, &self.owners, &writer);
         }
         self.internals.by_thread(patience, |patience| match &self.cache {
             Some(cache) => {

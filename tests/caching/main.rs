@@ -6,6 +6,8 @@
 mod support;
 
 mod ends;
+mod faults;
 mod local;
 mod read_write;
 mod rivals;
+mod seekers;

@@ -7,8 +7,8 @@ use std::{
 };
 
 use curator_locks::{
-    CuratorFramework, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessUnfairMutex, RetryNTimes,
+    Caching, CuratorFramework, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, RetryNTimes,
     testing::{FaultProxy, expire_session},
 };
 
@@ -21,6 +21,7 @@ fn locks(client: &CuratorFramework) -> Vec<Box<dyn InterProcessLock>> {
     let shared = InterProcessReadWriteLock::new(client, "/locks/shared").unwrap();
     vec![
         Box::new(InterProcessMutex::new(client, "/locks/fair").unwrap()),
+        Box::new(InterProcessMutex::new(client, "/locks/cached").unwrap().with_caching(Caching::new())),
         Box::new(InterProcessUnfairMutex::new(client, "/locks/unfair").unwrap()),
         Box::new(InterProcessSemaphoreMutex::new(client, "/locks/semaphore").unwrap()),
         Box::new(shared.read_lock().clone()),

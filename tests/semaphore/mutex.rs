@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -11,8 +11,8 @@ use std::{
 };
 
 use curator_locks::{
-    Error, InterProcessLock, InterProcessMultiLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Locker,
-    Result, testing::expire_session,
+    AcquireOptions, CuratorFramework, Error, Hold, HoldState, InterProcessLock, InterProcessMultiLock,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Locker, Result, testing::expire_session,
 };
 
 use crate::support::{PATIENCE, children, client_in, eventually, server};
@@ -240,4 +240,83 @@ fn it_shares_the_path_with_a_semaphore_of_one_lease() {
     assert!(mutex.acquire_timeout(PATIENCE).unwrap());
     assert!(semaphore.acquire_timeout(SHORT).unwrap().is_none());
     mutex.release().unwrap();
+}
+
+/// A mutex whose first acquire is overtaken right at its return: one thread releases it, and another one acquires it.
+struct Overtaken {
+    mutex: InterProcessSemaphoreMutex,
+    is_first: AtomicBool,
+}
+
+impl Overtaken {
+    fn new(client: &CuratorFramework) -> Overtaken {
+        Overtaken { mutex: InterProcessSemaphoreMutex::new(client, "/m").unwrap(), is_first: AtomicBool::new(true) }
+    }
+
+    fn theirs(&self) -> Hold {
+        self.mutex.hold().expect("the other thread's")
+    }
+}
+
+impl InterProcessLock for Overtaken {
+    fn acquire(&self) -> Result<()> {
+        self.acquire_holds(&AcquireOptions::new()).map(drop)
+    }
+
+    fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
+        Ok(self.acquire_holds(&AcquireOptions::new().timeout(timeout))?.is_some())
+    }
+
+    fn acquire_holds(&self, options: &AcquireOptions) -> Result<Option<Vec<Hold>>> {
+        let holds = self.mutex.acquire_holds(options)?;
+        if self.is_first.swap(false, Ordering::SeqCst) {
+            thread::scope(|scope| {
+                let others = scope.spawn(|| self.mutex.release().and_then(|()| self.mutex.acquire()));
+                others.join().unwrap().unwrap();
+            });
+        }
+        Ok(holds)
+    }
+
+    fn release(&self) -> Result<()> {
+        self.mutex.release()
+    }
+
+    fn release_holds(&self, holds: &[Hold]) -> Result<()> {
+        self.mutex.release_holds(holds)
+    }
+
+    fn abandon_holds(&self, holds: &[Hold]) {
+        self.mutex.abandon_holds(holds);
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.mutex.is_acquired_in_this_process()
+    }
+
+    fn holds(&self) -> Vec<Hold> {
+        self.mutex.holds()
+    }
+}
+
+#[test]
+fn a_locker_names_the_hold_that_its_acquire_has_got_and_not_one_that_came_after_it() {
+    let client = client_in("m_overtaken");
+    let lock = Overtaken::new(&client);
+    let locker = Locker::new(&lock).unwrap();
+    let theirs = lock.theirs();
+    assert_ne!(locker.holds()[0].path(), theirs.path());
+    assert_eq!(locker.holds()[0].state(), HoldState::Released);
+    let closed = locker.close();
+    assert!(matches!(closed, Err(Error::NotOwner { .. })), "{closed:?}");
+    assert!(theirs.is_valid(), "the locker has ended another thread's hold");
+}
+
+#[test]
+fn a_multi_lock_takes_no_hold_that_came_after_its_own() {
+    let client = client_in("m_overtaken_multi");
+    let lock = Arc::new(Overtaken::new(&client));
+    let multi = InterProcessMultiLock::from_locks([lock.clone() as Arc<dyn InterProcessLock>]).unwrap();
+    assert!(multi.lock_timeout(SHORT).unwrap().is_none(), "it has taken another thread's hold for its own");
+    assert!(lock.theirs().is_valid());
 }

@@ -10,6 +10,7 @@ mod losses;
 #[path = "../interop/peer.rs"]
 mod peer;
 mod run;
+mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 mod views;

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// State with position, mode, whose names, data.
-type Row = (String, String, String, String);
+pub(crate) type Row = (String, String, String, String);
 
 fn json(arguments: &[&str]) -> Value {
     let output = zklock(arguments).output().unwrap();
@@ -25,11 +25,11 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout_of(&output)).unwrap()
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn rows(lock: &Value) -> Vec<Row> {
+pub(crate) fn rows(lock: &Value) -> Vec<Row> {
     let row = |entry: &Value| {
         let position = entry["position"].as_u64().map(|position| format!(" {position}")).unwrap_or_default();
         // Some versions of kazoo's semaphore take bytes for text.
@@ -39,7 +39,7 @@ fn rows(lock: &Value) -> Vec<Row> {
     lock["entries"].as_array().unwrap().iter().map(row).collect()
 }
 
-fn row(state: &str, mode: &str, client: &str, data: &str) -> Row {
+pub(crate) fn row(state: &str, mode: &str, client: &str, data: &str) -> Row {
     (state.into(), mode.into(), client.into(), data.into())
 }
 

@@ -45,6 +45,8 @@ pub struct Threaded<L: Library> {
     held: Option<Arc<dyn Lock>>,
     /// The locks on many paths, which last from one round to the next.
     many: HashMap<String, Vec<Arc<dyn Lock>>>,
+    /// Those of batches, which do so too.
+    kept: HashMap<String, Arc<dyn Lock>>,
 }
 
 impl<L: Library> Threaded<L> {
@@ -57,6 +59,7 @@ impl<L: Library> Threaded<L> {
             queue: None,
             held: None,
             many: HashMap::new(),
+            kept: HashMap::new(),
         }
     }
 
@@ -102,7 +105,12 @@ impl<L: Library> Side for Threaded<L> {
                 timed(|done| done >= count, || lock.acquire().and_then(|()| lock.release()))
             }
             ["batch", kind, path, count] => {
-                let (lock, count): (_, usize) = (self.lock(kind, path)?, count.parse()?);
+                let count: usize = count.parse()?;
+                let lock = match self.kept.get(path) {
+                    Some(lock) => lock.clone(),
+                    None => self.lock(kind, path)?,
+                };
+                self.kept.insert(path.to_owned(), lock.clone());
                 lock.acquire().and_then(|()| lock.release())?;
                 let begin = now()?;
                 for _ in 0..count {
@@ -114,6 +122,16 @@ impl<L: Library> Side for Threaded<L> {
             ["hammer", path, millis] => {
                 let (lock, end) = (self.lock("mutex", path)?, now()? + millis.parse::<u64>()? * 1_000_000);
                 timed(|_| now().is_ok_and(|now| now >= end), || lock.acquire().and_then(|()| lock.release()))
+            }
+            ["waits", path, millis] => {
+                let (lock, end) = (self.lock("mutex", path)?, now()? + millis.parse::<u64>()? * 1_000_000);
+                let mut waits = Vec::new();
+                while now()? < end {
+                    waits.append(&mut timed(|done| done > 0, || lock.acquire())?);
+                    lock.release()?;
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Ok(waits)
             }
             ["queue", sessions, path, count, held] => {
                 self.queue(sessions == "shared", path, count.parse()?, held == "held")?;

@@ -18,7 +18,7 @@ use crate::{
         api::{Session, SessionError},
         wait::{
             deadline::{Stop, WaitEnd},
-            pending::{Answer, Pending, Watch, submit_one},
+            pending::{Pending, ReplyOutcome, Watch, submit_one},
         },
     },
 };
@@ -149,15 +149,15 @@ impl<'a> Call<'a> {
     /// Waits for a reply; an error says whether the request may have taken effect all the same.
     pub(crate) fn reply_or_failure(&self, pending: Pending) -> Result<Response, Failure> {
         match pending.wait_sent(self.stop, self.core.config.connection_timeout) {
-            Answer::Reply(Ok(response)) => Ok(response),
-            Answer::Reply(Err(error)) => {
+            ReplyOutcome::Reply(Ok(response)) => Ok(response),
+            ReplyOutcome::Reply(Err(error)) => {
                 let error = self.error(error);
                 Err(Failure { maybe_done: error.is_in_doubt(), error })
             }
-            Answer::Stopped { end: WaitEnd::Cancelled, sent } => {
+            ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent } => {
                 Err(Failure { error: self.cancelled(), maybe_done: sent })
             }
-            Answer::Stopped { end: WaitEnd::Deadline, sent } => {
+            ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent } => {
                 self.is_in_doubt.set(self.is_in_doubt.get() || sent);
                 Err(Failure { error: self.connection_loss(), maybe_done: sent })
             }

@@ -54,6 +54,7 @@ impl fmt::Display for ConnectionState {
 /// assert!(ConnectionStateErrorPolicy::Standard.is_error_state(ConnectionState::Suspended));
 /// assert!(!ConnectionStateErrorPolicy::Session.is_error_state(ConnectionState::Suspended));
 /// ```
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ConnectionStateErrorPolicy {
     /// As soon as the connection is gone, and when the session is lost. Java: `StandardConnectionStateErrorPolicy`.

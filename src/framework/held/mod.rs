@@ -1,6 +1,5 @@
 //! Znodes whose existence this process relies on, and how it learns that they are gone.
 
-mod asking;
 pub(crate) mod changes;
 pub(crate) mod deadlines;
 pub(crate) mod grants;
@@ -9,4 +8,4 @@ mod limits;
 pub(crate) mod node;
 pub(crate) mod registry;
 pub(crate) mod revocation;
-pub(crate) mod tenure;
+mod subscribers;

@@ -12,8 +12,8 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    node::{HeldNode, Inner, WATCH_AFTER, Znode},
-    revocation::RevocableNode,
+    limits::WATCH_AFTER,
+    node::{HeldNode, Inner, RevocableNode, Znode},
 };
 use crate::{
     error::LostReason,

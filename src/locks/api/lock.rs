@@ -52,6 +52,19 @@ pub trait InterProcessLock: Send + Sync {
         options.time_left().map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
     }
 
+    /// As [`acquire_with`](InterProcessLock::acquire_with), and hands out the holds that this very call has got: each of them
+    /// stays what it is, whatever other threads release and acquire meanwhile. `None`: the time was up first.
+    ///
+    /// By default it acquires and then asks [`holds`](InterProcessLock::holds), which is the same for a lock that belongs to
+    /// the thread that acquired it.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire_with`].
+    #[must_use = "`None` means that the time was up and the lock is not held"]
+    fn acquire_holds(&self, options: &AcquireOptions) -> Result<Option<Vec<Hold>>> {
+        Ok(self.acquire_with(options)?.then(|| self.holds()))
+    }
+
     /// Gives the lock back, once for each time it was acquired. It ends a hold of the caller's own, also one that was lost,
     /// before it ends another one.
     ///
@@ -60,7 +73,7 @@ pub trait InterProcessLock: Send + Sync {
     /// confirm it in time: the background goes on until the znode is gone.
     fn release(&self) -> Result<()>;
 
-    /// Gives back these holds, which [`holds`](InterProcessLock::holds) told after their acquire, and no other: one that
+    /// Gives back these holds, which [`acquire_holds`](InterProcessLock::acquire_holds) has got, and no other: one that
     /// was released or lost meanwhile has perhaps a successor. Those of other locks are passed over; none at all means
     /// whatever [`release`](InterProcessLock::release) gives back, which is also the default.
     ///
@@ -144,8 +157,9 @@ impl<'a> Locker<'a> {
     /// # Errors
     /// As [`InterProcessLock::acquire`].
     pub fn new(lock: &'a dyn InterProcessLock) -> Result<Locker<'a>> {
-        lock.acquire()?;
-        Ok(Locker::of(lock))
+        // Without a timeout there is no other way out than with the lock.
+        let holds = lock.acquire_holds(&AcquireOptions::new())?.unwrap_or_default();
+        Ok(Locker::of(lock, holds))
     }
 
     /// Acquires the lock unless the time is up first.
@@ -153,16 +167,16 @@ impl<'a> Locker<'a> {
     /// # Errors
     /// [`Error::Timeout`] when the time is up, otherwise as [`InterProcessLock::acquire_timeout`].
     pub fn with_timeout(lock: &'a dyn InterProcessLock, timeout: Duration) -> Result<Locker<'a>> {
-        if lock.acquire_timeout(timeout)? {
-            return Ok(Locker::of(lock));
+        if let Some(holds) = lock.acquire_holds(&AcquireOptions::new().timeout(timeout))? {
+            return Ok(Locker::of(lock, holds));
         }
         let what =
             lock.waited_for().map_or_else(|| "acquiring the lock".to_owned(), |path| format!("acquiring {path}"));
         Err(Error::Timeout { what, after: timeout })
     }
 
-    fn of(lock: &'a dyn InterProcessLock) -> Locker<'a> {
-        Locker { lock: Which::Borrowed(lock), holds: lock.holds(), is_open: true, not_send: PhantomData }
+    fn of(lock: &'a dyn InterProcessLock, holds: Vec<Hold>) -> Locker<'a> {
+        Locker { lock: Which::Borrowed(lock), holds, is_open: true, not_send: PhantomData }
     }
 
     /// Of a lock that was acquired before, and what that has brought.

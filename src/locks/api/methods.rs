@@ -3,9 +3,9 @@
 /// The methods of a lock, and [`InterProcessLock`](crate::InterProcessLock) from them.
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
-/// `give_back(&[Hold]) -> Result<()>` and `abandon(&[Hold])` for these holds or, if none is named, what the caller holds,
-/// `is_acquired() -> bool`, `base_path() -> Option<&str>`, `last_wait() -> Option<String>` and `known_holds() -> Vec<Hold>`. The attributes are those of
-/// `acquire`.
+/// `told(&H) -> Vec<Hold>`, `give_back(&[Hold]) -> Result<()>` and `abandon(&[Hold])` for these holds or, if none is named,
+/// what the caller holds, `is_acquired() -> bool`, `base_path() -> Option<&str>`, `last_wait() -> Option<String>` and
+/// `known_holds() -> Vec<Hold>`. The attributes are those of `acquire`.
 macro_rules! lock_methods {
     ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
         impl $lock {
@@ -141,6 +141,17 @@ macro_rules! lock_methods {
                 $lock::acquire_with(self, options)
             }
 
+            fn acquire_holds(
+                &self,
+                options: &$crate::locks::api::options::acquire::AcquireOptions,
+            ) -> $crate::error::Result<Option<Vec<$crate::locks::api::holds::hold::Hold>>> {
+                Ok(self.enter(options)?.map(|held| {
+                    let holds = self.told(&held);
+                    self.keep(held);
+                    holds
+                }))
+            }
+
             fn release(&self) -> $crate::error::Result<()> {
                 self.give_back(&[])
             }
@@ -203,6 +214,10 @@ macro_rules! thread_lock_methods {
 
             fn keep(&self, _held: std::sync::Arc<$crate::framework::held::node::HeldNode>) {
                 // `enter` has counted it for the thread.
+            }
+
+            fn told(&self, held: &std::sync::Arc<$crate::framework::held::node::HeldNode>) -> Vec<$crate::locks::api::holds::hold::Hold> {
+                vec![self.parts().0.hold(held.clone())]
             }
 
             fn guard(&self, held: std::sync::Arc<$crate::framework::held::node::HeldNode>) -> LockGuard<'static> {

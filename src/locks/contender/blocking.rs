@@ -13,7 +13,10 @@ use crate::{
             call::{Call, Failure},
             core::CuratorFramework,
         },
-        held::{changes::HoldState, node::HeldNode, revocation::RevocableNode},
+        held::{
+            changes::HoldState,
+            node::{HeldNode, RevocableNode},
+        },
     },
     locks::{
         api::options::{patience::Patience, wait_strategy::WaitStrategy},
@@ -126,7 +129,7 @@ impl LockInternals {
     /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
     /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has lost
     /// its lock must not get in front of the next one).
-    pub(crate) fn downgrade(
+    pub(crate) fn attempt_downgrade(
         &self,
         patience: Patience<'_>,
         owners: &Owners,

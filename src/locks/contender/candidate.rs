@@ -57,10 +57,10 @@ pub(crate) trait Audience: Send + Sync {
 pub(crate) struct Candidate {
     lock: Arc<LockInternals>,
     audience: Arc<dyn Audience>,
-    state: Mutex<State>,
+    state: Mutex<CandidateState>,
 }
 
-struct State {
+struct CandidateState {
     spec: Arc<Spec>,
     is_closed: bool,
     stand: Stand,
@@ -101,7 +101,7 @@ impl Candidate {
     /// Whoever has it has to [`abandon`](Candidate::abandon) it in the end.
     pub(crate) fn new(lock: LockInternals, mut spec: Spec, audience: Arc<dyn Audience>) -> Arc<Candidate> {
         spec.waits.get_or_insert_default();
-        let state = State {
+        let state = CandidateState {
             spec: Arc::new(spec),
             is_closed: false,
             stand: Stand::Out,
@@ -156,7 +156,7 @@ impl Candidate {
         true
     }
 
-    fn queue(self: &Arc<Self>, state: &State, delay: Duration, caller: Option<Caller>) -> Stand {
+    fn queue(self: &Arc<Self>, state: &CandidateState, delay: Duration, caller: Option<Caller>) -> Stand {
         let this = self.clone();
         let on_end = Box::new(move |attempt: &Arc<Attempt>, result, caller| this.ended(attempt, result, caller));
         Stand::Queued(Attempt::begin(&self.lock, &state.spec, delay, caller, on_end))
@@ -417,7 +417,7 @@ impl Candidate {
     }
 }
 
-impl State {
+impl CandidateState {
     fn owned(&self) -> Option<Arc<HeldNode>> {
         match &self.stand {
             Stand::Owner(held) => Some(held.clone()),

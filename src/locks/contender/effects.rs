@@ -12,10 +12,7 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
-        held::{
-            node::{HeldNode, Znode},
-            revocation::RevocableNode,
-        },
+        held::node::{HeldNode, RevocableNode, Znode},
     },
     locks::{
         contender::{

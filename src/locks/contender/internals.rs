@@ -10,8 +10,7 @@ use crate::{
         client::core::CuratorFramework,
         held::{
             holds::{DirectoryHolds, HoldKind},
-            node::HeldNode,
-            revocation::{RevocableNode, Revocation},
+            node::{HeldNode, RevocableNode, Revocation},
         },
         znodes::create::protection,
     },
@@ -181,7 +180,7 @@ impl LockInternals {
     }
 
     pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
-        let (path, deaths) = (self.client_path(&held), self.deaths_of(&held));
+        let (path, deaths) = (self.client_path(&held), self.deaths.get().and_then(|deaths| deaths.heard_by(&held)));
         Hold::new(held, path, deaths)
     }
 

@@ -3,6 +3,7 @@
 use std::{
     slice,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -81,6 +82,23 @@ impl LockInternals {
         }
         self.forget_mark(held);
         held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
+    }
+
+    /// A hold has come to its end. Its mark goes first: whoever finds one without the znode knows that nobody released.
+    /// A thread that unwinds leaves it, as the next holder is to hear of that.
+    fn forget_mark(&self, held: &HeldNode) {
+        let Some(mark) = self.deaths().get().and_then(|deaths| deaths.mark_of(held)) else { return };
+        if held.lost().is_some() || thread::panicking() {
+            return;
+        }
+        let (core, job) = (self.client().core.clone(), Job::delete(mark.clone(), None));
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            // It was the session's own end that came first, or somebody has heard of this hold already.
+            Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
+            Err(_) => core.clean_up(job),
+        });
+        let request = Request::Delete { path: mark.into_string(), version: -1 };
+        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
     /// Sends for the end of a znode. `None`: its name may be another holder's by now, as it may be gone already, by a delete

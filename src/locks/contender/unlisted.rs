@@ -41,13 +41,13 @@ pub struct Over {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Last {
     number: u32,
-    stage: Stage,
+    stage: LastStage,
     /// The next one goes by its number already.
     is_used: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Stage {
+enum LastStage {
     Held,
     /// With this watch in place, if any.
     DeleteSent(Option<u64>),
@@ -74,11 +74,12 @@ impl<W> Unlisted<W> {
     /// What has to be sent besides a create.
     pub fn plan(&mut self, over: Over) -> Plan {
         let guard = self.guard.as_ref().filter(|guard| guard.watch.is_some());
-        let Some(last) = self.last.as_mut().filter(|last| last.stage != Stage::Held && !last.is_used) else {
+        let Some(last) = self.last.as_mut().filter(|last| last.stage != LastStage::Held && !last.is_used) else {
             return Plan::List;
         };
         last.is_used = true;
-        let has_left = |over_it| matches!(last.stage, Stage::DeleteSent(of) | Stage::Gone(of) if of == Some(over_it));
+        let has_left =
+            |over_it| matches!(last.stage, LastStage::DeleteSent(of) | LastStage::Gone(of) if of == Some(over_it));
         match (self.to_follow, guard) {
             (0, Some(guard)) if guard.over == over && has_left(guard.number) => Plan::Bare,
             // Not with the first hold: many a lock is used once.
@@ -110,7 +111,7 @@ impl<W> Unlisted<W> {
     pub fn stands_alone(&mut self, name: &str) -> Option<W> {
         let number = number_of(name);
         let next = self.last.take().and_then(|last| last.number.checked_add(1));
-        self.last = number.map(|number| Last { number, stage: Stage::Held, is_used: false });
+        self.last = number.map(|number| Last { number, stage: LastStage::Held, is_used: false });
         match number.cmp(&next) {
             _ if number.is_none() || next.is_none() => None,
             Ordering::Equal => {
@@ -130,17 +131,17 @@ impl<W> Unlisted<W> {
     /// The delete of a znode that had the lock is about to be sent.
     pub fn leaves(&mut self, name: &str) {
         let guard = self.guard.as_ref().filter(|guard| guard.watch.is_some()).map(|guard| guard.number);
-        if let Some(last) = self.named(name).filter(|last| last.stage == Stage::Held) {
-            last.stage = Stage::DeleteSent(guard);
+        if let Some(last) = self.named(name).filter(|last| last.stage == LastStage::Held) {
+            last.stage = LastStage::DeleteSent(guard);
         }
     }
 
     /// The server has confirmed that delete.
     pub fn left(&mut self, name: &str) {
         if let Some(stage) = self.named(name).map(|last| &mut last.stage)
-            && let Stage::DeleteSent(guard) = *stage
+            && let LastStage::DeleteSent(guard) = *stage
         {
-            *stage = Stage::Gone(guard);
+            *stage = LastStage::Gone(guard);
         }
     }
 
@@ -154,7 +155,7 @@ impl<W> Unlisted<W> {
     pub fn proves_alone(&self, name: &str, over: Over) -> bool {
         let (Some(last), Some(guard)) = (&self.last, &self.guard) else { return false };
         let follows = number_of(name).and_then(|number| number.checked_sub(1)) == Some(last.number);
-        follows && last.stage == Stage::Gone(Some(guard.number)) && guard.over == over
+        follows && last.stage == LastStage::Gone(Some(guard.number)) && guard.over == over
     }
 }
 

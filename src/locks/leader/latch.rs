@@ -50,6 +50,7 @@ pub trait LeaderLatchListener: Send + Sync + 'static {
 }
 
 /// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CloseMode {
     /// They are not.
@@ -114,7 +115,7 @@ pub enum CloseMode {
 /// # }
 /// ```
 pub struct LeaderLatch {
-    candidate: Arc<Candidate>,
+    pub(super) candidate: Arc<Candidate>,
     shared: Arc<Shared>,
     close_mode: CloseMode,
     id: String,
@@ -193,17 +194,20 @@ impl LeaderLatch {
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
         shared.client.core.check_open()?;
-        shared.state.lock().life.start(WHAT, &shared.path)?;
         let candidate = Arc::downgrade(&self.candidate);
-        let id = shared.client.add_connection_state_listener(move |client, state| {
-            let Some(candidate) = candidate.upgrade() else { return };
-            if client.connection_state_error_policy().is_error_state(state) {
-                // Also where there is a connection again by now.
-                candidate.end_term();
-            }
-            candidate.tell_now();
-        });
-        shared.state.lock().on_connection = Some(id);
+        {
+            // Both under one lock: whoever closes the latch from now on finds the listener, and removes it.
+            let mut state = shared.state.lock();
+            state.life.start(WHAT, &shared.path)?;
+            state.on_connection = Some(shared.client.add_connection_state_listener(move |client, state| {
+                let Some(candidate) = candidate.upgrade() else { return };
+                if client.connection_state_error_policy().is_error_state(state) {
+                    // Also where there is a connection again by now.
+                    candidate.end_term();
+                }
+                candidate.tell_now();
+            }));
+        }
         self.candidate.begin(None);
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::{
 pub(super) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 /// Where a leader recipe is in its life. Java: `LeaderLatch.State`.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaderState {
     /// `start` was not called yet.

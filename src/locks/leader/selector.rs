@@ -6,83 +6,33 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use parking_lot::Mutex;
 
 use crate::{
     error::{Error, Result},
-    framework::{
-        client::core::{CuratorFramework, ListenerId},
-        events::connection_state::ConnectionState,
-    },
+    framework::client::core::CuratorFramework,
     locks::{
-        api::{options::acquire::AcquireOptions, participant::Participant},
+        api::participant::Participant,
         contender::internals::LockInternals,
-        leader::leadership::{CancelLeadership, Executor, LeaderState, Leadership},
+        leader::{
+            leadership::{Executor, LeaderState, Leadership},
+            selector_listener::LeaderSelectorListener,
+            selector_task::{Shared, State, Task},
+        },
         mutex::InterProcessMutex,
     },
-    panics::caught,
-    session::wait::{cancel::CancelToken, deadline::Stop},
+    session::wait::cancel::CancelToken,
 };
 
 const WHAT: &str = "the leader selector";
-
-/// How long to wait before the next attempt after the connection went, and after the servers refused one.
-const AFTER_LOSS: Duration = Duration::from_millis(100);
-const AFTER_REFUSAL: Duration = Duration::from_secs(1);
-
-/// What a [`LeaderSelector`] calls. Java: `LeaderSelectorListener`, with what `LeaderSelectorListenerAdapter` does about
-/// connection states.
-///
-/// Every `Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static` is one.
-pub trait LeaderSelectorListener: Send + Sync + 'static {
-    /// Leads: from the call to the return, on the selector's own thread, never twice at a time. It has to return soon
-    /// after [`Leadership::is_cancelled`], and must not work on after [`Leadership::has_leadership`] has become `false`:
-    /// another process may lead by then. A panic ends the term as a return does, and is logged.
-    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership);
-
-    /// The client's connection state has changed. An error ends the current term: its
-    /// [`has_leadership`](Leadership::has_leadership) is `false` from then on, and its token is cancelled. Whoever waits for
-    /// its turn keeps its place (in Curator it loses it).
-    ///
-    /// By default an error in the states that the client's
-    /// [policy](crate::Builder::connection_state_error_policy) names: suspended and lost. A term ends with
-    /// [`Hold::valid_until`](crate::Hold::valid_until) whatever this returns. Called on the client's dispatch thread,
-    /// from the start to the close.
-    ///
-    /// # Errors
-    /// [`CancelLeadership`] to give leadership up.
-    fn state_changed(
-        &self,
-        client: &CuratorFramework,
-        state: ConnectionState,
-    ) -> std::result::Result<(), CancelLeadership> {
-        let is_error = client.connection_state_error_policy().is_error_state(state);
-        if is_error { Err(CancelLeadership) } else { Ok(()) }
-    }
-
-    /// An attempt to queue has failed, on the selector's own thread. Another one follows, after a second or when there is
-    /// a connection again, unless the error is one that no other attempt would mend: then
-    /// [`LeaderSelector::requeue`] may be called. By default it is logged.
-    fn queueing_failed(&self, client: &CuratorFramework, error: &Error) {
-        let _ = client;
-        log::error!("cannot queue for leadership: {error}");
-    }
-}
-
-impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelectorListener for F {
-    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership) {
-        self(client, leadership);
-    }
-}
 
 /// Leads while a call lasts: queues, calls [`take_leadership`](LeaderSelectorListener::take_leadership) when it is this
 /// process's turn, and gives leadership up when that returns. Java: `LeaderSelector`.
 ///
 /// It is an [`InterProcessMutex`] held by a thread of its own, so processes in Java with Curator's `LeaderSelector`, and
-/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](crate::locks::leader::LeaderLatch) sorts its znodes by another name
+/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](crate::LeaderLatch) sorts its znodes by another name
 /// and needs another path. Each queueing leads once; with [`auto_requeue`](LeaderSelector::auto_requeue) it queues again after each term.
 ///
 /// # When the connection goes
@@ -146,30 +96,7 @@ impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelect
 /// }
 /// ```
 pub struct LeaderSelector {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    client: CuratorFramework,
-    path: String,
-    listener: Box<dyn LeaderSelectorListener>,
-    /// Runs what queues and leads, instead of a thread of its own.
-    executor: Option<Executor>,
-    /// Ends whatever it waits for.
-    closed: CancelToken,
-    state: Mutex<State>,
-}
-
-struct State {
-    life: LeaderState,
-    id: String,
-    requeues: bool,
-    /// A task queues or leads, or is about to.
-    is_queued: bool,
-    term: Option<Leadership>,
-    /// The listener wants no leadership in the connection state that it heard of last.
-    is_unwanted: bool,
-    on_connection: Option<ListenerId>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl LeaderSelector {
@@ -251,14 +178,17 @@ impl LeaderSelector {
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
         shared.client.core.check_open()?;
-        shared.state.lock().life.start(WHAT, &shared.path)?;
         let weak = Arc::downgrade(shared);
-        let id = shared.client.add_connection_state_listener(move |client, state| {
-            if let Some(shared) = weak.upgrade() {
-                shared.state_changed(client, state);
-            }
-        });
-        shared.state.lock().on_connection = Some(id);
+        {
+            // Both under one lock: whoever closes the selector from now on finds the listener, and removes it.
+            let mut state = shared.state.lock();
+            state.life.start(WHAT, &shared.path)?;
+            state.on_connection = Some(shared.client.add_connection_state_listener(move |client, state| {
+                if let Some(shared) = weak.upgrade() {
+                    shared.state_changed(client, state);
+                }
+            }));
+        }
         self.requeue().map(drop)
     }
 
@@ -277,7 +207,7 @@ impl LeaderSelector {
             }
         }
         let is_dropped = Arc::new(AtomicBool::new(false));
-        let task = Task { shared: shared.clone(), is_dropped: is_dropped.clone(), is_over: false };
+        let task = Task::new(shared, &is_dropped);
         match &shared.executor {
             Some(executor) => executor(Box::new(move || task.run())),
             None => {
@@ -385,144 +315,5 @@ impl fmt::Debug for LeaderSelector {
             .field("state", &self.state())
             .field("has_leadership", &self.has_leadership())
             .finish_non_exhaustive()
-    }
-}
-
-/// What queues and leads, on one thread.
-struct Task {
-    shared: Arc<Shared>,
-    /// It was neither run to its end nor is it running.
-    is_dropped: Arc<AtomicBool>,
-    is_over: bool,
-}
-
-/// How one queueing ended.
-enum Turn {
-    /// The listener has led.
-    Led,
-    /// It was over before the listener was called.
-    Missed,
-    Failed(Error),
-}
-
-impl Task {
-    fn run(mut self) {
-        loop {
-            // The retry policy and the ACL provider are the caller's code.
-            let turn = caught("a leader selector", || self.shared.turn()).unwrap_or(Turn::Missed);
-            let pause = match &turn {
-                Turn::Led => Duration::ZERO,
-                Turn::Failed(error) if !error.is_retryable() => AFTER_REFUSAL,
-                Turn::Missed | Turn::Failed(_) => AFTER_LOSS,
-            };
-            if !self.goes_on(&turn) {
-                return;
-            }
-            // Nothing is ever sent: the end of the channel is the selector's.
-            let _ = self.shared.closed.signal().recv_timeout(pause);
-        }
-    }
-
-    /// Who queues has to lead once. The listener hears of what is in the way.
-    fn goes_on(&mut self, turn: &Turn) -> bool {
-        let shared = &self.shared;
-        let goes_on = {
-            let mut state = shared.state.lock();
-            let wants_more = match turn {
-                Turn::Led => state.requeues,
-                Turn::Missed => true,
-                Turn::Failed(error) => !error.is_final(),
-            };
-            let is_started = state.life == LeaderState::Started;
-            state.is_queued = is_started && wants_more;
-            // From here on another task may be made.
-            self.is_over = !state.is_queued;
-            if !is_started {
-                return false;
-            }
-            state.is_queued
-        };
-        if let Turn::Failed(error) = turn {
-            let _ = caught("a leader selector's listener", || shared.listener.queueing_failed(&shared.client, error));
-        }
-        goes_on
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.is_dropped.store(true, Ordering::Release);
-            self.shared.state.lock().is_queued = false;
-            log::error!("{}: what queues for leadership was dropped", self.shared.path);
-        }
-    }
-}
-
-impl Shared {
-    fn turn(&self) -> Turn {
-        self.lead().unwrap_or_else(Turn::Failed)
-    }
-
-    /// Queues and leads, once.
-    fn lead(&self) -> Result<Turn> {
-        // However long that takes: the retry policy is for the requests.
-        let forever = Stop { deadline: None, cancel: Some(&self.closed) };
-        if self.client.core.connected_session(forever)?.is_err() {
-            return Ok(Turn::Missed);
-        }
-        let mutex = InterProcessMutex::new(&self.client, &self.path)?;
-        let id = self.state.lock().id.clone();
-        let mutex = if id.is_empty() { mutex } else { mutex.with_lock_data(id) };
-        let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
-            return Ok(Turn::Missed);
-        };
-        let turn =
-            match mutex.hold().map(|hold| Leadership::new(hold, || ())).filter(|leadership| self.begins(leadership)) {
-                Some(leadership) => {
-                    let lead = || self.listener.take_leadership(&self.client, &leadership);
-                    let _ = caught("a leader", lead);
-                    // Before the release: nobody leads before this one does not.
-                    leadership.end();
-                    self.state.lock().term = None;
-                    Turn::Led
-                }
-                None => Turn::Missed,
-            };
-        if let Err(error) = held.release() {
-            log::debug!("{}: at the end of a term: {error}", self.path);
-        }
-        Ok(turn)
-    }
-
-    /// The term begins, unless it is over already.
-    fn begins(&self, leadership: &Leadership) -> bool {
-        let mut state = self.state.lock();
-        // Read behind the lock: news that the listener has heard of already shows here, and later news find the term.
-        let is_connected = self.client.connection_state().is_some_and(ConnectionState::is_connected);
-        // What came before the grant was not about this term, but a suspension may last.
-        let is_wanted = state.life == LeaderState::Started && (is_connected || !state.is_unwanted);
-        if is_wanted && leadership.has_leadership() {
-            state.term = Some(leadership.clone());
-            return true;
-        }
-        false
-    }
-
-    /// On the dispatch thread.
-    fn state_changed(&self, client: &CuratorFramework, connection: ConnectionState) {
-        let ask = || self.listener.state_changed(client, connection);
-        let is_unwanted = match caught("a leader selector's listener", ask) {
-            Some(verdict) => verdict.is_err(),
-            None => client.connection_state_error_policy().is_error_state(connection),
-        };
-        let term = {
-            let mut state = self.state.lock();
-            state.is_unwanted = is_unwanted;
-            state.term.clone()
-        };
-        if let Some(term) = term.filter(|_| is_unwanted) {
-            term.end();
-        }
     }
 }

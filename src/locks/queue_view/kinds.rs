@@ -39,7 +39,7 @@ impl fmt::Display for LockKind {
     }
 }
 
-/// Whether a contender holds the lock.
+/// Whether a contender holds the lock: it holds or waits, and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryState {
     /// It holds, or is about to learn that it does.

@@ -20,12 +20,12 @@ pub(in crate::locks) struct Named {
     sequence: i64,
     is_latch: bool,
     /// By which name its kind of lock knows its own.
-    word: Word,
+    word: NameWord,
 }
 
 /// What stands in front of the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum NameWord {
     /// `lock-`, `__READ__`, `__WRIT__`: Curator's, of which kazoo's users can use the first.
     Curators,
     /// `__lock__`, `__rlock__`.
@@ -43,21 +43,21 @@ impl Named {
         let prefix = name.strip_suffix(number_text(name)).unwrap_or(name);
         let is_read = prefix.ends_with("__READ__") || prefix.ends_with("__rlock__");
         let word = if prefix.ends_with("__lock__") || prefix.ends_with("__rlock__") {
-            Word::Kazoos
+            NameWord::Kazoos
         } else if prefix.ends_with("latch-") {
-            Word::Latch
+            NameWord::Latch
         } else if is_session_of_zookeepers(prefix) {
-            Word::Zookeepers
+            NameWord::Zookeepers
         } else if ["lock-", "lease-", "__READ__", "__WRIT__"].iter().any(|own| prefix.ends_with(own)) {
-            Word::Curators
+            NameWord::Curators
         } else {
-            Word::Other
+            NameWord::Other
         };
         let style = match word {
-            Word::Zookeepers => NameStyle::ZooKeeper,
+            NameWord::Zookeepers => NameStyle::ZooKeeper,
             _ if prefix.starts_with(PROTECTED) => NameStyle::Curator,
-            Word::Kazoos => NameStyle::Kazoo,
-            Word::Curators if has_kazoo_id(prefix) => NameStyle::Kazoo,
+            NameWord::Kazoos => NameStyle::Kazoo,
+            NameWord::Curators if has_kazoo_id(prefix) => NameStyle::Kazoo,
             _ => NameStyle::Other,
         };
         let mode = if is_read {
@@ -68,7 +68,7 @@ impl Named {
             EntryMode::Exclusive
         };
         let sequence = sequence_for(name, "__WRIT__").unwrap_or_default();
-        Named { style, mode, sequence, is_latch: word == Word::Latch, word }
+        Named { style, mode, sequence, is_latch: word == NameWord::Latch, word }
     }
 }
 
@@ -104,11 +104,11 @@ fn is_session_of_zookeepers(prefix: &str) -> bool {
 pub(in crate::locks) fn kind_of(contenders: &[Named]) -> LockKind {
     let all = |is: fn(&Named) -> bool| contenders.iter().all(is);
     let any = |is: fn(&Named) -> bool| contenders.iter().any(is);
-    if all(|named| named.word == Word::Zookeepers) {
+    if all(|named| named.word == NameWord::Zookeepers) {
         LockKind::WriteLock
     } else if all(|named| named.is_latch) {
         LockKind::LeaderLatch
-    } else if any(|named| named.is_latch || named.word == Word::Zookeepers) {
+    } else if any(|named| named.is_latch || named.word == NameWord::Zookeepers) {
         LockKind::Mixed
     } else if any(|named| named.mode != EntryMode::Exclusive) {
         LockKind::ReadWrite
@@ -119,16 +119,16 @@ pub(in crate::locks) fn kind_of(contenders: &[Named]) -> LockKind {
 
 /// What an operator has to know about names that stand side by side.
 pub(in crate::locks) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<String> {
-    let any = |word: Word| contenders.iter().any(|named| named.word == word);
+    let any = |word: NameWord| contenders.iter().any(|named| named.word == word);
     let mut notes = Vec::new();
     if kind == LockKind::Mixed {
         notes.push("names of several recipes stand in one directory: each may have a holder of its own".to_owned());
-    } else if any(Word::Curators) && any(Word::Kazoos) {
+    } else if any(NameWord::Curators) && any(NameWord::Kazoos) {
         let note = "names of Curator and kazoo's own stand in one directory: Curator and kazoo as it is do not wait for \
                     each other; kazoo needs extra_lock_patterns or Curator's names";
         notes.push(note.to_owned());
     }
-    if any(Word::Other) {
+    if any(NameWord::Other) {
         notes.push("some names are of no known recipe; every child with a sequence number counts here".to_owned());
     }
     notes
@@ -136,14 +136,14 @@ pub(in crate::locks) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<St
 
 /// Tells of one contender after the other, in the order of the queue, whether it holds.
 #[derive(Default)]
-pub(in crate::locks) struct Turns {
+pub(in crate::locks) struct QueueOrder {
     seen: usize,
     waiting: usize,
     /// The number of the first one that is no reader.
     first_writer: Option<i64>,
 }
 
-impl Turns {
+impl QueueOrder {
     pub(in crate::locks) fn next(&mut self, named: &Named) -> EntryState {
         let is_reader = named.mode == EntryMode::Read;
         // Smaller, not equal: a writer with the reader's own number made this very reader by a downgrade.
@@ -186,7 +186,7 @@ mod tests {
 
     fn states(names: &[String]) -> (LockKind, Vec<EntryState>) {
         let named: Vec<Named> = names.iter().map(|name| Named::of(name)).collect();
-        let mut turns = Turns::default();
+        let mut turns = QueueOrder::default();
         (kind_of(&named), named.iter().map(|named| turns.next(named)).collect())
     }
 

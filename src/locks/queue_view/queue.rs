@@ -117,7 +117,7 @@ impl LockQueue {
         }
         let call = client.call("inspect", path, Stop::default());
         call.retry(|session| {
-            let look = Look { client, call: &call, session };
+            let look = QueueScan { client, call: &call, session };
             look.directory(path, &directory)
         })
     }
@@ -171,13 +171,13 @@ struct Seen {
     data: Option<Vec<u8>>,
 }
 
-struct Look<'a> {
+struct QueueScan<'a> {
     client: &'a CuratorFramework,
     call: &'a Call<'a>,
     session: &'a Arc<dyn Session>,
 }
 
-impl Look<'_> {
+impl QueueScan<'_> {
     fn directory(&self, path: &str, directory: &ServerPath) -> Result<LockQueue> {
         let beside = ServerPath::from_server(format!("{}-__lock__", directory.as_str()));
         let (locks, leases) = (directory.join("locks"), directory.join("leases"));
@@ -314,7 +314,7 @@ impl Look<'_> {
         queue.leases = (queue.kind != LockKind::ReadWrite).then_some(1);
         let is_zookeepers = queue.kind == LockKind::WriteLock;
         let sorted = if is_zookeepers { names::in_zookeepers_order(children) } else { sorted_contenders(children) };
-        let mut turns = names::Turns::default();
+        let mut turns = names::QueueOrder::default();
         for seen in self.read_children(directory, sorted.into_iter())? {
             let named = Named::of(seen.node.name());
             let state = turns.next(&named);

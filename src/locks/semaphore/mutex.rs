@@ -116,6 +116,10 @@ impl InterProcessSemaphoreMutex {
         self.owners.entered(self.semaphore.leases(), held);
     }
 
+    fn told(&self, held: &Arc<HeldNode>) -> Vec<Hold> {
+        vec![self.semaphore.leases().hold(held.clone())]
+    }
+
     fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard<'static> {
         self.semaphore.leases().register(&held);
         let lease = Lease::new(self.semaphore.leases(), held);

@@ -108,8 +108,12 @@ impl InterProcessSemaphoreV2 {
         Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: Arc::default() })
     }
 
-    /// What the znodes of leases acquired from now on carry, for others to read. Defaults to the client's default data.
+    /// What the znodes carry, for others to read, of leases acquired from now on, and of those who wait for one. Defaults
+    /// to the client's default data.
     pub fn set_node_data(&self, data: impl Into<Vec<u8>>) {
+        let data = data.into();
+        // Whoever looks at the queue sees who waits, too.
+        self.locks.set_data(data.clone());
         self.leases.set_data(data);
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Pending {
 
 /// How the wait for a reply ended.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ReplyOutcome {
     /// With the reply.
     Reply(Reply),
     /// Without it; whether the request was, or may have been, sent.
@@ -36,29 +36,29 @@ pub(crate) enum Answer {
 
 impl Pending {
     /// Waits for the reply. A request that was not written when the wait ends is taken back.
-    pub(crate) fn wait(mut self, stop: Stop<'_>) -> Answer {
+    pub(crate) fn wait(mut self, stop: Stop<'_>) -> ReplyOutcome {
         let received = self.reply.wait(stop);
         self.is_settled = true;
         let end = match received {
-            Ok(reply) => return Answer::Reply(reply),
+            Ok(reply) => return ReplyOutcome::Reply(reply),
             Err(end) => end,
         };
         if self.session.withdraw(self.ticket) {
-            return Answer::Stopped { end, sent: false };
+            return ReplyOutcome::Stopped { end, sent: false };
         }
         // It may have come in between.
         match self.reply.try_take() {
-            Some(reply) => Answer::Reply(reply),
-            None => Answer::Stopped { end, sent: true },
+            Some(reply) => ReplyOutcome::Reply(reply),
+            None => ReplyOutcome::Stopped { end, sent: true },
         }
     }
 
     /// Waits for the reply; but a request that was not even written `write_timeout` after its submission is taken back.
-    pub(crate) fn wait_sent(mut self, stop: Stop<'_>, write_timeout: Duration) -> Answer {
+    pub(crate) fn wait_sent(mut self, stop: Stop<'_>, write_timeout: Duration) -> ReplyOutcome {
         self.await_arrival(stop, write_timeout);
         if !self.reply.is_settled() && stop.is_over().is_none() && self.session.withdraw(self.ticket) {
             self.is_settled = true;
-            return Answer::Stopped { end: WaitEnd::Deadline, sent: false };
+            return ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: false };
         }
         // On the wire: the reply, or the end of the connection, comes in its time.
         self.wait(stop)

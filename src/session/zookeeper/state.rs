@@ -24,7 +24,7 @@ use crate::{
 
 /// What a watch was set on, to tell after a reconnect what has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum WatchTarget {
     /// A znode whose data was last changed by this transaction.
     Node { mzxid: i64 },
     /// No znode.
@@ -38,7 +38,7 @@ enum WatchStage {
     /// The request is queued or with the handle; an event that was faster than the reply waits here.
     Requested { early: Option<EventType> },
     /// In place.
-    Armed(Seen),
+    Armed(WatchTarget),
 }
 
 /// Which request leaves the watch.
@@ -60,7 +60,7 @@ pub(super) struct Watched {
 pub(super) struct WatchToSet {
     pub(super) ticket: u64,
     pub(super) path: String,
-    pub(super) seen: Seen,
+    pub(super) seen: WatchTarget,
 }
 
 pub(super) struct Queued {
@@ -265,26 +265,26 @@ impl HandleState {
 }
 
 /// What a reply says about the watch it leaves; `None` if it leaves none.
-fn seen(reply: &Reply, kind: Kind) -> Option<Seen> {
+fn seen(reply: &Reply, kind: Kind) -> Option<WatchTarget> {
     match (reply, kind) {
-        (Ok(_), Kind::Children) => Some(Seen::Children),
-        (Ok(Response::Stat(stat) | Response::Data { stat, .. }), _) => Some(Seen::Node { mzxid: stat.mzxid }),
+        (Ok(_), Kind::Children) => Some(WatchTarget::Children),
+        (Ok(Response::Stat(stat) | Response::Data { stat, .. }), _) => Some(WatchTarget::Node { mzxid: stat.mzxid }),
         // `exists` alone leaves a watch on a znode that is not there.
-        (Err(SessionError::Server(ErrorCode::NoNode)), Kind::Exists) => Some(Seen::Absent),
+        (Err(SessionError::Server(ErrorCode::NoNode)), Kind::Exists) => Some(WatchTarget::Absent),
         _ => None,
     }
 }
 
 /// What has happened to a watched znode, by what is there now.
-pub(super) fn change(seen: Seen, now: &Reply) -> Option<EventType> {
+pub(super) fn change(seen: WatchTarget, now: &Reply) -> Option<EventType> {
     match (seen, now) {
-        (Seen::Node { mzxid }, Ok(Response::Data { stat, .. } | Response::Stat(stat))) => {
+        (WatchTarget::Node { mzxid }, Ok(Response::Data { stat, .. } | Response::Stat(stat))) => {
             (stat.mzxid != mzxid).then_some(EventType::NodeDataChanged)
         }
-        (Seen::Absent, Ok(_)) => Some(EventType::NodeCreated),
+        (WatchTarget::Absent, Ok(_)) => Some(EventType::NodeCreated),
         // A list is cheaper to read again than to compare.
-        (Seen::Children, Ok(_)) => Some(EventType::NodeChildrenChanged),
-        (Seen::Node { .. } | Seen::Children, Err(SessionError::Server(ErrorCode::NoNode))) => {
+        (WatchTarget::Children, Ok(_)) => Some(EventType::NodeChildrenChanged),
+        (WatchTarget::Node { .. } | WatchTarget::Children, Err(SessionError::Server(ErrorCode::NoNode))) => {
             Some(EventType::NodeDeleted)
         }
         _ => None,
@@ -334,13 +334,13 @@ mod tests {
 
     #[test]
     fn what_has_changed_is_told_by_what_is_there() {
-        let node = Seen::Node { mzxid: 5 };
+        let node = WatchTarget::Node { mzxid: 5 };
         assert_eq!(change(node, &data(5)), None);
         assert_eq!(change(node, &data(6)), Some(EventType::NodeDataChanged));
         assert_eq!(change(node, &no_node()), Some(EventType::NodeDeleted));
-        assert_eq!(change(Seen::Absent, &no_node()), None);
-        assert_eq!(change(Seen::Absent, &data(6)), Some(EventType::NodeCreated));
-        assert_eq!(change(Seen::Children, &no_node()), Some(EventType::NodeDeleted));
+        assert_eq!(change(WatchTarget::Absent, &no_node()), None);
+        assert_eq!(change(WatchTarget::Absent, &data(6)), Some(EventType::NodeCreated));
+        assert_eq!(change(WatchTarget::Children, &no_node()), Some(EventType::NodeDeleted));
     }
 
     #[test]

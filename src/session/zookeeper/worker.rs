@@ -13,7 +13,7 @@ use super::{
     execute::{OnEvent, event_of, execute, session_error},
     leftovers::Leftovers,
     shared::{HandleShared, WorkerTask},
-    state::{Proof, Seen, WatchToSet, change},
+    state::{Proof, WatchTarget, WatchToSet, change},
 };
 use crate::{
     proto::{request::Request, response::Response, types::EventType},
@@ -162,9 +162,9 @@ impl Worker {
         let mut changes = Vec::new();
         for WatchToSet { ticket, path, seen } in self.shared.to_rearm() {
             let request = match seen {
-                Seen::Node { .. } => Request::GetData { path, watch: true },
-                Seen::Absent => Request::Exists { path, watch: true },
-                Seen::Children => Request::GetChildren { path, watch: true, with_stat: false },
+                WatchTarget::Node { .. } => Request::GetData { path, watch: true },
+                WatchTarget::Absent => Request::Exists { path, watch: true },
+                WatchTarget::Children => Request::GetChildren { path, watch: true, with_stat: false },
             };
             match execute(zookeeper, &request, Some(self.on_event(ticket))) {
                 Err(ZkError::ConnectionLoss) => return Err(ZkError::ConnectionLoss),

@@ -6,8 +6,8 @@ use crossbeam_channel::Receiver;
 
 use crate::{
     framework::held::{
-        deadlines::{DeadlineEvent, Subscription as DeadlineSubscription},
-        node::HeldNode,
+        deadlines::DeadlineEvent,
+        node::{HeldNode, telling::DeadlineSubscription},
     },
     locks::api::holds::hold::Hold,
 };

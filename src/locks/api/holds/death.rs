@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{locks::api::fencing::token::FencingToken, paths::ServerPath};
+use crate::{framework::held::node::HeldNode, locks::api::fencing::token::FencingToken, paths::ServerPath};
 
 /// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted its
 /// znode and it heard of that before its release, or its thread panicked.
@@ -43,6 +43,18 @@ pub(in crate::locks) struct UncleanDeaths {
 pub(in crate::locks) struct Holder {
     pub(super) mark: ServerPath,
     pub(super) deaths: Arc<[UncleanDeath]>,
+}
+
+impl UncleanDeaths {
+    /// What a hold has heard.
+    pub(in crate::locks) fn heard_by(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
+        self.holders.lock().get(&held.czxid()).map(|holder| holder.deaths.clone())
+    }
+
+    /// The hold has come to its end. Its mark, if it has left one.
+    pub(in crate::locks) fn mark_of(&self, held: &HeldNode) -> Option<ServerPath> {
+        self.holders.lock().remove(&held.czxid()).map(|holder| holder.mark)
+    }
 }
 
 /// Where a lock's [`UncleanDeaths`] are, if it was asked to have any.

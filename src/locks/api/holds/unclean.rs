@@ -2,7 +2,6 @@
 
 use std::{
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -10,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::{
     error::{Error, Result},
-    framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
+    framework::{client::call::Call, held::node::HeldNode},
     locks::{
         api::{
             fencing::token::FencingToken,
@@ -31,7 +30,7 @@ use crate::{
         types::{CreateMode, Stat},
     },
     session::{
-        api::{Reply, Session, SessionError, Submission},
+        api::{Reply, Session, Submission},
         wait::{
             deadline::{Stop, WaitEnd},
             pending::submit,
@@ -48,12 +47,6 @@ impl LockInternals {
         let directory = ServerPath::from_server(format!("{}{SUFFIX}", self.mark_base()));
         let fresh = || UncleanDeaths { delay: Mutex::new(delay), directory, holders: Mutex::default() };
         *self.deaths().get_or_init(fresh).delay.lock() = delay;
-    }
-
-    /// What a hold has heard.
-    pub(in crate::locks) fn deaths_of(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
-        let deaths = self.deaths().get()?;
-        deaths.holders.lock().get(&held.czxid()).map(|holder| holder.deaths.clone())
     }
 
     /// The last step of an acquire: leaves the marks of these holds, and looks for those of the dead. `false`: the time was
@@ -127,24 +120,6 @@ impl LockInternals {
             on_reply: Box::new(|_: Reply| ()),
         };
         held.session().submit(marks.into_iter().map(delete).collect());
-    }
-
-    /// A hold has come to its end. Its mark goes first: whoever finds one without the znode knows that nobody released.
-    /// A thread that unwinds leaves it, as the next holder is to hear of that.
-    pub(in crate::locks) fn forget_mark(&self, held: &HeldNode) {
-        let Some(deaths) = self.deaths().get() else { return };
-        let Some(holder) = deaths.holders.lock().remove(&held.czxid()) else { return };
-        if held.lost().is_some() || thread::panicking() {
-            return;
-        }
-        let (core, job) = (self.client().core.clone(), Job::delete(holder.mark.clone(), None));
-        let on_reply = Box::new(move |reply: Reply| match reply {
-            // It was the session's own end that came first, or somebody has heard of this hold already.
-            Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
-            Err(_) => core.clean_up(job),
-        });
-        let request = Request::Delete { path: holder.mark.into_string(), version: -1 };
-        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 }
 

@@ -52,7 +52,10 @@ impl LockInternals {
     /// `false`: the time was up first. One that was lost is left to whoever counts the holds.
     pub(in crate::locks) fn may_enter_again(&self, owners: &Owners, patience: Patience<'_>) -> Result<bool> {
         let wanted = patience.terms.min_validity;
-        let Some(held) = owners.current().filter(|_| !wanted.is_zero()) else { return Ok(true) };
+        if wanted.is_zero() {
+            return Ok(true);
+        }
+        let Some(held) = owners.current() else { return Ok(true) };
         self.check_validity(wanted)?;
         let stop = patience.io(self.client().core.config.connection_timeout);
         match (last_look(&[held], wanted, stop, false), stop.is_over()) {

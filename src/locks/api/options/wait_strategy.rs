@@ -26,6 +26,7 @@ use std::time::Duration;
 /// mutex.release()
 /// # }
 /// ```
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitStrategy {
     /// Watches the one contender in front whose end can bring the turn. A release wakes one waiter, however long the

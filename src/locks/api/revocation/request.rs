@@ -8,8 +8,8 @@ use std::{
 use crate::{
     error::LostReason,
     framework::held::{
-        node::HeldNode,
-        revocation::{Revocation, RevokeWord},
+        node::{HeldNode, Revocation},
+        revocation::RevokeWord,
     },
     locks::{api::holds::hold::Hold, contender::internals::LockInternals},
 };

@@ -6,7 +6,10 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::core::CuratorFramework,
-        held::revocation::{REVOKE_MESSAGE, Revocation, with_request},
+        held::{
+            node::Revocation,
+            revocation::{REVOKE_MESSAGE, with_request},
+        },
     },
     locks::contender::driver::sequence_for,
     proto::types::{ErrorCode, Stat},

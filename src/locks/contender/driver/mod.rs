@@ -25,6 +25,7 @@ pub trait LockInternalsSorter {
 }
 
 /// What a look at a lock's directory means for one contender.
+#[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The contender has the lock.
@@ -266,18 +267,18 @@ impl LockInternalsDriver for ZNodeNameDriver {
 /// Numbers are equal only where a writer's downgrade made a read node with the writer's own number, and the reader comes
 /// after that writer then. Names come last, so that all processes have one order whatever the server lists first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place<'a> {
+struct Listed<'a> {
     sequence: i64,
     is_reader: bool,
     name: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Listed<'a> {
     /// `None` for a child that is no contender.
-    fn of(name: &'a str, lock_name: &str) -> Option<Place<'a>> {
+    fn of(name: &'a str, lock_name: &str) -> Option<Listed<'a>> {
         let (prefix, sequence) = split_sequence(name, lock_name)?;
         let is_reader = prefix.ends_with(READ_NAME) || prefix.ends_with(KAZOO_READ_NAME);
-        Some(Place { sequence, is_reader, name })
+        Some(Listed { sequence, is_reader, name })
     }
 
     fn wait(self, first: bool) -> Decision {
@@ -290,13 +291,13 @@ fn decide_exclusive(children: &[String], own: &str, max_leases: usize, lock_name
     if max_leases == 0 {
         return own.wait(false);
     }
-    let in_front = || children.iter().filter_map(|child| Place::of(child, lock_name)).filter(|other| *other < own);
+    let in_front = || children.iter().filter_map(|child| Listed::of(child, lock_name)).filter(|other| *other < own);
     if max_leases == 1 {
         // One pass without a list: 3,000 waiters read 3,000 names each.
         let (count, last) = in_front().fold((0_usize, None), |(count, last), place| (count + 1, last.max(Some(place))));
         return last.map_or(Decision::Granted, |last| last.wait(count == 1));
     }
-    let mut in_front: Vec<Place<'_>> = in_front().collect();
+    let mut in_front: Vec<Listed<'_>> = in_front().collect();
     let Some(index) = in_front.len().checked_sub(max_leases) else { return Decision::Granted };
     let (_, watched, _) = in_front.select_nth_unstable(index);
     watched.wait(index == 0)
@@ -305,7 +306,7 @@ fn decide_exclusive(children: &[String], own: &str, max_leases: usize, lock_name
 fn decide_shared(children: &[String], own: &str) -> Decision {
     let Some(own) = listed(children, own, READ_NAME) else { return Decision::Missing };
     let (mut first, mut last_writer) = (own, None);
-    for place in children.iter().filter_map(|child| Place::of(child, READ_NAME)) {
+    for place in children.iter().filter_map(|child| Listed::of(child, READ_NAME)) {
         first = first.min(place);
         // Smaller, not equal: a writer with the reader's own number made this very reader by a downgrade.
         if !place.is_reader && place.sequence < own.sequence {
@@ -315,20 +316,20 @@ fn decide_shared(children: &[String], own: &str) -> Decision {
     last_writer.map_or(Decision::Granted, |writer| writer.wait(writer == first))
 }
 
-fn listed<'a>(children: &'a [String], own: &str, lock_name: &str) -> Option<Place<'a>> {
-    children.iter().find(|child| *child == own).and_then(|own| Place::of(own, lock_name))
+fn listed<'a>(children: &'a [String], own: &str, lock_name: &str) -> Option<Listed<'a>> {
+    children.iter().find(|child| *child == own).and_then(|own| Listed::of(own, lock_name))
 }
 
 /// The contenders among a directory's children, the holder first.
 pub(crate) fn sorted_contenders(children: &[String]) -> Vec<&str> {
-    let mut places: Vec<Place<'_>> = children.iter().filter_map(|child| Place::of(child, "")).collect();
+    let mut places: Vec<Listed<'_>> = children.iter().filter_map(|child| Listed::of(child, "")).collect();
     places.sort_unstable();
     places.into_iter().map(|place| place.name).collect()
 }
 
 /// Whether somebody else queues in a directory for whom there is no room beside `own`. Readers have room for readers.
 pub(crate) fn stands_in_the_way(children: &[String], own: &str, is_shared: bool) -> bool {
-    let mut others = children.iter().filter(|name| *name != own).filter_map(|child| Place::of(child, ""));
+    let mut others = children.iter().filter(|name| *name != own).filter_map(|child| Listed::of(child, ""));
     others.any(|other| !(is_shared && other.is_reader))
 }
 

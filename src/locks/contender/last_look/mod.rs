@@ -12,7 +12,7 @@ use crate::{
         api::{Session, SessionError},
         wait::{
             deadline::Stop,
-            pending::{Answer, submit},
+            pending::{ReplyOutcome, submit},
         },
     },
 };
@@ -110,14 +110,14 @@ pub(crate) fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>,
     let looks = held.iter().map(|held| Request::Exists { path: path(held), watch: false });
     let sent = submit(session, sync.into_iter().chain(looks).map(|request| (request, None)));
     let mut replies = sent.into_iter().map(|(pending, _)| pending.wait(by(stop, half)));
-    if !matches!(replies.next(), Some(Answer::Reply(Ok(Response::Synced { .. })))) {
+    if !matches!(replies.next(), Some(ReplyOutcome::Reply(Ok(Response::Synced { .. })))) {
         return false;
     }
     let mut are_answered = true;
     for (held, answer) in held.into_iter().zip(replies) {
         match answer {
             // An old answer shows nothing: the process may have been paused since.
-            Answer::Reply(reply @ (Ok(Response::Stat(_)) | Err(SessionError::Server(ErrorCode::NoNode))))
+            ReplyOutcome::Reply(reply @ (Ok(Response::Stat(_)) | Err(SessionError::Server(ErrorCode::NoNode))))
                 if asked.elapsed() < half =>
             {
                 held.seen(connection, reply);

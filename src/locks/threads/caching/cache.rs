@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use crate::{
     error::Result,
     framework::held::{
-        node::{HeldNode, Keeper},
-        revocation::{RevocableNode, Revocation, RevokeWord},
+        node::{HeldNode, Keeper, RevocableNode, Revocation},
+        revocation::RevokeWord,
     },
     locks::{
         contender::{blocking::Queued, driver::stands_in_the_way, internals::LockInternals},

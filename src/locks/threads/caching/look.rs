@@ -6,7 +6,7 @@ use crate::{
     error::Result,
     framework::{
         client::core::CuratorFramework,
-        held::{node::HeldNode, tenure::Footing},
+        held::node::{HeldNode, tenure::Footing},
     },
     locks::contender::last_look::{ask_session, pause},
     session::wait::deadline::{Stop, WaitEnd},

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    framework::held::tenure::Footing,
+    framework::held::node::tenure::Footing,
     locks::threads::caching::{
         look::is_firm,
         options::Caching,

@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::call::Call,
-        held::{node::HeldNode, revocation::RevocableNode},
+        held::node::{HeldNode, RevocableNode},
     },
     locks::{
         api::options::patience::Patience,

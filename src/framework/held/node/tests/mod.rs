@@ -5,15 +5,18 @@
 mod asking;
 mod gone;
 mod looks;
+mod revoked;
 mod told;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::*;
 use crate::{
     framework::{
-        client::core::CuratorFramework, config::retry::RetryNTimes, events::event::event_channel,
-        held::registry::HeldNodes,
+        client::core::CuratorFramework,
+        config::retry::RetryNTimes,
+        events::event::{Event, event_channel},
+        held::{changes::StateChanges, limits::WATCH_AFTER, registry::HeldNodes},
     },
     proto::{
         response::Response,

@@ -68,11 +68,11 @@ fn one_call(session: &Arc<dyn Session>, thread: usize, round: usize) -> bool {
         let answer = pending.wait(stop);
         assert!(begun.elapsed() < LONG / 2, "{:?}: {answer:?}", begun.elapsed());
         match answer {
-            Answer::Reply(Ok(Response::Synced { path: synced })) => {
+            ReplyOutcome::Reply(Ok(Response::Synced { path: synced })) => {
                 assert_eq!(synced, path);
                 true
             }
-            Answer::Reply(Err(SessionError::ConnectionLoss(_))) | Answer::Stopped { .. } => false,
+            ReplyOutcome::Reply(Err(SessionError::ConnectionLoss(_))) | ReplyOutcome::Stopped { .. } => false,
             other => panic!("{other:?}"),
         }
     })

@@ -29,7 +29,7 @@ use crate::{
         transport::{Connection, tcp::Tcp},
         wait::{
             deadline::Stop,
-            pending::{Answer, Pending, submit_one},
+            pending::{Pending, ReplyOutcome, submit_one},
         },
     },
 };
@@ -101,12 +101,12 @@ fn is_loss(reply: &Reply) -> bool {
 }
 
 /// Asks, and waits for the answer.
-fn wait(session: &Arc<dyn Session>, path: &str) -> Answer {
+fn wait(session: &Arc<dyn Session>, path: &str) -> ReplyOutcome {
     submit_one(session, sync(path)).wait(Stop::at(Instant::now() + LONG))
 }
 
-fn is_synced(answer: &Answer) -> bool {
-    matches!(answer, Answer::Reply(Ok(Response::Synced { .. })))
+fn is_synced(answer: &ReplyOutcome) -> bool {
+    matches!(answer, ReplyOutcome::Reply(Ok(Response::Synced { .. })))
 }
 
 fn hang_up(peer: &Peer) {

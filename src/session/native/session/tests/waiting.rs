@@ -55,8 +55,8 @@ impl Watching {
     fn ask(session: &Arc<dyn Session>, path: &str) -> Option<Watching> {
         let (pending, watching) = Watching::submit(session, path);
         match pending.wait(Stop::at(Instant::now() + LONG)) {
-            Answer::Reply(Ok(_)) => Some(watching),
-            Answer::Reply(Err(SessionError::ConnectionLoss(_))) => None,
+            ReplyOutcome::Reply(Ok(_)) => Some(watching),
+            ReplyOutcome::Reply(Err(SessionError::ConnectionLoss(_))) => None,
             other => panic!("{other:?}"),
         }
     }
@@ -67,7 +67,7 @@ impl Watching {
         let request = peer.request();
         assert_eq!(request.path(), path);
         peer.answer(&request);
-        assert!(matches!(pending.wait(Stop::at(Instant::now() + LONG)), Answer::Reply(Ok(_))));
+        assert!(matches!(pending.wait(Stop::at(Instant::now() + LONG)), ReplyOutcome::Reply(Ok(_))));
         watching
     }
 
@@ -117,7 +117,7 @@ fn many_callers_get_each_their_reply() {
                 for round in 0..ROUNDS {
                     let path = format!("/{thread}/{round}");
                     match wait(session, &path) {
-                        Answer::Reply(Ok(Response::Synced { path: synced })) => assert_eq!(synced, path),
+                        ReplyOutcome::Reply(Ok(Response::Synced { path: synced })) => assert_eq!(synced, path),
                         other => panic!("{other:?}"),
                     }
                 }
@@ -140,7 +140,7 @@ fn a_wait_ends_at_its_deadline_whether_the_server_says_nothing_or_never_stops() 
             let deadline = Instant::now() + patience;
             let answer = pending.wait(Stop::at(deadline));
             let late = Instant::now().saturating_duration_since(deadline);
-            assert!(matches!(answer, Answer::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
+            assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
             assert!(late < LATE, "{patience:?}, loud: {is_loud}: {late:?} late");
         }
         drop(client);
@@ -168,7 +168,7 @@ fn a_wait_ends_when_it_is_cancelled_whether_the_server_says_nothing_or_never_sto
                 });
                 let answer = pending.wait(Stop { cancel: Some(&token), deadline: None });
                 let ended = Instant::now();
-                assert!(matches!(answer, Answer::Stopped { end: WaitEnd::Cancelled, sent: true }), "{answer:?}");
+                assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent: true }), "{answer:?}");
                 let late = ended.saturating_duration_since(cancelling.join().unwrap());
                 assert!(late < LATE, "after {pause:?}, loud: {is_loud}: {late:?} late");
             });
@@ -201,7 +201,7 @@ fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
             before = Instant::now();
         }
         hang_up(&peer);
-        assert!(matches!(waiting.join().unwrap(), Answer::Reply(Err(SessionError::ConnectionLoss(_)))));
+        assert!(matches!(waiting.join().unwrap(), ReplyOutcome::Reply(Err(SessionError::ConnectionLoss(_)))));
     });
     noise.join().unwrap();
 }
@@ -221,7 +221,7 @@ fn a_silent_connection_is_left_in_time_while_callers_wait() {
         assert_eq!(client.event(), SessionEvent::Disconnected);
         machine.assert_at_most("left", since(begun), TIMEOUT);
         for waiting in waiting {
-            assert!(matches!(waiting.join().unwrap(), Answer::Reply(Err(SessionError::ConnectionLoss(_)))));
+            assert!(matches!(waiting.join().unwrap(), ReplyOutcome::Reply(Err(SessionError::ConnectionLoss(_)))));
         }
     });
 }
@@ -243,8 +243,8 @@ fn the_end_of_a_session_ends_every_wait_at_once() {
             }
             for waiting in waiting {
                 match waiting.join().unwrap() {
-                    Answer::Reply(Err(SessionError::Closed)) if is_close => {}
-                    Answer::Reply(Err(SessionError::Expired)) if !is_close => {}
+                    ReplyOutcome::Reply(Err(SessionError::Closed)) if is_close => {}
+                    ReplyOutcome::Reply(Err(SessionError::Expired)) if !is_close => {}
                     other => panic!("{other:?}"),
                 }
             }
@@ -298,7 +298,7 @@ fn a_callback_that_panics_ends_the_session_after_the_others_were_told() {
     let reply = server::prefixed(&server::answer(&request, 1, 0));
     peer.stream.write_all(&[reply, event].concat()).unwrap();
     let answer = pending.wait(Stop::at(Instant::now() + LONG));
-    assert!(matches!(answer, Answer::Reply(Err(SessionError::Expired))), "{answer:?}");
+    assert!(matches!(answer, ReplyOutcome::Reply(Err(SessionError::Expired))), "{answer:?}");
     assert_eq!(watching.next(), deleted(1));
     assert_eq!(client.event(), SessionEvent::Expired);
     client.wait_until_finished(PROMPT);
@@ -317,7 +317,7 @@ fn a_callback_may_submit_and_drop_and_close() {
         drop(unwanted);
         // Nobody reads meanwhile, so it ends without a reply, but it ends.
         let answer = submit_one(&session, sync("/in vain")).wait(Stop::at(Instant::now() + MOMENT));
-        assert!(matches!(answer, Answer::Stopped { end: WaitEnd::Deadline, .. }));
+        assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, .. }));
         session.close(Instant::now());
         sender.send(()).unwrap_or_default();
     });
@@ -370,7 +370,7 @@ fn a_long_wait_ends_as_soon_as_a_thread_that_was_parked_as_long() {
         let (client, _peer) = Client::connected(&fake);
         let answer = submit_one(&client.session, sync("/a")).wait(Stop::at(deadline(nth)));
         let late = late(nth);
-        assert!(matches!(answer, Answer::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
+        assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
         late
     };
     let for_event = move |nth| {

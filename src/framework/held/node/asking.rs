@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::node::{Deletion, HeldNode, WATCH_AFTER, WatchState};
+use super::{Deletion, HeldNode, WatchState};
 use crate::{
     error::{LostReason, Meaning},
-    framework::events::event::Event,
+    framework::{events::event::Event, held::limits::WATCH_AFTER},
     proto::{
         request::Request,
         response::Response,
@@ -25,7 +25,7 @@ use crate::{
 impl HeldNode {
     /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it;
     /// after its end, whether the session lives.
-    pub(super) fn check(self: &Arc<Self>, now: Instant) {
+    pub(crate) fn check(self: &Arc<Self>, now: Instant) {
         if self.grant.is_some() {
             // Its znode is looked after already.
             return;

@@ -11,10 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    node::{Grant, HeldNode, Inner, Keeper},
-    revocation::RevocableNode,
-};
+use super::{Grant, HeldNode, Inner, Keeper, RevocableNode};
 use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
 
 /// What is known of a held znode without asking.
@@ -58,7 +55,8 @@ impl HeldNode {
             id: 0,
             znode: self.znode.clone(),
             session: self.session.clone(),
-            since: Instant::now(),
+            // Where nobody asks how long it has lasted, any moment of the past will do.
+            since: if is_attended { Instant::now() } else { self.since },
             seen_over: AtomicU64::new(0),
             asked_over: AtomicU64::new(0),
             revocable,
@@ -79,17 +77,6 @@ impl HeldNode {
         grant
     }
 
-    /// Who ends this hold, where the znode stays: with the keeper's name for its tenure.
-    pub(crate) fn keeper(&self) -> Option<(Arc<dyn Keeper>, u64)> {
-        let grant = self.grant.as_ref()?;
-        Some((grant.keeper.upgrade()?, grant.tenure_number))
-    }
-
-    /// Which grant of its znode it is; 0 for the only one.
-    pub(crate) fn grant_number(&self) -> u64 {
-        self.grant.as_ref().map_or(self.znode.grant, |grant| grant.number)
-    }
-
     /// Its end: whether other holds of its znode last.
     pub(super) fn leaves_others(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.tenure.out.fetch_sub(1, Ordering::AcqRel) > 1)
@@ -98,16 +85,6 @@ impl HeldNode {
     /// Whether it was given back while others held by the same znode, which goes with the last of them.
     pub(crate) fn has_left_others(&self) -> bool {
         self.inner.lock().has_left_others
-    }
-
-    /// The held znode of which this is one hold of many.
-    pub(crate) fn tenure(&self) -> Option<&Arc<HeldNode>> {
-        self.grant.as_ref().map(|grant| &grant.tenure)
-    }
-
-    /// The znode that is looked after for this hold.
-    pub(super) fn root(&self) -> &HeldNode {
-        self.grant.as_ref().map_or(self, |grant| &grant.tenure)
     }
 
     pub(crate) fn footing(&self) -> Footing {
@@ -123,7 +100,7 @@ impl HeldNode {
     }
 
     /// Itself, and the holds of this znode that are looked after.
-    pub(super) fn with_grants(self: &Arc<Self>) -> impl Iterator<Item = Arc<HeldNode>> + use<> {
+    pub(crate) fn with_grants(self: &Arc<Self>) -> impl Iterator<Item = Arc<HeldNode>> + use<> {
         let grants = self.inner.lock().grants.clone();
         iter::once(self.clone()).chain(grants)
     }

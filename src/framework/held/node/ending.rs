@@ -1,0 +1,130 @@
+//! How a hold ends: lost, released, or held for too long.
+
+use std::{
+    mem,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use super::HeldNode;
+use crate::{
+    error::LostReason,
+    framework::{events::event::Event, held::limits::Limits},
+    session::wait::cancel::CancelToken,
+    unlocked::drop_unlocked,
+};
+
+impl HeldNode {
+    /// Listeners hear of it now. The first reason stays.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        // The end of a znode that its holder has released must not wake the client's thread at each release.
+        if self.mark_lost(reason) {
+            self.events.send(Event::Look);
+        }
+    }
+
+    /// `false`: it was released before.
+    pub(crate) fn mark_lost(&self, reason: LostReason) -> bool {
+        if self.grant.is_some() {
+            return self.root().mark_lost(reason);
+        }
+        let mut inner = self.inner.lock();
+        if inner.released {
+            return false;
+        }
+        inner.lost.get_or_insert(reason);
+        let interrupts = mem::take(&mut inner.interrupts);
+        drop(inner);
+        for token in interrupts.iter().filter_map(Weak::upgrade) {
+            token.cancel();
+        }
+        self.tell_keeper();
+        true
+    }
+
+    /// Cancels the token when the znode is lost, unless the token has gone by then.
+    pub(crate) fn interrupt_on_loss(&self, token: &Arc<CancelToken>) {
+        if self.grant.is_some() {
+            return self.root().interrupt_on_loss(token);
+        }
+        let mut inner = self.inner.lock();
+        inner.interrupts.retain(|other| other.strong_count() > 0);
+        inner.interrupts.push(Arc::downgrade(token));
+        let is_lost = self.lost_in(&inner).is_some();
+        drop(inner);
+        if is_lost {
+            token.cancel();
+        }
+    }
+
+    /// From here on the znode's end is the holder's own doing. Whoever listens is told for the last time, on the calling
+    /// thread and the dispatch thread: the client's own thread must not be woken by each release.
+    pub(crate) fn released(&self) {
+        let mut inner = self.inner.lock();
+        if inner.released {
+            return;
+        }
+        inner.lost = self.lost_in(&inner);
+        inner.released = true;
+        inner.has_left_others = self.leaves_others();
+        if self.grant.is_some() && !inner.is_attended {
+            // Nobody has ever asked to be told.
+            let over = inner.limits.ended();
+            return drop_unlocked(inner, over);
+        }
+        // What time it is does not matter any more.
+        let subscribers = self.tell_in(&mut inner, self.since);
+        let is_attended = mem::take(&mut inner.is_attended);
+        let over = inner.limits.ended();
+        drop_unlocked(inner, (subscribers, over));
+        if is_attended {
+            self.leave_tenure();
+        }
+    }
+
+    /// `give_back` is called at most once, on the client's own thread, after the hold was lost for its length.
+    pub(crate) fn limit(
+        &self,
+        least: Option<Instant>,
+        most: Option<Instant>,
+        give_back: impl FnOnce() + Send + 'static,
+    ) {
+        let is_limited = most.is_some();
+        self.inner.lock().limits = Limits::new(least, most, give_back);
+        if is_limited {
+            self.events.send(Event::Look);
+        }
+    }
+
+    /// For how long its znode has to stay although it was given back.
+    pub(crate) fn has_to_stay(&self) -> Option<Duration> {
+        let least = self.inner.lock().limits.least()?;
+        Some(least.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
+    }
+
+    /// Ends a hold for its holder, if it has not ended before.
+    pub(crate) fn lose_unless_over(&self, reason: LostReason) -> bool {
+        if self.inner.lock().is_final() || !self.mark_lost(reason) {
+            return false;
+        }
+        self.events.send(Event::Look);
+        true
+    }
+
+    /// Ends a hold that has lasted for too long: first for its holder, then for others.
+    pub(crate) fn end_if_over(&self, now: Instant) {
+        let over = {
+            let mut inner = self.inner.lock();
+            if inner.is_final() {
+                return;
+            }
+            inner.limits.take_over(now)
+        };
+        if let Some(give_back) = over
+            && self.mark_lost(LostReason::HeldTooLong)
+        {
+            log::warn!("{}: held for too long, and given back", self.path());
+            give_back();
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Who is told what of one hold.
+
+use std::{collections::BTreeMap, mem, sync::Arc};
+
+use crossbeam_channel::Sender;
+
+use super::{changes::HoldState, deadlines::Deadlines};
+use crate::{framework::events::dispatch::Dispatcher, session::wait::cancel::CancelToken};
+
+/// A callback for [`HoldState`]; runs on the dispatch thread.
+pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;
+
+/// Who is told of each change. Each with what it was told last; the state in which a hold begins counts as told.
+#[derive(Default)]
+pub(super) struct Subscribers {
+    pub(super) channels: BTreeMap<u64, (HoldState, Sender<HoldState>)>,
+    pub(super) listeners: Vec<(HoldState, HoldListener)>,
+    /// Cancelled, in this order, as soon as the lock may be another's.
+    pub(super) tokens: Vec<CancelToken>,
+    /// Somebody has asked to be told at some time. Looks are planned from then on, so that who asks again and again
+    /// need not wake the client's thread each time.
+    pub(super) was_asked: bool,
+    pub(super) next_channel: u64,
+    /// Those who are told some time before it stops being certain.
+    pub(super) deadlines: Deadlines,
+}
+
+impl Subscribers {
+    pub(super) fn awaits(&self, state: HoldState) -> bool {
+        let mut told = self.channels.values().map(|(told, _)| told).chain(self.listeners.iter().map(|(told, _)| told));
+        told.any(|told| *told != state)
+    }
+
+    /// Hands the state over to all that have not been told. To be called under the lock only: the order of the calls is the
+    /// order in which all are told.
+    pub(super) fn tell(&mut self, state: HoldState, dispatcher: &Dispatcher) {
+        for (told, channel) in self.channels.values_mut() {
+            if mem::replace(told, state) != state {
+                // Whoever has dropped the other end is about to sign off.
+                let _ = channel.send(state);
+            }
+        }
+        for (told, listener) in &mut self.listeners {
+            if mem::replace(told, state) != state {
+                let listener = listener.clone();
+                dispatcher.run(move || listener(state));
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a selector calls.
+
+use crate::{
+    error::Error,
+    framework::{client::core::CuratorFramework, events::connection_state::ConnectionState},
+    locks::leader::leadership::{CancelLeadership, Leadership},
+};
+
+/// What a [`LeaderSelector`](crate::LeaderSelector) calls. Java: `LeaderSelectorListener`, with what `LeaderSelectorListenerAdapter` does about
+/// connection states.
+///
+/// Every `Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static` is one.
+pub trait LeaderSelectorListener: Send + Sync + 'static {
+    /// Leads: from the call to the return, on the selector's own thread, never twice at a time. It has to return soon
+    /// after [`Leadership::is_cancelled`], and must not work on after [`Leadership::has_leadership`] has become `false`:
+    /// another process may lead by then. A panic ends the term as a return does, and is logged.
+    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership);
+
+    /// The client's connection state has changed. An error ends the current term: its
+    /// [`has_leadership`](Leadership::has_leadership) is `false` from then on, and its token is cancelled. Whoever waits for
+    /// its turn keeps its place (in Curator it loses it).
+    ///
+    /// By default an error in the states that the client's
+    /// [policy](crate::Builder::connection_state_error_policy) names: suspended and lost. A term ends with
+    /// [`Hold::valid_until`](crate::Hold::valid_until) whatever this returns. Called on the client's dispatch thread,
+    /// from the start to the close.
+    ///
+    /// # Errors
+    /// [`CancelLeadership`] to give leadership up.
+    fn state_changed(
+        &self,
+        client: &CuratorFramework,
+        state: ConnectionState,
+    ) -> std::result::Result<(), CancelLeadership> {
+        let is_error = client.connection_state_error_policy().is_error_state(state);
+        if is_error { Err(CancelLeadership) } else { Ok(()) }
+    }
+
+    /// An attempt to queue has failed, on the selector's own thread. Another one follows, after a second or when there is
+    /// a connection again, unless the error is one that no other attempt would mend: then
+    /// [`LeaderSelector::requeue`](crate::LeaderSelector::requeue) may be called. By default it is logged.
+    fn queueing_failed(&self, client: &CuratorFramework, error: &Error) {
+        let _ = client;
+        log::error!("cannot queue for leadership: {error}");
+    }
+}
+
+impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelectorListener for F {
+    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership) {
+        self(client, leadership);
+    }
+}

@@ -1,0 +1,200 @@
+//! What queues and leads, on one thread.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use crate::{
+    error::{Error, Result},
+    framework::{
+        client::core::{CuratorFramework, ListenerId},
+        events::connection_state::ConnectionState,
+    },
+    locks::{
+        api::options::acquire::AcquireOptions,
+        leader::{
+            leadership::{Executor, LeaderState, Leadership},
+            selector_listener::LeaderSelectorListener,
+        },
+        mutex::InterProcessMutex,
+    },
+    panics::caught,
+    session::wait::{cancel::CancelToken, deadline::Stop},
+};
+
+/// How long to wait before the next attempt after the connection went, and after the servers refused one.
+const AFTER_LOSS: Duration = Duration::from_millis(100);
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
+
+/// What a selector and its task have in common.
+pub(super) struct Shared {
+    pub(super) client: CuratorFramework,
+    pub(super) path: String,
+    pub(super) listener: Box<dyn LeaderSelectorListener>,
+    /// Runs what queues and leads, instead of a thread of its own.
+    pub(super) executor: Option<Executor>,
+    /// Ends whatever it waits for.
+    pub(super) closed: CancelToken,
+    pub(super) state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) life: LeaderState,
+    pub(super) id: String,
+    pub(super) requeues: bool,
+    /// A task queues or leads, or is about to.
+    pub(super) is_queued: bool,
+    pub(super) term: Option<Leadership>,
+    /// The listener wants no leadership in the connection state that it heard of last.
+    pub(super) is_unwanted: bool,
+    pub(super) on_connection: Option<ListenerId>,
+}
+
+/// Queues and leads until that is not wanted any more.
+pub(super) struct Task {
+    shared: Arc<Shared>,
+    /// Set if it is dropped before its end, and whoever had to run it never did.
+    is_dropped: Arc<AtomicBool>,
+    is_over: bool,
+}
+
+/// How one queueing ended.
+enum Turn {
+    /// The listener has led.
+    Led,
+    /// It was over before the listener was called.
+    Missed,
+    Failed(Error),
+}
+
+impl Task {
+    pub(super) fn new(shared: &Arc<Shared>, is_dropped: &Arc<AtomicBool>) -> Task {
+        Task { shared: shared.clone(), is_dropped: is_dropped.clone(), is_over: false }
+    }
+
+    pub(super) fn run(mut self) {
+        loop {
+            // The retry policy and the ACL provider are the caller's code.
+            let turn = caught("a leader selector", || self.shared.turn()).unwrap_or(Turn::Missed);
+            let pause = match &turn {
+                Turn::Led => Duration::ZERO,
+                Turn::Failed(error) if !error.is_retryable() => AFTER_REFUSAL,
+                Turn::Missed | Turn::Failed(_) => AFTER_LOSS,
+            };
+            if !self.goes_on(&turn) {
+                return;
+            }
+            // Nothing is ever sent: the end of the channel is the selector's.
+            let _ = self.shared.closed.signal().recv_timeout(pause);
+        }
+    }
+
+    /// Who queues has to lead once. The listener hears of what is in the way.
+    fn goes_on(&mut self, turn: &Turn) -> bool {
+        let shared = &self.shared;
+        let goes_on = {
+            let mut state = shared.state.lock();
+            let wants_more = match turn {
+                Turn::Led => state.requeues,
+                Turn::Missed => true,
+                Turn::Failed(error) => !error.is_final(),
+            };
+            let is_started = state.life == LeaderState::Started;
+            state.is_queued = is_started && wants_more;
+            // From here on another task may be made.
+            self.is_over = !state.is_queued;
+            if !is_started {
+                return false;
+            }
+            state.is_queued
+        };
+        if let Turn::Failed(error) = turn {
+            let _ = caught("a leader selector's listener", || shared.listener.queueing_failed(&shared.client, error));
+        }
+        goes_on
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.is_dropped.store(true, Ordering::Release);
+            self.shared.state.lock().is_queued = false;
+            log::error!("{}: what queues for leadership was dropped", self.shared.path);
+        }
+    }
+}
+
+impl Shared {
+    fn turn(&self) -> Turn {
+        self.lead().unwrap_or_else(Turn::Failed)
+    }
+
+    /// Queues and leads, once.
+    fn lead(&self) -> Result<Turn> {
+        // However long that takes: the retry policy is for the requests.
+        let forever = Stop { deadline: None, cancel: Some(&self.closed) };
+        if self.client.core.connected_session(forever)?.is_err() {
+            return Ok(Turn::Missed);
+        }
+        let mutex = InterProcessMutex::new(&self.client, &self.path)?;
+        let id = self.state.lock().id.clone();
+        let mutex = if id.is_empty() { mutex } else { mutex.with_lock_data(id) };
+        let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
+            return Ok(Turn::Missed);
+        };
+        let turn =
+            match mutex.hold().map(|hold| Leadership::new(hold, || ())).filter(|leadership| self.begins(leadership)) {
+                Some(leadership) => {
+                    let lead = || self.listener.take_leadership(&self.client, &leadership);
+                    let _ = caught("a leader", lead);
+                    // Before the release: nobody leads before this one does not.
+                    leadership.end();
+                    self.state.lock().term = None;
+                    Turn::Led
+                }
+                None => Turn::Missed,
+            };
+        if let Err(error) = held.release() {
+            log::debug!("{}: at the end of a term: {error}", self.path);
+        }
+        Ok(turn)
+    }
+
+    /// The term begins, unless it is over already.
+    fn begins(&self, leadership: &Leadership) -> bool {
+        let mut state = self.state.lock();
+        // Read behind the lock: news that the listener has heard of already shows here, and later news find the term.
+        let is_connected = self.client.connection_state().is_some_and(ConnectionState::is_connected);
+        // What came before the grant was not about this term, but a suspension may last.
+        let is_wanted = state.life == LeaderState::Started && (is_connected || !state.is_unwanted);
+        if is_wanted && leadership.has_leadership() {
+            state.term = Some(leadership.clone());
+            return true;
+        }
+        false
+    }
+
+    /// On the dispatch thread.
+    pub(super) fn state_changed(&self, client: &CuratorFramework, connection: ConnectionState) {
+        let ask = || self.listener.state_changed(client, connection);
+        let is_unwanted = match caught("a leader selector's listener", ask) {
+            Some(verdict) => verdict.is_err(),
+            None => client.connection_state_error_policy().is_error_state(connection),
+        };
+        let term = {
+            let mut state = self.state.lock();
+            state.is_unwanted = is_unwanted;
+            state.term.clone()
+        };
+        if let Some(term) = term.filter(|_| is_unwanted) {
+            term.end();
+        }
+    }
+}

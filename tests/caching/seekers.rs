@@ -1,0 +1,228 @@
+//! The thread that queues at the servers for its process.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, Caching, CancelToken, ConnectString, Error, FencingToken, InterProcessMutex, Result, RetryNTimes,
+    unversioned::{
+        NativeSessionFactory, Request, Session, SessionConfig, SessionError, SessionFactory, SessionObserver,
+        Submission, Ticket,
+    },
+};
+use parking_lot::Mutex;
+
+use crate::{
+    local::{cached, cached_with},
+    support::{self, another, await_queue, builder, connect, eventually, mutex, namespace, queue, server},
+};
+
+const PATH: &str = "/locks/m";
+
+/// When a thread that waits is granted the lock: with which znode and token.
+type Grant = (String, FencingToken);
+
+fn grant(mutex: &InterProcessMutex) -> Grant {
+    let held = mutex.lock().unwrap();
+    let grant = (held.path().to_owned(), held.fencing_token());
+    held.release().unwrap();
+    grant
+}
+
+/// One thread queues for its process and gives up, by `give_up`; another one waits behind it.
+fn the_place_stays(options: &AcquireOptions, give_up: impl FnOnce(), check: impl FnOnce(Result<bool>) + Send) {
+    let client = support::client();
+    let (second, third) = (another(&client), another(&client));
+    let (kept, first, last) = (cached(&client), mutex(&second), mutex(&third));
+    first.acquire().unwrap();
+    thread::scope(|scope| {
+        let seeks = scope.spawn(|| kept.acquire_with(options));
+        await_queue(&client, PATH, 2);
+        let waits = scope.spawn(|| grant(&kept));
+        eventually("one waits behind the seeker", || kept.local_waiters() == 1);
+        let comes_later = scope.spawn(|| grant(&last));
+        let before = await_queue(&client, PATH, 3);
+        give_up();
+        check(seeks.join().unwrap());
+        eventually("the next one queues", || kept.local_waiters() == 0);
+        assert_eq!(queue(&client, PATH), before);
+        first.release().unwrap();
+        let (waited, later) = (waits.join().unwrap(), comes_later.join().unwrap());
+        assert_eq!(waited.0, before[1]);
+        assert!(waited.1 < later.1, "{waited:?} {later:?}");
+    });
+}
+
+#[test]
+fn a_seeker_whose_time_is_up_leaves_its_place_to_the_next_thread() {
+    let options = AcquireOptions::new().timeout(Duration::from_secs(2));
+    the_place_stays(&options, || {}, |result| assert!(!result.unwrap()));
+}
+
+#[test]
+fn a_seeker_that_is_cancelled_leaves_its_place_to_the_next_thread() {
+    let cancel = CancelToken::new();
+    let options = AcquireOptions::new().cancel_token(&cancel);
+    let check = |result| assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
+    the_place_stays(&options, || cancel.cancel(), check);
+}
+
+#[test]
+fn the_place_goes_from_thread_to_thread_and_is_given_up_with_the_last() {
+    const THREADS: usize = 4;
+    let client = support::client();
+    let other = another(&client);
+    let (kept, plain) = (cached(&client), mutex(&other));
+    plain.acquire().unwrap();
+    let cancels: Vec<CancelToken> = (0..THREADS).map(|_| CancelToken::new()).collect();
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        let mut place = Vec::new();
+        for (k, cancel) in cancels.iter().enumerate() {
+            let kept = &kept;
+            threads.push(scope.spawn(move || kept.acquire_with(&AcquireOptions::new().cancel_token(cancel))));
+            place = await_queue(&client, PATH, 2);
+            eventually("it waits", || kept.local_waiters() == k);
+        }
+        for (k, (cancel, thread)) in cancels.iter().zip(threads).enumerate() {
+            assert_eq!(queue(&client, PATH), place);
+            cancel.cancel();
+            assert!(matches!(thread.join().unwrap(), Err(Error::Cancelled { .. })));
+            eventually("the next one queues", || kept.local_waiters() == (THREADS - 2).saturating_sub(k));
+        }
+    });
+    await_queue(&client, PATH, 1);
+    plain.release().unwrap();
+    kept.acquire().unwrap();
+    kept.release().unwrap();
+}
+
+/// A connection that refuses to take the next create, and what it was given.
+#[derive(Default)]
+struct Wire {
+    refuses: AtomicBool,
+    /// What went out.
+    log: Mutex<Vec<String>>,
+}
+
+struct Refusing(Arc<Wire>);
+
+impl SessionFactory for Refusing {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        let session = NativeSessionFactory.open(config, observer)?;
+        Ok(Arc::new(Wired { session, wire: self.0.clone() }))
+    }
+}
+
+struct Wired {
+    session: Arc<dyn Session>,
+    wire: Arc<Wire>,
+}
+
+impl Session for Wired {
+    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
+        let creates = batch.iter().any(|sent| matches!(sent.request, Request::Create { .. }));
+        if creates && self.wire.refuses.swap(false, Ordering::SeqCst) {
+            self.wire.log.lock().push("refused".to_owned());
+            let count = batch.len() as u64;
+            batch.into_iter().for_each(|sent| (sent.on_reply)(Err(SessionError::ConnectionLoss(None))));
+            return (0..count).map(|k| Ticket(u64::MAX - k)).collect();
+        }
+        for Submission { request, .. } in &batch {
+            match request {
+                Request::Create { .. } => self.wire.log.lock().push("create".to_owned()),
+                Request::Delete { .. } => self.wire.log.lock().push("delete".to_owned()),
+                _ => {}
+            }
+        }
+        self.session.submit(batch)
+    }
+
+    fn withdraw(&self, ticket: Ticket) -> bool {
+        self.session.withdraw(ticket)
+    }
+
+    fn unwatch(&self, ticket: Ticket) {
+        self.session.unwatch(ticket);
+    }
+
+    fn tells_in_order(&self) -> bool {
+        self.session.tells_in_order()
+    }
+
+    fn id(&self) -> i64 {
+        self.session.id()
+    }
+
+    fn password(&self) -> Vec<u8> {
+        self.session.password()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.session.timeout()
+    }
+
+    fn connection(&self) -> u64 {
+        self.session.connection()
+    }
+
+    fn valid_until(&self) -> Option<Instant> {
+        self.session.valid_until()
+    }
+
+    fn last_error(&self) -> Option<Arc<io::Error>> {
+        self.session.last_error()
+    }
+
+    fn is_ended(&self) -> bool {
+        self.session.is_ended()
+    }
+
+    fn update_hosts(&self, hosts: &ConnectString) {
+        self.session.update_hosts(hosts);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.session.is_finished()
+    }
+
+    fn abandon(&self) {
+        self.session.abandon();
+    }
+
+    fn close(&self, deadline: Instant) {
+        self.session.close(deadline);
+    }
+}
+
+#[test]
+fn the_znode_of_a_tenure_stays_until_the_next_create_is_on_its_way() {
+    let wire = Arc::new(Wire::default());
+    let retry = RetryNTimes::new(10, Duration::from_millis(1));
+    let client = connect(builder(server(), &namespace()).retry_policy(retry).session_factory(Refusing(wire.clone())));
+    let other = connect(builder(server(), client.namespace()));
+    let (kept, plain) = (cached_with(&client, Caching::new().max_grants(0)), mutex(&other));
+    kept.acquire().unwrap();
+    thread::scope(|scope| {
+        let local = scope.spawn(|| grant(&kept));
+        eventually("it waits", || kept.local_waiters() == 1);
+        let rival = scope.spawn(|| grant(&plain));
+        await_queue(&client, PATH, 2);
+        // Until the process knows of the rival, the lock would go from thread to thread.
+        thread::sleep(Duration::from_millis(300));
+        wire.log.lock().clear();
+        wire.refuses.store(true, Ordering::SeqCst);
+        kept.release().unwrap();
+        let (rival, local) = (rival.join().unwrap(), local.join().unwrap());
+        assert!(rival.1 < local.1, "the rival was there before");
+    });
+    let log = wire.log.lock().clone();
+    assert_eq!(log, ["refused", "create", "delete"]);
+}
