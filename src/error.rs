@@ -22,7 +22,8 @@ pub enum LostReason {
     /// Somebody asked for it, and the holder's listener gave it
     /// [back](crate::RevocationRequest::release). [`Hold::revocation`](crate::Hold::revocation) says who and why.
     Revoked,
-    /// It was held for as long as [its acquire](crate::AcquireOptions::hold_at_most) has allowed, and is given back.
+    /// The hold has lasted as long as [its acquire](crate::AcquireOptions::hold_at_most) allows, so the client gives the
+    /// lock back.
     HeldTooLong,
 }
 
@@ -70,7 +71,7 @@ pub enum Error {
     /// `start` was called a second time. Java: `IllegalStateException`.
     #[error("the client was started before: start() can be called once")]
     AlreadyStarted,
-    /// A recipe that was not started yet, or is closed. Java: `IllegalStateException`, or `EOFException` where it waits.
+    /// The recipe was not started yet, or is closed. Java: `IllegalStateException`, or `EOFException` where it waits.
     #[error("{what} at {path} is {state}")]
     NotInUse {
         /// Which recipe.
@@ -81,7 +82,7 @@ pub enum Error {
         state: &'static str,
     },
     /// The client is closed. Java: `CuratorClosedException`.
-    #[error("the client is closed")]
+    #[error("the client is closed: build and start another one")]
     ClientClosed,
     /// The caller does not hold this lock. Java: `IllegalMonitorStateException`.
     #[error("you do not own the lock {path}: {detail}")]
@@ -115,8 +116,8 @@ pub enum Error {
         /// How many stand in front, the holder among them.
         ahead: usize,
     },
-    /// The time was up before the lock was free, of an acquire that [wants to hear
-    /// that](crate::AcquireOptions::timeout_is_error).
+    /// The lock was not free in time. Only an acquire with
+    /// [`timeout_is_error`](crate::AcquireOptions::timeout_is_error) fails so.
     #[error("the time was up before {path} was free{}", ahead.map(|ahead| format!(": {ahead} are in front")).unwrap_or_default())]
     StillTaken {
         /// The path of the lock that was waited for.
@@ -181,7 +182,8 @@ pub enum Error {
         operation: &'static str,
         /// The path as the caller sees it.
         path: String,
-        /// A request was sent and not answered, so whether it was carried out is unknown. Otherwise nothing was sent.
+        /// The client sent a request and got no answer, so nobody knows whether the server carried it out. Otherwise it sent
+        /// nothing.
         maybe_done: bool,
         /// Why there is no connection, as far as known: what each server or the operating system said.
         cause: Option<Arc<io::Error>>,
@@ -195,7 +197,10 @@ pub enum Error {
         path: String,
     },
     /// The server did not accept the credentials.
-    #[error("the server rejected the authorization of scheme {scheme:?}")]
+    #[error(
+        "the server rejected the authorization of scheme {scheme:?}: it does not know the scheme, or not these credentials; see \
+         authorization()"
+    )]
     AuthFailed {
         /// The scheme, never the credentials.
         scheme: String,
@@ -380,7 +385,7 @@ impl Error {
         matches!(self.reaction(), Handling::Retry { .. })
     }
 
-    /// Whether no other attempt to queue would end otherwise.
+    /// Whether every other attempt to queue would end the same way.
     pub(crate) fn is_final(&self) -> bool {
         matches!(
             self,

@@ -1,12 +1,12 @@
-//! Code of the caller's on threads of the client's own, and in drops.
+//! Runs the caller's code where a panic must not spread: on the client's own threads, and in drops.
 
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Runs something on a thread that has to go on, as holders are told of losses by it, or in a drop, which a panic must not
-/// leave while the thread unwinds. `None` after a panic, which is logged.
+/// Runs code of the caller's; after a panic, logs it and returns `None`. For threads that have to go on because they tell
+/// holders of losses, and for drops, which a panic must not leave while the thread unwinds.
 pub(crate) fn caught<T>(what: &str, run: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(value) => Some(value),

@@ -24,6 +24,7 @@ use crate::{
             pending::{Watch, submit},
         },
     },
+    unlocked::drop_unlocked,
 };
 
 /// How long it waits until it asks again what the server has put off.
@@ -58,8 +59,8 @@ impl<T> VersionedValue<T> {
 /// It is a persistent znode with four bytes, the most significant first, as in Curator. Clones are handles of the same
 /// count.
 ///
-/// Reading it costs nothing: the last known value is kept, and a watch keeps it up to date. While the connection is
-/// suspended the value may be old; after a reconnect, and in a new session, it is read again.
+/// While the connection is suspended the value may be old. After a reconnect, and in a new session, the client reads it
+/// again. Reading it here costs nothing: the client keeps the last known value, and a watch keeps that up to date.
 ///
 /// ```no_run
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, SharedCount};
@@ -103,22 +104,22 @@ struct CountState {
     wakes: Vec<Weak<Wake>>,
 }
 
-/// What a read is for, as to whether the listeners hear of the value. As in Curator's `SharedValue`.
+/// Why the value is read, which decides whether the listeners hear of it. As in Curator's `SharedValue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Occasion {
-    /// The start: not at all.
+    /// The count starts: they do not.
     Start,
-    /// Something has changed, or may have: if it is news.
+    /// The value has changed, or may have: they do if it is news.
     Change,
-    /// There is a connection again: in any case (CURATOR-311).
+    /// There is a connection again: they do in any case (CURATOR-311).
     Connection,
 }
 
 impl SharedCount {
-    /// A count in the znode `path`, which begins with `seed` if there is none. Does no I/O.
+    /// A count in the znode `path`. If there is none, the start makes it with the value `seed`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path.
+    /// [`Error::InvalidPath`].
     pub fn new(client: &CuratorFramework, path: &str, seed: i32) -> Result<SharedCount> {
         let node = client.prefix.to_server(path)?;
         let state = CountState {
@@ -199,12 +200,12 @@ impl SharedCount {
     /// Writes the value unless somebody wrote one since `previous`: then `false`, and the known value is read again.
     /// Java: `trySetCount`.
     ///
-    /// If the reply is lost and somebody has written since, then who wrote what may be unknown, as two may write the same
-    /// value. That is an error, and neither `true` nor `false`: else two that add one could count one step. (Curator
-    /// says `false` then, even if the value was written.)
+    /// If the reply is lost and the value has changed, the call fails with [`Error::ConnectionLoss`]: it never guesses whose
+    /// write that was, or two that add one could count one step. (Curator says `false` then, even if the value was
+    /// written.)
     ///
     /// # Errors
-    /// As [`SharedCount::set_count`]; [`Error::ConnectionLoss`] also if it is unknown whether the value was written.
+    /// As [`SharedCount::set_count`].
     pub fn try_set_count(&self, previous: VersionedValue<i32>, count: i32) -> Result<bool> {
         let shared = &self.shared;
         if shared.state.lock().known != previous {
@@ -229,11 +230,10 @@ impl SharedCount {
         })?
     }
 
-    /// Calls the listener with the value whenever it changes, and again after each reconnect even if it has not changed, as
-    /// Curator does. The calls come in the order of the changes, on the client's dispatch thread and under no lock. A change
-    /// that is quickly followed by another may be skipped. What the start reads is not told. While the connection is
-    /// suspended or the session lost nothing is told; what was written meanwhile is, after the reconnect. Java:
-    /// `addListener`.
+    /// Calls the listener with the value whenever it changes, and after each reconnect even if it has not changed, as Curator
+    /// does. A change that another one follows quickly may be skipped. The start calls nobody. While the connection is
+    /// suspended or the session lost, nobody is called; after the reconnect the listener hears what was written meanwhile.
+    /// The calls come in the order of the changes, on the client's dispatch thread and under no lock. Java: `addListener`.
     pub fn add_listener(&self, listener: impl Fn(i32) + Send + Sync + 'static) -> ListenerId {
         let mut state = self.shared.state.lock();
         let id = ListenerId(state.next_listener);
@@ -242,22 +242,20 @@ impl SharedCount {
         id
     }
 
-    /// Removes a listener; it may still be told what was under way.
+    /// Removes a listener. A call that is under way may still reach it.
     pub fn remove_listener(&self, id: ListenerId) {
         let mut state = self.shared.state.lock();
         let removed: Vec<_> = state.listeners.extract_if(.., |(other, _)| *other == id).collect();
-        drop(state);
-        // The caller's listener, and what it owns: not under the lock.
-        drop(removed);
+        drop_unlocked(state, removed);
     }
 
     /// Stops watching; the last known value stays readable and becomes old. The same happens when the last handle is
     /// dropped.
     pub fn close(&self) {
-        let listeners = std::mem::take(&mut self.shared.state.lock().listeners);
+        let mut state = self.shared.state.lock();
+        let listeners = std::mem::take(&mut state.listeners);
+        drop_unlocked(state, listeners);
         self.shared.stop(CuratorFrameworkState::Stopped);
-        // The callers' listeners, and what they own: not under the lock.
-        drop(listeners);
     }
 
     /// Calls `wake` on every change, as long as the caller keeps it. It must not block.
@@ -387,9 +385,7 @@ impl CountShared {
         } else {
             watch
         };
-        drop(state);
-        // Outside of the lock, because it may have to tell the server.
-        drop(old);
+        drop_unlocked(state, old);
     }
 
     fn take(&self, session: &Arc<dyn Session>, data: &[u8], stat: &Stat, occasion: Occasion) -> Result<()> {
@@ -427,13 +423,10 @@ impl CountShared {
     }
 
     fn stop(&self, life: CuratorFrameworkState) {
-        let (watch, on_connection) = {
-            let mut state = self.state.lock();
-            state.life = life;
-            (state.watch.take(), state.on_connection.take())
-        };
-        // Outside of the lock, because it may have to tell the server.
-        drop(watch);
+        let mut state = self.state.lock();
+        state.life = life;
+        let (watch, on_connection) = (state.watch.take(), state.on_connection.take());
+        drop_unlocked(state, watch);
         if let Some(id) = on_connection {
             self.client.remove_connection_state_listener(id);
         }

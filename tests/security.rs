@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::{fmt::Debug, thread, time::Duration};
+use std::{fmt::Debug, time::Duration};
 
 use curator_locks::{
     Acl, AclProvider, AcquireOptions, CancelToken, ConnectString, ConnectionState, CreateMode, CreatorAllAclProvider,
@@ -18,7 +18,7 @@ use curator_locks::{
 };
 
 use support::{
-    builder_at, connect, eventually,
+    builder_at, connect, eventually, hand_over,
     logs::{catch_logs, found_in, logged},
     relay::Relay,
 };
@@ -90,12 +90,7 @@ fn whoever_knows_the_secret_shares_the_lock() {
     let (one, other) =
         (InterProcessMutex::new(&one, "/lock").unwrap(), InterProcessMutex::new(&other, "/lock").unwrap());
     let held = one.lock().unwrap();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| other.acquire().and_then(|()| other.release()));
-        eventually("the other waits", || one.participant_nodes().unwrap().len() == 2);
-        held.release().unwrap();
-        waiter.join().unwrap().unwrap();
-    });
+    hand_over(held, &one, &other);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use curator_locks::{
 use support::{
     PATIENCE, builder_at,
     certificates::Authority,
-    eventually,
+    eventually, hand_over,
     machine::{Machine, since},
     relay::Relay,
     watchers_at,
@@ -36,7 +36,8 @@ impl Fixture {
         let authority = Authority::new("authority of the tests");
         let issued = authority.issue("server", Some([127, 0, 0, 1].into()));
         let tls = TlsServerConfig::new(authority.key_store(&issued), authority.trust_store()).client_auth(client_auth);
-        let server = TestingServer::builder().secure_client_port(tls).start().unwrap();
+        let server =
+            TestingServer::builder().secure_client_port(tls).max_session_timeout(3 * PATIENCE).start().unwrap();
         Fixture { server, authority }
     }
 
@@ -58,9 +59,19 @@ impl Fixture {
 const SESSION: Duration = Duration::from_secs(10);
 
 fn started(address: &str, namespace: &str, session: Duration, tls: Option<TlsConfig>) -> CuratorFramework {
+    started_with(address, namespace, session, Duration::from_secs(2), tls)
+}
+
+fn started_with(
+    address: &str,
+    namespace: &str,
+    session: Duration,
+    connection_timeout: Duration,
+    tls: Option<TlsConfig>,
+) -> CuratorFramework {
     let builder = builder_at(address, namespace)
         .session_timeout(session)
-        .connection_timeout(Duration::from_secs(2))
+        .connection_timeout(connection_timeout)
         .retry_policy(RetryNTimes::new(1, Duration::from_millis(50)));
     let client = match tls {
         Some(tls) => builder.tls(tls).build().unwrap(),
@@ -71,7 +82,10 @@ fn started(address: &str, namespace: &str, session: Duration, tls: Option<TlsCon
 }
 
 fn connected(address: &str, namespace: &str, session: Duration, tls: TlsConfig) -> CuratorFramework {
-    let client = started(address, namespace, session, Some(tls));
+    is_connected(started(address, namespace, session, Some(tls)))
+}
+
+fn is_connected(client: CuratorFramework) -> CuratorFramework {
     let is_connected = client.block_until_connected(Some(PATIENCE)).unwrap();
     assert!(is_connected, "not connected: {:?}", client.check_exists().for_path("/"));
     client
@@ -101,12 +115,7 @@ fn a_lock_over_tls_excludes_one_over_plain_tcp() {
     let held = one.lock().unwrap();
     assert!(held.is_valid());
     assert!(!other.acquire_timeout(Duration::from_millis(100)).unwrap());
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| other.acquire().and_then(|()| other.release()));
-        eventually("the other waits", || one.participant_nodes().unwrap().len() == 2);
-        held.release().unwrap();
-        waiter.join().unwrap().unwrap();
-    });
+    hand_over(held, &one, &other);
 }
 
 #[test]
@@ -223,16 +232,19 @@ fn has_thread(name: &str) -> bool {
 fn an_event_comes_through_while_a_write_is_stuck() {
     let fixture = Fixture::shared();
     let relay = Relay::to(&fixture.address());
-    // A write may take a third of that.
-    let session = Duration::from_secs(45);
-    let client = connected(relay.address(), "stuck", session, fixture.authority.trusted());
-    let other = fixture.client("stuck");
+    // Neither a write that is stuck, which may take a third of the session timeout, nor the writes behind it, which are
+    // taken back after the connection timeout, may end before the test has seen what it wants to see.
+    let patient = |address: &str| {
+        let trusted = Some(fixture.authority.trusted());
+        is_connected(started_with(address, "stuck", 3 * PATIENCE, PATIENCE, trusted))
+    };
+    let (client, other) = (patient(relay.address()), patient(&fixture.address()));
     let (waited_for, held) =
         (InterProcessMutex::new(&client, "/lock").unwrap(), InterProcessMutex::new(&other, "/lock").unwrap());
     client.create().creating_parents_if_needed().for_path("/data").unwrap();
     let guard = held.lock().unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| waited_for.lock_timeout(Duration::from_secs(30)).map(|held| held.is_some()));
+        let waiter = scope.spawn(|| waited_for.lock_timeout(3 * PATIENCE).map(|held| held.is_some()));
         let watches =
             |path: &String| watchers_at(&fixture.server, &format!("/stuck{path}")).contains(&client.session_id());
         eventually("the waiter watches the holder's znode and its own", || {

@@ -195,15 +195,15 @@ impl DeleteBuilder<'_> {
         self
     }
 
-    /// If the connection is lost, goes on in the background, over reconnects and new sessions, until the znode is gone
-    /// or the client is closed. The call itself still reports the loss.
+    /// If the connection is lost, the call fails, but the client keeps deleting the znode in the background, over reconnects
+    /// and new sessions, until it is gone or the client is closed.
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
         self
     }
 
-    /// Deletes everything below the znode first. Not atomic: that somebody else deletes the rest of it meanwhile, be it
-    /// the server that removes an emptied container, is success.
+    /// Deletes everything below the znode first. Not atomic: others may create and delete children meanwhile. Concurrent
+    /// deletes by others, or by the server that removes an emptied container, are not errors.
     pub fn deleting_children_if_needed(mut self) -> Self {
         self.children = true;
         self
@@ -293,7 +293,7 @@ pub struct GetDataBuilder<'a> {
 }
 
 impl<'a> GetDataBuilder<'a> {
-    /// Puts the znode's stat there, too.
+    /// Also stores the znode's stat there.
     pub fn storing_stat_in(mut self, stat: &'a mut Stat) -> Self {
         self.stat = Some(stat);
         self
@@ -332,7 +332,8 @@ impl SetDataBuilder<'_> {
         self
     }
 
-    /// Replaces the znode's data and returns the new stat. After a lost connection it may be written twice.
+    /// Replaces the znode's data and returns the new stat. After a lost connection a retry may write the data a second time;
+    /// with a version it fails with `BadVersion` instead.
     ///
     /// # Errors
     /// [`Error::Server`] with `NoNode`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and what every operation can
@@ -356,7 +357,7 @@ pub struct GetChildrenBuilder<'a> {
 }
 
 impl<'a> GetChildrenBuilder<'a> {
-    /// Puts the znode's stat there, too.
+    /// Also stores the znode's stat there.
     pub fn storing_stat_in(mut self, stat: &'a mut Stat) -> Self {
         self.stat = Some(stat);
         self

@@ -73,9 +73,9 @@ impl CuratorFramework {
 pub struct Transaction {
     client: CuratorFramework,
     steps: Vec<TransactionStep>,
-    /// Locks whose znodes have to stand.
+    /// Locks whose znodes must exist.
     guards: Vec<LockCheck>,
-    /// The first path that was none.
+    /// The error of the first invalid path.
     broken: Option<Error>,
 }
 
@@ -92,7 +92,7 @@ struct LockCheck {
     held: Arc<HeldNode>,
 }
 
-/// What one operation of a transaction has brought about. Java: `CuratorTransactionResult`.
+/// The result of one operation of a transaction. Java: `CuratorTransactionResult`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransactionResult {
@@ -141,15 +141,17 @@ impl Transaction {
         self
     }
 
-    /// Has all of it carried out, or nothing, and returns what each operation has brought about, in order. Java: `commit`.
+    /// Sends the operations, which the server carries out together or not at all, and returns their results in order. Java:
+    /// `commit`.
     ///
-    /// Blocks until the server has answered. While the connection is gone it waits for it as the retry policy says, but
-    /// what was sent is never sent again: if its reply is lost, nobody knows whether it was carried out, and the error is
-    /// [`Error::ConnectionLoss`]. Look at what it writes, with a version or a znode of its own to tell. A transaction
-    /// without operations does nothing.
+    /// If the reply is lost, nobody knows whether the server carried it out: the call fails with [`Error::ConnectionLoss`]
+    /// and never sends the transaction again. Read back what it writes; a version, or a znode of its own, tells.
+    ///
+    /// Blocks until the server has answered. While the connection is gone it waits for it as the retry policy says. A
+    /// transaction without operations does nothing.
     ///
     /// # Errors
-    /// [`Error::TransactionFailed`] if the server refused it, with the operation that failed: nothing was written.
+    /// [`Error::TransactionFailed`], with the operation that failed, if the server refused it: nothing was written.
     /// [`Error::LockLost`] if a [guard](crate::Hold::guard_transaction) refused it: nothing was written. The first
     /// [`Error::InvalidPath`] of its operations, before anything is sent. [`Error::ConnectionLoss`],
     /// [`Error::SessionExpired`] and [`Error::ClientClosed`]: its outcome is unknown.

@@ -6,18 +6,18 @@ use std::fmt;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CreateMode {
-    /// Stays until deleted.
+    /// Stays until somebody deletes it.
     #[default]
     Persistent,
-    /// Deleted by the server when the session ends.
+    /// The server deletes it when the session ends.
     Ephemeral,
-    /// Stays until deleted; the server appends a 10-digit sequence number to the name.
+    /// Stays until somebody deletes it; the server appends a 10-digit sequence number to the name.
     PersistentSequential,
-    /// Deleted when the session ends; the server appends a 10-digit sequence number to the name.
+    /// The server deletes it when the session ends, and appends a 10-digit sequence number to the name.
     EphemeralSequential,
-    /// Deleted by the server some time after its last child is gone.
+    /// The server deletes it some time after its last child is gone.
     Container,
-    /// Deleted by the server when it has no child and was not changed for this many milliseconds.
+    /// The server deletes it when it has no child and nobody has changed it for this many milliseconds.
     PersistentWithTtl(i64),
     /// As `PersistentWithTtl`, with a sequence number.
     PersistentSequentialWithTtl(i64),

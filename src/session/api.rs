@@ -39,7 +39,7 @@ pub enum SessionError {
     Server(ErrorCode),
     /// The connection ended before the reply: the outcome is unknown.
     ConnectionLoss(Option<Arc<io::Error>>),
-    /// The session ended, by the server's word or because it was given up.
+    /// The session has ended: a server said so, or the client gave it up.
     Expired,
     /// The session was closed by this process.
     Closed,
@@ -101,7 +101,7 @@ pub struct Ticket(pub u64);
 pub struct Submission {
     /// The request.
     pub request: Request,
-    /// Told about the watch that the request leaves; required exactly if the request asks for a watch.
+    /// Hears of the watch that the request leaves; required exactly if the request asks for a watch.
     pub watcher: Option<Watcher>,
     /// Called once with the reply, unless the request is withdrawn in time.
     pub on_reply: OnReply,

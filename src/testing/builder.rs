@@ -45,7 +45,8 @@ impl Default for TestingServerBuilder {
 }
 
 impl TestingServerBuilder {
-    /// The tick: sessions expire at multiples of it, so it is how exact an expiry is. Defaults to 500 ms.
+    /// The server's tick. Sessions expire at multiples of it, so a shorter tick makes expiries more exact. Defaults to
+    /// 500 ms.
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick_time = tick;
         self
@@ -74,15 +75,15 @@ impl TestingServerBuilder {
         self
     }
 
-    /// Whether the server waits for the disk (fsync) before it answers a write. Defaults to no: it is faster, and what
-    /// was answered still survives the death of the process, though not of the machine.
+    /// Whether the server waits for the disk (fsync) before it answers a write. Defaults to no, which is faster: an answered
+    /// write still survives the death of the process, though not of the machine.
     pub fn force_sync(mut self, on: bool) -> Self {
         self.force_sync = on;
         self
     }
 
-    /// Where the server keeps its data. It is made if missing, and never removed. Defaults to a temporary directory
-    /// that goes with the server.
+    /// Where the server keeps its data. It makes a missing directory, and nobody removes it. Defaults to a temporary
+    /// directory that goes with the server.
     pub fn data_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_directory = Some(path.into());
         self

@@ -46,7 +46,7 @@ impl TestingClusterBuilder {
         self.configure(|server| server.property("syncLimit", ticks.to_string()))
     }
 
-    /// Whatever else a single server can be configured with; the data directory excepted, which would be shared.
+    /// Configures every server further. Set no data directory: the servers would share it.
     pub fn configure(mut self, how: impl FnOnce(TestingServerBuilder) -> TestingServerBuilder) -> Self {
         self.server = how(self.server);
         self
@@ -245,9 +245,9 @@ impl TestingCluster {
         self.find("cons", |answer| answer.contains(&field))
     }
 
-    /// Cuts a follower off from the other servers, but not from its clients: nothing goes over its link to the leader,
-    /// and nothing is closed, until [`mend`](Self::mend). Both sides notice by the sync limit. The servers still hold
-    /// their elections over other links, so do not sever a leader: pause it.
+    /// Cuts a follower off from the leader, but not from its clients: nothing goes over its link to the leader, and nobody
+    /// closes it, until [`mend`](Self::mend). Both sides notice by the sync limit. Do not sever a leader, but pause it: the
+    /// servers still hold their elections over other links.
     ///
     /// # Errors
     /// [`TestingError::Refused`] if the cluster was not built [`severable`](TestingClusterBuilder::severable).

@@ -11,7 +11,7 @@ pub enum TestingError {
     NotInstalled {
         /// What is missing.
         what: &'static str,
-        /// Where it was looked for.
+        /// The places that were searched.
         searched: String,
         /// What to do about it.
         remedy: String,

@@ -40,8 +40,8 @@ const LOG_TAIL_LINES: usize = 40;
 
 /// A real ZooKeeper server as a child process, on a free port of 127.0.0.1.
 ///
-/// It is gone when this value is dropped, also by a panic; and when the process ends in any other way, be it `exit` or
-/// SIGKILL. Unless the builder names a data directory, its data goes too. Its methods may be called from any thread.
+/// Dropping this value ends the server, also while a thread panics. So does the end of the process, even by `exit` or
+/// SIGKILL. Unless the builder names a data directory, the data goes too. Any thread may call its methods.
 ///
 /// ```
 /// use std::time::Duration;

@@ -71,25 +71,8 @@ pub(crate) fn contend_in_processes(world: &World, processes: usize) -> Vec<Inter
         let (address, k) = (world.server.connect_string(), k.to_string());
         ChildProcess::start("contender", &[world.subject.name, &address, &world.namespace, &k])
     };
-    let mut children: Vec<ChildProcess> = (0..processes).map(start).collect();
-    for child in &children {
-        assert_eq!(child.hear(), "ready");
-    }
-    for child in &mut children {
-        child.tell("go");
-    }
-    let mut holds = Vec::new();
-    for child in &children {
-        loop {
-            let line = child.hear();
-            if line == "done" {
-                break;
-            }
-            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-            holds.push(Interval { is_shared: numbers[0] == 1, from: numbers[1], to: numbers[2] });
-        }
-    }
-    holds
+    let said = child::race((0..processes).map(start).collect());
+    said.iter().map(|said| Interval { is_shared: said[0] == 1, from: said[1], to: said[2] }).collect()
 }
 
 /// One of the processes.

@@ -5,16 +5,14 @@ use std::time::{Duration, Instant};
 
 use curator_locks::{
     ConnectionState::{Connected, Lost, Reconnected, Suspended},
-    CreateMode, Error, InterProcessSemaphoreV2, RetryNTimes,
+    CreateMode, CuratorFramework, Error, InterProcessSemaphoreV2, RetryNTimes,
     testing::{Direction, Fault, FaultProxy, RequestMatch, TestingCluster, op},
 };
 
 use super::scene::*;
 
-/// CURATOR-604: the client gives a session up that the server still has, and the old node comes to the head.
-#[test]
-fn defect_a_no_lock_is_granted_on_a_node_of_a_session_given_up() {
-    let scene = scene();
+/// A client that gives its session up long before the server does.
+fn hasty_client(scene: &Scene) -> (CuratorFramework, States) {
     let client = scene
         .builder(LONG / 4)
         .retry_policy(RetryNTimes::new(20, 200 * MS))
@@ -24,6 +22,14 @@ fn defect_a_no_lock_is_granted_on_a_node_of_a_session_given_up() {
     let states = states_of(&client);
     start(&client);
     expect_state(&states, Connected);
+    (client, states)
+}
+
+/// CURATOR-604: the client gives a session up that the server still has, and the old node comes to the head.
+#[test]
+fn defect_a_no_lock_is_granted_on_a_node_of_a_session_given_up() {
+    let scene = scene();
+    let (client, states) = hasty_client(&scene);
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
     let waiting = client.clone();
@@ -57,15 +63,7 @@ fn defect_a_no_lock_is_granted_on_a_node_of_a_session_given_up() {
 #[test]
 fn defect_a_no_lease_is_granted_on_a_node_of_a_session_given_up() {
     let scene = scene();
-    let client = scene
-        .builder(LONG / 4)
-        .retry_policy(RetryNTimes::new(20, 200 * MS))
-        .simulated_session_expiration_percent(1)
-        .build()
-        .unwrap();
-    let states = states_of(&client);
-    start(&client);
-    expect_state(&states, Connected);
+    let (client, states) = hasty_client(&scene);
     let lease = InterProcessSemaphoreV2::new(&scene.observer, "/leases", 1).unwrap().acquire().unwrap();
     let waiting = client.clone();
     let waiter = spawn(move || {

@@ -5,6 +5,7 @@
 mod support;
 
 mod bounds;
+mod cancel;
 mod deadline;
 mod fencing;
 mod job;

@@ -11,8 +11,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use curator_locks::{
-    Acl, AclProvider, AcquireOptions, CancelToken, CloseMode, CuratorFramework, Error, ErrorCode, LeaderLatch,
-    LeaderLatchListener, LeaderState, Leadership, Stat, testing::TestingServer,
+    AcquireOptions, CancelToken, CloseMode, CuratorFramework, Error, ErrorCode, LeaderLatch, LeaderLatchListener,
+    LeaderState, Leadership, Stat,
 };
 use parking_lot::Mutex;
 
@@ -20,11 +20,9 @@ use crate::{
     probe::{
         PATH,
         Told::{Ends, Leads},
-        latch, notifying,
+        forbid_queueing, latch, notifying, without_server,
     },
-    support::{
-        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, namespace, queue, server,
-    },
+    support::{PATIENCE, another, await_queue, builder, client, connect, eventually, namespace, queue, server},
 };
 
 #[test]
@@ -289,11 +287,7 @@ fn everybody_can_read_who_leads_and_who_waits() {
 
 #[test]
 fn one_that_starts_without_a_server_leads_when_there_is_one_and_is_told_once() {
-    let server = TestingServer::start().unwrap();
-    server.stop().unwrap();
-    let client = builder_at(&server.connect_string(), "").connection_timeout(Duration::from_millis(100));
-    let client = client.build().unwrap();
-    client.start().unwrap();
+    let (server, client) = without_server();
     let (latch, told) = latch(&client);
     latch.start().unwrap();
     // The retry policy is exhausted several times over.
@@ -304,25 +298,11 @@ fn one_that_starts_without_a_server_leads_when_there_is_one_and_is_told_once() {
     assert!(told.is_empty());
 }
 
-/// Nobody may create below the path.
-struct Guarded;
-
-impl AclProvider for Guarded {
-    fn default_acl(&self) -> Vec<Acl> {
-        Acl::open_unsafe()
-    }
-
-    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
-        path.ends_with(PATH).then(Acl::read_unsafe)
-    }
-}
-
 /// Curator logs it, and whoever waits hangs.
 #[test]
 fn who_waits_hears_what_the_servers_refuse_and_the_latch_tries_again() {
     let client = client();
-    let admin = connect(builder(server(), client.namespace()).acl_provider(Guarded));
-    admin.create().creating_parents_if_needed().for_path(PATH).unwrap();
+    let admin = forbid_queueing(&client);
     let (latch, _) = latch(&client);
     latch.start().unwrap();
     let begin = Instant::now();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use curator_locks::{
-    CloseMode, CuratorFramework, Error, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener,
-    Leadership,
+    Acl, AclProvider, CloseMode, CuratorFramework, Error, LeaderLatch, LeaderLatchListener, LeaderSelector,
+    LeaderSelectorListener, Leadership,
     testing::{FaultProxy, TestingServer},
 };
 
@@ -86,6 +86,36 @@ pub fn behind_proxy(server: &TestingServer, namespace: &str) -> (FaultProxy, cur
         .session_timeout(SHORT)
         .connection_timeout(Duration::from_secs(1));
     (proxy, builder)
+}
+
+/// A server that is stopped, and a client of it that is started.
+pub fn without_server() -> (TestingServer, CuratorFramework) {
+    let server = TestingServer::start().unwrap();
+    server.stop().unwrap();
+    let builder = support::builder_at(&server.connect_string(), "").connection_timeout(Duration::from_millis(100));
+    let client = builder.build().unwrap();
+    client.start().unwrap();
+    (server, client)
+}
+
+/// Nobody may create below the path.
+struct Guarded;
+
+impl AclProvider for Guarded {
+    fn default_acl(&self) -> Vec<Acl> {
+        Acl::open_unsafe()
+    }
+
+    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+        path.ends_with(PATH).then(Acl::read_unsafe)
+    }
+}
+
+/// Makes the path so that nobody may queue there, until the client that is returned deletes it.
+pub fn forbid_queueing(client: &CuratorFramework) -> CuratorFramework {
+    let admin = support::connect(support::builder(support::server(), client.namespace()).acl_provider(Guarded));
+    admin.create().creating_parents_if_needed().for_path(PATH).unwrap();
+    admin
 }
 
 /// What a latch's listener was told.

@@ -9,16 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{
-    Acl, AclProvider, CuratorFramework, Error, ErrorCode, InterProcessMutex, LeaderSelector, LeaderState, Leadership,
-    testing::TestingServer,
-};
+use curator_locks::{CuratorFramework, Error, ErrorCode, InterProcessMutex, LeaderSelector, LeaderState, Leadership};
 
 use crate::{
     probe::*,
-    support::{
-        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, namespace, queue, server,
-    },
+    support::{PATIENCE, another, await_queue, builder, client, connect, eventually, namespace, queue, server},
 };
 
 #[test]
@@ -287,11 +282,7 @@ fn an_executor_that_drops_a_task_is_an_error_and_leaves_no_znode() {
 
 #[test]
 fn one_that_starts_without_a_server_leads_when_there_is_one() {
-    let server = TestingServer::start().unwrap();
-    server.stop().unwrap();
-    let client = builder_at(&server.connect_string(), "").connection_timeout(Duration::from_millis(100));
-    let client = client.build().unwrap();
-    client.start().unwrap();
+    let (server, client) = without_server();
     let (selector, terms) = selector(&client);
     selector.start().unwrap();
     // The retry policy is exhausted several times over.
@@ -301,25 +292,11 @@ fn one_that_starts_without_a_server_leads_when_there_is_one() {
     assert!(terms.failures.is_empty());
 }
 
-/// Nobody may create below the path.
-struct Guarded;
-
-impl AclProvider for Guarded {
-    fn default_acl(&self) -> Vec<Acl> {
-        Acl::open_unsafe()
-    }
-
-    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
-        path.ends_with(PATH).then(Acl::read_unsafe)
-    }
-}
-
 /// CURATOR-365 for the error, and no attempt follows the other without a pause.
 #[test]
 fn what_the_servers_refuse_is_told_and_tried_again_later() {
     let client = client();
-    let admin = connect(builder(server(), client.namespace()).acl_provider(Guarded));
-    admin.create().creating_parents_if_needed().for_path(PATH).unwrap();
+    let admin = forbid_queueing(&client);
     let (selector, terms) = selector(&client);
     let begin = Instant::now();
     selector.start().unwrap();

@@ -119,7 +119,9 @@ fn what_is_freed_after_the_deadline_is_granted_to_nobody() {
 
 /// How late timed acquires of held locks return, each with how late a sleep of the same length ended beside it whose
 /// thread then deleted a znode as well.
-fn lateness_beside_sleeps(clients: &[CuratorFramework], asleep: &CuratorFramework) -> Vec<[Duration; 2]> {
+///
+/// Each has a session of its own: the thread of a session that others keep awake hands replies over sooner.
+fn lateness_beside_sleeps(clients: &[[CuratorFramework; 2]]) -> Vec<[Duration; 2]> {
     const LENGTH: Duration = Duration::from_secs(5);
     let acquire = |client: &CuratorFramework, number: usize| {
         let wanted = fair(client, &format!("/locks/{number}"));
@@ -128,7 +130,7 @@ fn lateness_beside_sleeps(clients: &[CuratorFramework], asleep: &CuratorFramewor
         assert!(!wanted.acquire_timeout(LENGTH).unwrap());
         begin.elapsed() - LENGTH
     };
-    let sleep = |number: usize| {
+    let sleep = |asleep: &CuratorFramework, number: usize| {
         let path = format!("/sleeps/{number}");
         asleep.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral).for_path(&path).unwrap();
         be_nice();
@@ -139,8 +141,8 @@ fn lateness_beside_sleeps(clients: &[CuratorFramework], asleep: &CuratorFramewor
     };
     thread::scope(|scope| {
         let mut started = Vec::new();
-        for (number, client) in clients.iter().enumerate() {
-            started.push([scope.spawn(move || acquire(client, number)), scope.spawn(move || sleep(number))]);
+        for (number, [client, asleep]) in clients.iter().enumerate() {
+            started.push([scope.spawn(move || acquire(client, number)), scope.spawn(move || sleep(asleep, number))]);
             // Not all at the same moment.
             thread::sleep(Duration::from_millis(20));
         }
@@ -152,11 +154,10 @@ fn lateness_beside_sleeps(clients: &[CuratorFramework], asleep: &CuratorFramewor
 fn a_timed_acquire_is_no_later_than_a_sleep_and_a_round_trip() {
     let server = quick_server().start().unwrap();
     let client = || connect(builder(&server, "punctual").session_timeout(Duration::from_secs(60)));
-    let (holding, asleep) = (client(), client());
-    // One for each waiter, so that nothing else wakes it.
-    let clients: Vec<CuratorFramework> = (0..20).map(|_| client()).collect();
+    let holding = client();
+    let clients: Vec<[CuratorFramework; 2]> = (0..20).map(|_| [client(), client()]).collect();
     (0..20).for_each(|number| fair(&holding, &format!("/locks/{number}")).acquire().unwrap());
-    let late = lateness_beside_sleeps(&clients, &asleep);
+    let late = lateness_beside_sleeps(&clients);
     let later = late.iter().filter(|[acquire, sleep]| *acquire > 2 * *sleep).count();
     println!("acquires more than twice as late as the sleep beside them: {later} of {}, {late:?}", late.len());
     // By chance alone every other one is the later of the two.

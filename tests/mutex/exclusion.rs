@@ -83,25 +83,12 @@ fn twenty_processes_on_one_path_never_hold_it_together_and_go_in_order() {
     let witness = directory.path().join("held").display().to_string();
     let arguments = [support::server().connect_string(), client.namespace().to_owned(), witness];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut children: Vec<_> = (0..20).map(|_| ChildProcess::start("contender", &arguments)).collect();
-    for child in &children {
-        assert_eq!(child.hear(), "ready");
-    }
-    for child in &mut children {
-        child.tell("go");
-    }
-    let mut holds = Vec::new();
-    for child in &children {
-        loop {
-            let line = child.hear();
-            if line == "done" {
-                break;
-            }
-            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-            let token = i64::try_from(numbers[0]).unwrap();
-            holds.push(Hold { token, sequence: numbers[1], from: numbers[2], to: numbers[3] });
-        }
-    }
+    let said = child::race((0..20).map(|_| ChildProcess::start("contender", &arguments)).collect());
+    let hold_of = |said: &Vec<u64>| {
+        let token = i64::try_from(said[0]).unwrap();
+        Hold { token, sequence: said[1], from: said[2], to: said[3] }
+    };
+    let holds: Vec<Hold> = said.iter().map(hold_of).collect();
     assert_eq!(holds.len(), IN_TOTAL);
     check_history(holds);
     check_nothing_is_left(&client);

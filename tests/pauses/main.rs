@@ -19,38 +19,27 @@ mod lane;
 mod prober;
 mod tally;
 
-use std::{
-    env,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use curator_locks::testing::TestingServer;
 use kinds::Kind;
+use support::lanes::{self, SESSION, TICK};
 use tally::Tally;
 
-/// Expiry is exact to a tick.
-const TICK: Duration = Duration::from_millis(200);
-const SESSION: Duration = Duration::from_secs(2);
-
-/// So many pairs of processes for a kind at most. A pair spends its time in pauses.
+/// So many pairs of processes for a kind at most.
 const LANES: usize = 8;
-const PAUSES_OF_A_LANE: usize = 4;
 
 #[test]
 fn no_pause_brings_a_hold_in_doubt_or_two_that_are_believed_valid() {
     let begin = Instant::now();
-    let pauses = env::var("PAUSES").map_or(12, |pauses| pauses.parse().unwrap());
-    let kinds: Vec<&Kind> = match env::var("KINDS") {
-        Ok(names) => names.split(',').map(Kind::named).collect(),
-        Err(_) => kinds::ALL.iter().collect(),
-    };
+    let pauses = lanes::tries("PAUSES", 12);
+    let kinds: Vec<&'static Kind> = kinds::ALL.iter().filter(|kind| lanes::is_chosen(kind.name)).collect();
+    assert!(!kinds.is_empty(), "KINDS names no kind");
     let server = TestingServer::builder().tick_time(TICK).start().unwrap();
-    let tallies: Vec<Tally> = thread::scope(|scope| {
-        let running: Vec<_> = kinds.iter().map(|kind| scope.spawn(|| probe(kind, &server, pauses))).collect();
-        running.into_iter().map(|kind| kind.join().unwrap()).collect()
-    });
+    let found = lanes::run(&kinds, pauses, LANES, |kind, lane, is_another| lane::run(kind, &server, lane, is_another));
+    let found = kinds.iter().zip(found);
+    let tallies: Vec<Tally> =
+        found.map(|(kind, lanes)| lanes.into_iter().fold(Tally::new(kind.name), Tally::and)).collect();
     tally::print(&tallies, begin.elapsed());
     for tally in &tallies {
         assert!(tally.pauses >= pauses && tally.returns >= pauses, "{tally:?}");
@@ -58,18 +47,6 @@ fn no_pause_brings_a_hold_in_doubt_or_two_that_are_believed_valid() {
     let is_wrong = |tally: &&Tally| !tally.in_doubt.is_empty() || !tally.overlaps.is_empty();
     let wrong: Vec<&str> = tallies.iter().filter(is_wrong).map(|tally| tally.kind).collect();
     assert!(wrong.is_empty(), "{wrong:?}: returns in doubt, or two holders at a time");
-}
-
-fn probe(kind: &'static Kind, server: &TestingServer, pauses: usize) -> Tally {
-    let left = AtomicUsize::new(pauses);
-    let is_another = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-    let lanes = pauses.div_ceil(PAUSES_OF_A_LANE).min(LANES);
-    thread::scope(|scope| {
-        let lanes: Vec<_> =
-            (0..lanes).map(|lane| scope.spawn(move || lane::run(kind, server, lane, &is_another))).collect();
-        let tallies = lanes.into_iter().map(|lane| lane.join().unwrap());
-        tallies.fold(Tally::new(kind.name), Tally::and)
-    })
 }
 
 /// What a child process runs; by itself it does nothing.

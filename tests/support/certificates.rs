@@ -3,7 +3,10 @@
 use std::{fs, net::IpAddr, path::PathBuf};
 
 use curator_locks::TlsConfig;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType,
+    date_time_ymd,
+};
 use tempfile::TempDir;
 
 /// An authority and the directory of what it has issued.
@@ -37,6 +40,18 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.subject_alt_names.extend(address.map(SanType::IpAddress));
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// One whose time is over.
+    pub fn issue_expired(&self, name: &str, address: IpAddr) -> Issued {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.subject_alt_names.push(SanType::IpAddress(address));
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Issued { certificate: certificate.pem(), key: key.serialize_pem() }

@@ -6,6 +6,7 @@
 pub mod certificates;
 pub mod child;
 pub mod history;
+pub mod lanes;
 pub mod logs;
 pub mod machine;
 pub mod raw;
@@ -23,7 +24,7 @@ use std::{
 };
 
 use curator_locks::{
-    Builder, CuratorFramework, InterProcessMutex, LockInternals, RetryNTimes,
+    Builder, CuratorFramework, InterProcessMutex, LockGuard, LockInternals, RetryNTimes,
     testing::{TestingServer, TestingServerBuilder, expire_session},
 };
 
@@ -70,6 +71,16 @@ pub fn builder_at(connect_string: &str, namespace: &str) -> Builder {
         .retry_policy(RetryNTimes::new(5, Duration::from_millis(20)))
         .lock_recheck_interval(None)
         .namespace(namespace)
+}
+
+/// Releases the lock while another object waits for it, which then gets it.
+pub fn hand_over(held: LockGuard<'_>, one: &InterProcessMutex, other: &InterProcessMutex) {
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| other.acquire().and_then(|()| other.release()));
+        eventually("the other waits", || one.participant_nodes().unwrap().len() == 2);
+        held.release().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
 }
 
 /// Ends the process if a test hangs: threads of a scope are waited for even when the test has failed.

@@ -22,7 +22,7 @@ use crate::{
     session::api::{Reply, Session, SessionError, Submission},
 };
 
-/// How long a job rests that a server could not do for now: doubled each time, and begun anew with each connection.
+/// How long a job rests after a server could not do it. The pause doubles each time, and starts anew with each connection.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -59,8 +59,8 @@ impl Job {
         Job::new(Removal::NeverUsed(path), None)
     }
 
-    /// A channel that is disconnected when the job is done. Of a [marked](Job::marked) znode it says before that there was
-    /// one to delete.
+    /// A channel that ends when the job is done. For a [marked](Job::marked) znode it first sends a message if there was one
+    /// to delete.
     pub(crate) fn done(&mut self) -> Receiver<()> {
         let (sender, receiver) = bounded(1);
         self.done = Some(sender);
@@ -85,7 +85,7 @@ impl Job {
         }
     }
 
-    /// Where the list of the children is known to be too large to ask for.
+    /// Searches among the session's own znodes where the list of the children is known to be too large.
     fn avoids_list(&mut self, crowded: &HashMap<ServerPath, usize>) {
         if let Removal::Protected { parent, is_ephemeral: true, search, .. } = &mut self.removal
             && let Some(&limit) = crowded.get(parent)
@@ -96,7 +96,7 @@ impl Job {
 
     fn take(&mut self, replies: &[Reply]) -> Progress {
         if let (Removal::Marked { step: MarkedStep::Delete(_), .. }, Some(done)) = (&self.removal, &self.done) {
-            // Full or gone: it was said before, or nobody waits.
+            // The channel is full or its receiver gone: the message was sent before, or nobody waits.
             let _ = done.try_send(());
         }
         let progress = self.removal.take(replies, self.session.as_ref().map_or(0, |session| session.id()));
@@ -130,13 +130,13 @@ impl fmt::Debug for Job {
 pub(crate) struct Cleanup {
     jobs: Mutex<Jobs>,
     next_id: AtomicU64,
-    /// The background thread has been told that there is something to do, and has yet to look: once for all that comes
-    /// until then. It clears this before it looks, so nothing that comes later is overlooked.
+    /// The background thread was told that there is something to do, and has yet to look. It clears this before it looks,
+    /// so it overlooks nothing that comes later.
     is_told: AtomicBool,
     events: EventSender,
 }
 
-/// Taken apart, so that a look costs what there is to do and not what is under way.
+/// The jobs by their state, so that a look costs only what there is to do.
 #[derive(Default)]
 struct Jobs {
     waiting: BTreeMap<u64, Job>,
@@ -183,7 +183,7 @@ impl Cleanup {
         self.jobs.lock().resting.keys().next().map(|(at, _)| *at)
     }
 
-    /// Has those tried again whose pause is over. `false`: there are none.
+    /// Queues the jobs whose pause is over. `false`: there are none.
     pub(crate) fn wake(&self, now: Instant) -> bool {
         let jobs = &mut *self.jobs.lock();
         let later = jobs.resting.split_off(&(now, u64::MAX));
@@ -193,7 +193,7 @@ impl Cleanup {
         is_any
     }
 
-    /// There is a new connection: all are tried at once.
+    /// There is a new connection: queues all jobs at once.
     pub(crate) fn wake_all(&self) {
         let jobs = &mut *self.jobs.lock();
         for ((_, id), mut job) in mem::take(&mut jobs.resting) {
@@ -238,7 +238,7 @@ impl Cleanup {
             for id in ids {
                 let Some(mut job) = jobs.under_way.remove(id) else { continue };
                 if let Some(directory) = job.lists() {
-                    // Others may have come in the meantime, and wait for this.
+                    // Other searches in this directory may have come meanwhile, and wait for the end of this one.
                     is_more |= jobs.listed.remove(directory);
                 }
                 let own = shared.as_ref().map(|shared| shared.part_of(&job.removal));

@@ -120,7 +120,7 @@ impl Removal {
                 *step = next;
                 progress
             }
-            // It blocks nobody: what is refused for good is left there.
+            // An empty container blocks nobody, so one that the server refuses to touch stays.
             Removal::NeverUsed(_) if replies.iter().all(is_answered) => Progress::Done,
             Removal::NeverUsed(_) => Progress::Again,
         }
@@ -168,7 +168,7 @@ impl MarkedStep {
                 (MarkedStep::Read, Progress::Done)
             }
             (MarkedStep::Delete(_), [deleted]) if is_gone(deleted) => (MarkedStep::Read, Progress::Done),
-            // Its data was changed in between.
+            // Somebody has changed its data in between.
             (MarkedStep::Delete(_), [Err(SessionError::Server(ErrorCode::BadVersion))]) => {
                 (MarkedStep::Read, Progress::More)
             }
@@ -202,7 +202,7 @@ impl Mark {
     }
 }
 
-/// What begins with the prefix, wherever it was looked for.
+/// The znodes whose names begin with the prefix, in either kind of list.
 fn found_in(response: &Response, parent: &ServerPath, prefix: &str) -> Vec<ServerPath> {
     match response {
         Response::Children { names, .. } => {
@@ -220,7 +220,7 @@ fn delete(path: &ServerPath, version: i32) -> Request {
     Request::Delete { path: path.as_str().to_owned(), version }
 }
 
-/// A child that comes and goes.
+/// Creates a child and deletes it at once: the server removes only containers that had one.
 fn use_once(path: &ServerPath) -> Request {
     let child = path.join("_unused").into_string();
     let create =

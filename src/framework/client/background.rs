@@ -20,11 +20,11 @@ use crate::{
     },
 };
 
-/// How often a changed connect string is looked for while there is no connection, and a session is tried again that
-/// could not be opened.
+/// While there is no connection, the thread asks the provider this often whether the servers have changed. It also tries
+/// this often to open a session that could not be opened.
 const LOOK_FOR_SERVERS: Duration = Duration::from_secs(1);
 
-/// When the held znodes are looked at again if a look came to nothing.
+/// When the thread looks at the held znodes again if a look has panicked.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Background {
@@ -42,7 +42,7 @@ pub(crate) struct Background {
     /// When the followers look again although nothing happened.
     next_recheck: Option<Instant>,
     later: Vec<(Instant, Task)>,
-    /// It was said that there was no connection from the beginning on.
+    /// The log has said that there was no connection so far.
     has_warned: bool,
 }
 
@@ -77,8 +77,8 @@ impl Background {
                 Some(at) => self.core.received.recv_deadline(at).ok(),
                 None => self.core.received.recv().ok(),
             };
-            // Sessions, providers and what drops with a task may be the caller's. Without this thread no holder would be
-            // told of anything.
+            // Sessions, providers and tasks may run the caller's code, which may panic. Without this thread no holder would
+            // be told of anything.
             match event {
                 Some(Event::Stop) => {
                     let look = || self.core.held.look(Instant::now());
@@ -149,7 +149,7 @@ impl Background {
         }
     }
 
-    /// Each timer is set anew before what it is for, which may panic.
+    /// Sets each timer anew before it does the timer's work, which may panic.
     fn timers(&mut self, now: Instant) {
         let lost = self.states.tick(now);
         if !lost.is_empty() {
@@ -185,7 +185,7 @@ impl Background {
         }
     }
 
-    /// Gives the session up and opens another. Holders are told first, so that they know before anybody else can hold.
+    /// Gives the session up and opens another. Tells the holders first, so that they know before anybody else can hold.
     fn lose_session(&mut self, reason: LostReason, states: Vec<ConnectionState>) {
         if let Some(session) = self.core.current_session() {
             self.core.held.lose_all(Some(&session), reason);
@@ -225,7 +225,7 @@ impl Background {
         Ok(())
     }
 
-    /// Once: a connection that goes later is told as a change of the state.
+    /// Warns once. A connection that goes later shows as a change of the state.
     fn warn_if_never_connected(&mut self) {
         let session = self.core.current_session().filter(|_| self.states.current().is_none() && !self.has_warned);
         if let Some(error) = session.and_then(|session| session.last_error()) {

@@ -94,7 +94,8 @@ impl Builder {
         self.ensemble_provider(FixedEnsembleProvider::new(connect_string))
     }
 
-    /// The servers, from something that may change its mind; asked while there is no connection.
+    /// Asks this provider for the servers. The client asks again about once a second while it has no connection, so the
+    /// answer may change.
     pub fn ensemble_provider(mut self, provider: impl EnsembleProvider) -> Self {
         self.ensemble = Some(Arc::new(provider));
         self
@@ -102,21 +103,22 @@ impl Builder {
 
     /// The session timeout to ask the server for, which has limits of its own. Defaults to 60 s.
     ///
-    /// So long after the last sign of life the servers drop the session and its locks. 1 ms to 2^31-1 ms. Less than two of
-    /// the servers' ticks makes [`Hold::valid_until`](crate::Hold::valid_until) promise too much.
+    /// Choose at least two of the servers' ticks: with less, [`Hold::valid_until`](crate::Hold::valid_until) promises too
+    /// much. Servers expire the session, and with it its locks, this long after they last heard from the client. 1 ms to
+    /// 2^31-1 ms.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// The longest that one attempt to connect takes, and that a call waits for a connection before the retry policy
-    /// is asked. Defaults to 15 s.
+    /// Limits one attempt to connect, and how long a call waits for a connection before it asks the retry policy. Defaults
+    /// to 15 s.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.connection_timeout = timeout;
         self
     }
 
-    /// How often and when a call is tried again after a lost connection or session. Required.
+    /// Decides whether and when a call is tried again after a lost connection or session. Required: there is no default.
     pub fn retry_policy(mut self, policy: impl RetryPolicy) -> Self {
         self.retry_policy = Some(Arc::new(policy));
         self
@@ -140,23 +142,23 @@ impl Builder {
         self
     }
 
-    /// What a new znode carries if nothing is given. Defaults to this machine's address as text, as in Curator.
+    /// The data of a new znode for which the caller gives none. Defaults to this machine's address as text, as in Curator.
     pub fn default_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.default_data = Some(data.into());
         self
     }
 
-    /// Makes missing parents as persistent znodes, which stay, and not as containers, which the server removes when
-    /// they are empty.
+    /// Makes missing parents as persistent znodes, which stay for ever. Without this call they are containers, which the
+    /// server removes once they are empty.
     pub fn dont_use_container_parents(mut self) -> Self {
         self.container_parents = false;
         self
     }
 
-    /// Whether a server without a quorum will do, for reading. Locks need more. Defaults to no.
+    /// Lets the client connect to a server without a quorum. Such a server only reads: it grants no lock. Defaults to no.
     ///
-    /// While the connection is with such a server, the client looks for one that can write, and goes there: one server at a
-    /// time is asked `isro`, after 100 ms and then after pauses that double up to a minute. The servers need
+    /// While the client is connected to one, it looks for a server that can write, and moves there. It asks one server at a
+    /// time (`isro`), after 100 ms and then after pauses that double up to a minute. The servers need
     /// `readonlymode.enabled`, and since 3.6 `localSessionsEnabled`.
     pub fn can_be_read_only(mut self, allowed: bool) -> Self {
         self.can_be_read_only = allowed;
@@ -166,8 +168,8 @@ impl Builder {
     /// The largest request or reply in bytes. Defaults to 1,048,575 for a request, which is what servers take unless their
     /// `jute.maxbuffer` says otherwise, and 4 MiB for a reply.
     ///
-    /// A larger request is refused here, with [`Error::FrameTooLarge`]: the server would end the connection, and with it
-    /// every lock of this client would be in doubt.
+    /// The client refuses a larger request with [`Error::FrameTooLarge`]. A server would end the connection instead, which
+    /// would put every lock of this client in doubt.
     pub fn max_frame_size(mut self, bytes: usize) -> Self {
         self.max_frame_size = Some(bytes);
         self
@@ -179,8 +181,8 @@ impl Builder {
         self
     }
 
-    /// After which part of the session timeout without a connection the session counts as lost, 1 to 100 per cent.
-    /// Defaults to 100.
+    /// Gives the session up after this part of the session timeout without a connection, 1 to 100 per cent. Defaults to
+    /// 100.
     pub fn simulated_session_expiration_percent(mut self, percent: u8) -> Self {
         self.expiration_percent = percent;
         self
@@ -193,21 +195,22 @@ impl Builder {
         self
     }
 
-    /// How often a waiter looks at the queue although nothing was reported to it: it turns a lost event into a delay.
+    /// Makes a waiter read the queue this often although no event has come, so that a lost event is a delay and no hang.
     /// Defaults to 30 s; `None` switches it off.
     pub fn lock_recheck_interval(mut self, interval: Option<Duration>) -> Self {
         self.recheck_interval = interval;
         self
     }
 
-    /// Warns in the log when a lock or lease of this client is held for longer, and again each time that has doubled. It
-    /// is not taken away: a lock lives as long as its session. Looked at ten times a second. Defaults to no limit.
+    /// Logs a warning when this client holds a lock or lease for longer than this, then at 2x, 4x, 8x. It ends no hold:
+    /// [`hold_at_most`](crate::AcquireOptions::hold_at_most) does. The client looks ten times a second. Defaults to no
+    /// limit.
     pub fn max_hold_time(mut self, limit: Duration) -> Self {
         self.max_hold_time = Some(limit);
         self
     }
 
-    /// What opens sessions. Defaults to this crate's own.
+    /// Opens sessions with this factory. Defaults to this crate's own.
     pub fn session_factory(mut self, factory: impl SessionFactory) -> Self {
         self.session_factory = Some(Arc::new(factory));
         self
@@ -245,9 +248,12 @@ impl Builder {
     /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for whatever is missing or out of range.
     pub fn build(mut self) -> Result<CuratorFramework> {
         let session_factory = self.take_session_factory()?;
-        let ensemble = self.ensemble.ok_or_else(|| missing("connect_string", "a client needs servers"))?;
-        let retry_policy =
-            self.retry_policy.ok_or_else(|| missing("retry_policy", "there is no default: choose one"))?;
+        let ensemble = self.ensemble.ok_or_else(|| {
+            missing("connect_string", "a client needs servers: see connect_string(), or ensemble_provider()")
+        })?;
+        let retry_policy = self.retry_policy.ok_or_else(|| {
+            missing("retry_policy", "there is no default: choose one, such as ExponentialBackoffRetry")
+        })?;
         let hosts = ConnectString::parse(&ensemble.connection_string())?;
         check_duration("session_timeout", self.session_timeout)?;
         check_duration("connection_timeout", self.connection_timeout)?;

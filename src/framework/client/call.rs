@@ -33,7 +33,7 @@ pub(crate) struct Call<'a> {
     started: Instant,
     /// The session it began with.
     session: OnceCell<Arc<dyn Session>>,
-    /// The answer to a request that was sent never came, in whichever attempt.
+    /// In some attempt a request was sent and never answered.
     is_in_doubt: Cell<bool>,
 }
 

@@ -37,7 +37,7 @@ use crate::{
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CuratorFrameworkState {
-    /// `start` was not called yet.
+    /// Nobody has called `start` yet.
     Latent,
     /// In use.
     Started,
@@ -49,7 +49,7 @@ pub enum CuratorFrameworkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u64);
 
-/// `close` waits no longer, whatever was configured, so that the clock's range is enough.
+/// `close` never waits longer than this, so that its deadline stays within the clock's range.
 const LONGEST_CLOSE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
@@ -66,7 +66,7 @@ pub(crate) struct Core {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) followers: Followers,
     pub(super) events: EventSender,
-    /// What the client's own thread is told.
+    /// Messages to the client's own thread.
     pub(super) received: Receiver<Event>,
     pub(super) link: Mutex<Lifecycle>,
     pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
@@ -87,11 +87,11 @@ pub(super) struct Lifecycle {
 
 /// A client of one ZooKeeper ensemble. Java: `CuratorFramework`.
 ///
-/// A cheap clone: all clones share one session, and the last one to go closes it. Each client has three threads of its
-/// own (one reads the socket, one looks after states and clean-up, one runs listeners), however many callers there are.
+/// Cloning is cheap: all clones share one session, and dropping the last one closes it. Each client has three threads of
+/// its own (one reads the socket, one looks after states and clean-up, one runs listeners), however many callers there are.
 ///
 /// Calls block until the server has answered. While the connection is gone they wait for it, at most the connection
-/// timeout, and then do as the retry policy says. When the session is lost, a new one takes its place by itself.
+/// timeout, and then do as the retry policy says. When the session is lost, the client opens a new one by itself.
 #[derive(Clone)]
 pub struct CuratorFramework {
     pub(crate) core: Arc<Core>,
@@ -106,7 +106,7 @@ pub(crate) struct LastHandle {
 
 impl Drop for LastHandle {
     fn drop(&mut self) {
-        // Not the time to wait: the session's thread goes on by itself for a moment.
+        // A drop does not wait: the session's thread goes on by itself for a moment.
         self.core.close(Duration::ZERO);
     }
 }
@@ -194,7 +194,7 @@ impl Core {
                 if let Some(scheme) = &link.auth_failed {
                     return Err(Error::AuthFailed { scheme: scheme.clone() });
                 }
-                // Nothing is begun for a call that was cancelled before: its reply could come before the next look.
+                // A call that was cancelled before begins nothing: its reply could come before the next look.
                 if stop.is_cancelled() {
                     return Ok(Err(WaitEnd::Cancelled));
                 }
@@ -308,8 +308,8 @@ impl Core {
         self.held.lose_all(None, LostReason::ClientClosed);
         // The background thread tells the holders, and then ends itself and the dispatcher.
         self.events.send(Event::Stop);
-        // In front of the session's end, because the background thread may not have come round to it: containers that
-        // were made for nothing stay for ever.
+        // Before the session ends, because the background thread may not have come round to it: containers that never had
+        // a child stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {
             self.cleanup.wake_all();
             self.cleanup.work(session);

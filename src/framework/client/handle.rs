@@ -50,9 +50,8 @@ impl CuratorFramework {
         Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
     }
 
-    /// Waits until there is a connection: `true`, or `false` when the time is up. `None` waits for ever.
-    ///
-    /// Why it came to `false`, [`connection_error`](Self::connection_error) says.
+    /// Waits until there is a connection. Returns `false` if the time is up first;
+    /// [`connection_error`](Self::connection_error) then says why. `None` waits for ever.
     ///
     /// # Errors
     /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
@@ -61,9 +60,9 @@ impl CuratorFramework {
         Ok(self.core.connected_session(Stop { deadline, cancel: None })?.is_ok())
     }
 
-    /// Closes the session, and with it gives up every lock held through it. Waits for the server's confirmation at most
-    /// [`Builder::max_close_wait`]. Every call that is blocked ends with [`Error::ClientClosed`]. A second call does
-    /// nothing.
+    /// Closes the session, and with it gives up every lock that was acquired through this client. Waits for the server's
+    /// confirmation at most [`Builder::max_close_wait`]. Every blocked call fails with [`Error::ClientClosed`]. A second
+    /// call does nothing.
     pub fn close(&self) {
         self.core.close(self.core.config.max_close_wait);
     }
@@ -157,7 +156,7 @@ impl CuratorFramework {
         id
     }
 
-    /// Removes a listener; it may still be told what was under way.
+    /// Removes a listener. A call that is under way may still reach it.
     pub fn remove_connection_state_listener(&self, id: ListenerId) {
         let mut listeners = self.core.listeners.lock();
         let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));

@@ -29,8 +29,8 @@ use crate::proto::types::Acl;
 /// assert_eq!(SecretsAreOurs.acl_for_path("/secrets/a"), Some(Acl::creator_all()));
 /// ```
 pub trait AclProvider: Send + Sync + 'static {
-    /// The list where [`acl_for_path`](AclProvider::acl_for_path) names none. Empty: none either, then missing parents
-    /// are made open to everybody, and the server refuses the znode itself.
+    /// The list for a path for which [`acl_for_path`](AclProvider::acl_for_path) gives none. If it is empty, missing parents
+    /// are open to the world, and creating the znode itself fails.
     fn default_acl(&self) -> Vec<Acl>;
 
     /// The list for one path, `None` for the default.
@@ -54,10 +54,9 @@ impl AclProvider for DefaultAclProvider {
     }
 }
 
-/// Whoever makes a znode may do everything with it, nobody else anything; needs an authorization. Java:
-/// `CreatorAllACLProvider`.
+/// Whoever makes a znode may do everything with it, and nobody else anything. Java: `CreatorAllACLProvider`.
 ///
-/// All processes that share a lock then need the same credentials.
+/// It needs an [authorization](crate::Builder::authorization), and all processes that share a lock need the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CreatorAllAclProvider;
 

@@ -17,12 +17,12 @@ use crate::error::Result;
 /// | [`start`](EnsembleProvider::start) | the one that calls `start()` of the client |
 /// | [`close`](EnsembleProvider::close) | the one that closes the client, or drops its last handle: a listener's, too |
 pub trait EnsembleProvider: Send + Sync + 'static {
-    /// The connect string of now, as in [`ConnectString`](crate::ConnectString). It must not block: while the client's own
-    /// thread waits, no holder is told of anything. A panic there is logged, and the servers stay as they were.
+    /// The current connect string, as in [`ConnectString`](crate::ConnectString). It must not block: while the client's own
+    /// thread waits, no holder is told of anything. If it panics, the client logs that and keeps its servers.
     fn connection_string(&self) -> String;
 
-    /// Called once when the client starts; [`connection_string`](EnsembleProvider::connection_string) was asked once before,
-    /// when it was built.
+    /// Called once when the client starts. The client has asked for the
+    /// [`connection_string`](EnsembleProvider::connection_string) once before, when it was built.
     ///
     /// # Errors
     /// Whatever keeps the provider from working; the client's start then fails with it.

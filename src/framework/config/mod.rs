@@ -1,4 +1,4 @@
-//! What a client is told from outside: servers, ACLs, retries.
+//! How a client is configured: servers, ACLs, retries.
 
 pub(crate) mod acl;
 pub(crate) mod ensemble;

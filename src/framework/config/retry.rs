@@ -228,7 +228,7 @@ impl RetryPolicy for RetryForever {
     }
 }
 
-/// Another policy, but an expired session is never retried. Java: `SessionFailedRetryPolicy`.
+/// Does as another policy says, but never retries after an expired session. Java: `SessionFailedRetryPolicy`.
 ///
 /// ```
 /// use std::time::Duration;

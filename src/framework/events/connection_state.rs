@@ -9,13 +9,13 @@ use std::{
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConnectionState {
-    /// The first connection of this client came about; raised once.
+    /// The client has its first connection; raised once.
     Connected,
-    /// The connection is gone, the session may live: whether a held lock is still held is unknown for now.
+    /// The connection is gone, and the session may live: whether a lock is still held is unknown for now.
     Suspended,
     /// There is a connection again, after any of the other states.
     Reconnected,
-    /// The session is gone, and with it every lock that was held: a new session follows by itself.
+    /// The session is gone, and with it every lock that was held. The client opens a new session by itself.
     Lost,
     /// Connected to a server that can only read, because it has no quorum.
     ReadOnly,
@@ -44,9 +44,9 @@ impl fmt::Display for ConnectionState {
     }
 }
 
-/// In which connection states a leader is told that it leads no more. Java: `ConnectionStateErrorPolicy`.
+/// In which connection states the client tells a leader that it leads no more. Java: `ConnectionStateErrorPolicy`.
 ///
-/// Whatever the policy, it is told at [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
+/// Whatever the policy says, a leader is told at [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
 ///
 /// ```
 /// use curator_locks::{ConnectionState, ConnectionStateErrorPolicy};

@@ -29,7 +29,7 @@ pub(crate) fn as_listener(run: impl FnOnce()) {
 
 /// Runs user callbacks one after the other, in the order in which they were handed in.
 pub(crate) struct Dispatcher {
-    /// Taken when it is stopped. What came later would keep alive whatever it refers to, the client even.
+    /// Taken by `stop`. A task that came later would keep alive whatever it refers to, even the client.
     tasks: Mutex<Option<Sender<Task>>>,
     /// Taken when it is started.
     queue: Mutex<Option<Receiver<Task>>>,
@@ -59,11 +59,11 @@ impl Dispatcher {
             .map_err(|error| Error::Io { what: "cannot start the dispatch thread".into(), source: error.into() })
     }
 
-    /// Each callback is a task of its own: a panic ends its task. `false`: it was stopped before.
+    /// Runs one callback. Give each callback a task of its own: a panic ends its task. `false`: it was stopped before.
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) -> bool {
         let tasks = self.tasks.lock();
         if let Some(tasks) = &*tasks {
-            // Without a thread nobody is there to be told.
+            // It fails only where the thread has gone: nobody can be told then.
             let _ = tasks.send(Box::new(task));
         }
         tasks.is_some()

@@ -1,4 +1,4 @@
-//! What the client's own thread is told.
+//! Messages to the client's own thread.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::session::api::{Reply, SessionEvent};
 /// What does not block.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
-/// What the thread is told.
+/// A message to the thread.
 pub(crate) enum Event {
     /// Something happened to the session with this number.
     Session(u64, SessionEvent),
@@ -39,7 +39,7 @@ pub(crate) fn event_channel() -> (EventSender, Receiver<Event>) {
 
 impl EventSender {
     pub(crate) fn send(&self, event: Event) {
-        // It fails when the client is gone, which has the receiver: then nobody is left to be told.
+        // It fails when the client is gone, which has the receiver.
         let _ = self.0.send(event);
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to a client, and who is told: connection states, followers, listeners.
+//! What happens to a client, and who hears of it: connection states, followers, listeners.
 
 pub(crate) mod connection_state;
 pub(crate) mod dispatch;

@@ -10,14 +10,14 @@ use crate::error::LostReason;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldState {
-    /// The servers cannot have given the lock to anybody else.
+    /// The servers cannot have granted the lock to anybody else.
     Held,
-    /// They may have, or may be about to: nothing was heard from them for too long, or the lock's znode is gone and
-    /// the servers have yet to say why. It can become `Held` again.
+    /// The lock may be another's: the client has not heard from the servers for too long, or the znode is gone and the
+    /// servers have yet to say why. The hold can become `Held` again.
     InDoubt,
-    /// It is gone, for this reason. Final, also when it is released after that.
+    /// The lock is gone, for this reason. It stays so, also after a release.
     Lost(LostReason),
-    /// Its holder has begun to give it back. Final.
+    /// The holder has begun to release it. It stays so.
     Released,
 }
 

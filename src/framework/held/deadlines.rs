@@ -1,4 +1,4 @@
-//! Who is told some time before holds stop being certain.
+//! Tells holders some time before their holds stop being certain.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ pub(super) enum Ear {
     Listener(DeadlineListener),
 }
 
-/// One who is told of one hold or several: as soon as the first of them is near its end, and once none is any more.
+/// One subscriber of one hold or several. It hears as soon as the first of them is near its end, and once none is any more.
 pub(super) struct Subscriber {
     /// How many of the holds are near their end.
     near: Mutex<usize>,
@@ -64,7 +64,7 @@ impl Subscriber {
     }
 }
 
-/// What is wanted of one hold.
+/// What one subscriber wants of one hold.
 struct Wanted {
     margin: Duration,
     is_near: bool,

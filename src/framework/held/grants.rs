@@ -1,4 +1,4 @@
-//! Which znodes were granted a lock in this process lately.
+//! Which znodes have got a lock in this process lately.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::paths::ServerPath;
 
-/// How many grants are remembered. One that is forgotten costs its successor a listing, no more.
+/// How many grants the client remembers. A forgotten one costs its successor a listing, no more.
 const REMEMBERED: usize = 4096;
 
 /// Znodes that held a lock at some time. A waiter right behind such a znode has the lock when it is deleted, without

@@ -86,7 +86,7 @@ impl DirectoryHolds {
         self.holds.lock().push(ThreadHold { thread: thread_id(), kind, node: node.clone() });
     }
 
-    /// It was given back, by whichever thread.
+    /// Some thread has released it.
     pub(crate) fn remove(&self, node: &HeldNode) {
         let mut holds = self.holds.lock();
         let index = holds.iter().position(|hold| std::ptr::eq(&raw const *hold.node, node));
@@ -94,7 +94,7 @@ impl DirectoryHolds {
         drop_unlocked(holds, hold);
     }
 
-    /// What the calling thread holds. What was lost is not held: nobody waits for it.
+    /// What the calling thread holds. A lost lock is not held: nobody waits for it.
     pub(crate) fn of_current_thread(&self) -> Vec<ThreadHold> {
         let me = thread_id();
         let mut holds: Vec<ThreadHold> = self.holds.lock().iter().filter(|hold| hold.thread == me).cloned().collect();

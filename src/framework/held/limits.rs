@@ -30,7 +30,7 @@ impl Limits {
         Limits { least, most: most.map(|at| Most { at, give_back: Some(Box::new(give_back)) }) }
     }
 
-    /// Until then its znode stays, although it was given back.
+    /// The znode stays until then, even if the holder releases it sooner.
     pub(super) fn least(&self) -> Option<Instant> {
         self.least
     }
@@ -41,7 +41,7 @@ impl Limits {
         self.most.as_mut().filter(|most| now >= most.at).and_then(|most| most.give_back.take())
     }
 
-    /// Nobody has to end it any more. Not to be dropped under the lock.
+    /// Nobody has to end the hold any more. The caller drops what this returns without the lock.
     pub(super) fn ended(&mut self) -> Option<GiveBack> {
         self.most.take().and_then(|most| most.give_back)
     }

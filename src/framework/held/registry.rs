@@ -38,10 +38,10 @@ struct Registry {
     nodes: HashMap<u64, Arc<HeldNode>>,
     /// When the background thread looks again by itself.
     next_look: Option<Instant>,
-    /// A look is under way, and comes back for what is added meanwhile.
+    /// A look is under way, and comes back for znodes that are added meanwhile.
     is_looking: bool,
-    /// The last look found nothing to come back for. It stops looking when that happens twice in a row: short holds one
-    /// after the other must not wake it each time.
+    /// The last look found nothing to come back for. The thread stops looking when that happens twice in a row, because
+    /// short holds one after the other must not wake it each time.
     was_idle: bool,
 }
 
@@ -183,7 +183,7 @@ impl<'a> Looking<'a> {
 }
 
 impl Drop for Looking<'_> {
-    /// It has panicked, and does not come back for what was added meanwhile.
+    /// The look has panicked, and does not come back for what was added meanwhile.
     fn drop(&mut self) {
         let was_added = self.0.end_of_look().next_look.take().is_some();
         if was_added {

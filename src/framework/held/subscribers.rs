@@ -1,4 +1,4 @@
-//! Who is told what of one hold.
+//! Who subscribes to the changes of one hold.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -10,18 +10,18 @@ use crate::{framework::events::dispatch::Dispatcher, session::wait::cancel::Canc
 /// A callback for [`HoldState`]; runs on the dispatch thread.
 pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;
 
-/// Who is told of each change. Each with what it was told last; the state in which a hold begins counts as told.
+/// Who subscribes, each with the state that it heard last. All count as having heard the state in which a hold begins.
 #[derive(Default)]
 pub(super) struct Subscribers {
     pub(super) channels: BTreeMap<u64, (HoldState, Sender<HoldState>)>,
     pub(super) listeners: Vec<(HoldState, HoldListener)>,
     /// Cancelled, in this order, as soon as the lock may be another's.
     pub(super) tokens: Vec<CancelToken>,
-    /// Somebody has asked to be told at some time. Looks are planned from then on, so that who asks again and again
-    /// need not wake the client's thread each time.
+    /// Somebody has subscribed at some time. The thread plans looks from then on, so that whoever subscribes again and again
+    /// need not wake it each time.
     pub(super) was_asked: bool,
     pub(super) next_channel: u64,
-    /// Those who are told some time before it stops being certain.
+    /// Who hears some time before the hold stops being certain.
     pub(super) deadlines: Deadlines,
 }
 

@@ -75,7 +75,7 @@ impl Claim {
         }
     }
 
-    /// It exists, here.
+    /// The znode exists, at this path.
     pub(crate) fn created(&mut self, path: &str) {
         self.what = Claimed::Node(ServerPath::from_server(path));
     }
@@ -87,7 +87,7 @@ impl Claim {
         }
     }
 
-    /// From here on somebody else sees to the znode, or there is none.
+    /// Somebody else looks after the znode from here on, or there is none.
     pub(crate) fn keep(mut self) {
         self.what = Claimed::Nothing;
     }

@@ -116,19 +116,19 @@ pub enum CloseMode {
 /// ```
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
-    shared: Arc<Shared>,
+    shared: Arc<LatchShared>,
     close_mode: CloseMode,
     id: String,
 }
 
-struct Shared {
+struct LatchShared {
     client: CuratorFramework,
     path: String,
-    state: Mutex<State>,
+    state: Mutex<LatchState>,
     next_id: AtomicU64,
 }
 
-struct State {
+struct LatchState {
     life: LeaderState,
     listeners: Vec<Told>,
     /// Those that wait for leadership. Each hears of it once.
@@ -154,14 +154,14 @@ impl LeaderLatch {
         let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
         internals.kind = HoldKind::AnyThread;
         let spec: Spec = internals.spec(Patience::of(&AcquireOptions::new()));
-        let state = State {
+        let state = LatchState {
             life: LeaderState::Latent,
             listeners: Vec::new(),
             waiting: Vec::new(),
             last_path: None,
             on_connection: None,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LatchShared {
             client: client.clone(),
             path: path.to_owned(),
             state: Mutex::new(state),
@@ -398,7 +398,7 @@ impl fmt::Debug for LeaderLatch {
 
 /// Signs off whoever does not wait any more.
 struct Waiting<'a> {
-    shared: &'a Shared,
+    shared: &'a LatchShared,
     sender: Sender<Result<()>>,
 }
 
@@ -408,7 +408,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Shared {
+impl LatchShared {
     fn close(&self, close_mode: CloseMode) -> Result<()> {
         let (listeners, waiting, on_connection) = {
             let mut state = self.state.lock();
@@ -469,7 +469,7 @@ impl Shared {
     }
 }
 
-impl Audience for Shared {
+impl Audience for LatchShared {
     fn acquired(&self, term: &Leadership, telling: Arc<Telling>) {
         self.state.lock().last_path = Some(term.path().to_owned());
         self.wake(&Ok(()));

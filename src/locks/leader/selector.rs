@@ -19,7 +19,7 @@ use crate::{
         leader::{
             leadership::{Executor, LeaderState, Leadership},
             selector_listener::LeaderSelectorListener,
-            selector_task::{Shared, State, Task},
+            selector_task::{SelectorShared, SelectorState, SelectorTask},
         },
         mutex::InterProcessMutex,
     },
@@ -96,7 +96,7 @@ const WHAT: &str = "the leader selector";
 /// }
 /// ```
 pub struct LeaderSelector {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SelectorShared>,
 }
 
 impl LeaderSelector {
@@ -132,7 +132,7 @@ impl LeaderSelector {
     ) -> Result<LeaderSelector> {
         // For its look at the path.
         InterProcessMutex::new(client, path)?;
-        let state = State {
+        let state = SelectorState {
             life: LeaderState::Latent,
             id: String::new(),
             requeues: false,
@@ -141,7 +141,7 @@ impl LeaderSelector {
             is_unwanted: false,
             on_connection: None,
         };
-        let shared = Shared {
+        let shared = SelectorShared {
             client: client.clone(),
             path: path.to_owned(),
             listener: Box::new(listener),
@@ -207,7 +207,7 @@ impl LeaderSelector {
             }
         }
         let is_dropped = Arc::new(AtomicBool::new(false));
-        let task = Task::new(shared, &is_dropped);
+        let task = SelectorTask::new(shared, &is_dropped);
         match &shared.executor {
             Some(executor) => executor(Box::new(move || task.run())),
             None => {

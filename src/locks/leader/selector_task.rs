@@ -33,7 +33,7 @@ const AFTER_LOSS: Duration = Duration::from_millis(100);
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
 /// What a selector and its task have in common.
-pub(super) struct Shared {
+pub(super) struct SelectorShared {
     pub(super) client: CuratorFramework,
     pub(super) path: String,
     pub(super) listener: Box<dyn LeaderSelectorListener>,
@@ -41,10 +41,10 @@ pub(super) struct Shared {
     pub(super) executor: Option<Executor>,
     /// Ends whatever it waits for.
     pub(super) closed: CancelToken,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<SelectorState>,
 }
 
-pub(super) struct State {
+pub(super) struct SelectorState {
     pub(super) life: LeaderState,
     pub(super) id: String,
     pub(super) requeues: bool,
@@ -57,15 +57,15 @@ pub(super) struct State {
 }
 
 /// Queues and leads until that is not wanted any more.
-pub(super) struct Task {
-    shared: Arc<Shared>,
+pub(super) struct SelectorTask {
+    shared: Arc<SelectorShared>,
     /// Set if it is dropped before its end, and whoever had to run it never did.
     is_dropped: Arc<AtomicBool>,
     is_over: bool,
 }
 
 /// How one queueing ended.
-enum Turn {
+enum SelectorTurn {
     /// The listener has led.
     Led,
     /// It was over before the listener was called.
@@ -73,19 +73,19 @@ enum Turn {
     Failed(Error),
 }
 
-impl Task {
-    pub(super) fn new(shared: &Arc<Shared>, is_dropped: &Arc<AtomicBool>) -> Task {
-        Task { shared: shared.clone(), is_dropped: is_dropped.clone(), is_over: false }
+impl SelectorTask {
+    pub(super) fn new(shared: &Arc<SelectorShared>, is_dropped: &Arc<AtomicBool>) -> SelectorTask {
+        SelectorTask { shared: shared.clone(), is_dropped: is_dropped.clone(), is_over: false }
     }
 
     pub(super) fn run(mut self) {
         loop {
             // The retry policy and the ACL provider are the caller's code.
-            let turn = caught("a leader selector", || self.shared.turn()).unwrap_or(Turn::Missed);
+            let turn = caught("a leader selector", || self.shared.turn()).unwrap_or(SelectorTurn::Missed);
             let pause = match &turn {
-                Turn::Led => Duration::ZERO,
-                Turn::Failed(error) if !error.is_retryable() => AFTER_REFUSAL,
-                Turn::Missed | Turn::Failed(_) => AFTER_LOSS,
+                SelectorTurn::Led => Duration::ZERO,
+                SelectorTurn::Failed(error) if !error.is_retryable() => AFTER_REFUSAL,
+                SelectorTurn::Missed | SelectorTurn::Failed(_) => AFTER_LOSS,
             };
             if !self.goes_on(&turn) {
                 return;
@@ -96,14 +96,14 @@ impl Task {
     }
 
     /// Who queues has to lead once. The listener hears of what is in the way.
-    fn goes_on(&mut self, turn: &Turn) -> bool {
+    fn goes_on(&mut self, turn: &SelectorTurn) -> bool {
         let shared = &self.shared;
         let goes_on = {
             let mut state = shared.state.lock();
             let wants_more = match turn {
-                Turn::Led => state.requeues,
-                Turn::Missed => true,
-                Turn::Failed(error) => !error.is_final(),
+                SelectorTurn::Led => state.requeues,
+                SelectorTurn::Missed => true,
+                SelectorTurn::Failed(error) => !error.is_final(),
             };
             let is_started = state.life == LeaderState::Started;
             state.is_queued = is_started && wants_more;
@@ -114,14 +114,14 @@ impl Task {
             }
             state.is_queued
         };
-        if let Turn::Failed(error) = turn {
+        if let SelectorTurn::Failed(error) = turn {
             let _ = caught("a leader selector's listener", || shared.listener.queueing_failed(&shared.client, error));
         }
         goes_on
     }
 }
 
-impl Drop for Task {
+impl Drop for SelectorTask {
     fn drop(&mut self) {
         if !self.is_over {
             self.is_dropped.store(true, Ordering::Release);
@@ -131,23 +131,23 @@ impl Drop for Task {
     }
 }
 
-impl Shared {
-    fn turn(&self) -> Turn {
-        self.lead().unwrap_or_else(Turn::Failed)
+impl SelectorShared {
+    fn turn(&self) -> SelectorTurn {
+        self.lead().unwrap_or_else(SelectorTurn::Failed)
     }
 
     /// Queues and leads, once.
-    fn lead(&self) -> Result<Turn> {
+    fn lead(&self) -> Result<SelectorTurn> {
         // However long that takes: the retry policy is for the requests.
         let forever = Stop { deadline: None, cancel: Some(&self.closed) };
         if self.client.core.connected_session(forever)?.is_err() {
-            return Ok(Turn::Missed);
+            return Ok(SelectorTurn::Missed);
         }
         let mutex = InterProcessMutex::new(&self.client, &self.path)?;
         let id = self.state.lock().id.clone();
         let mutex = if id.is_empty() { mutex } else { mutex.with_lock_data(id) };
         let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
-            return Ok(Turn::Missed);
+            return Ok(SelectorTurn::Missed);
         };
         let turn =
             match mutex.hold().map(|hold| Leadership::new(hold, || ())).filter(|leadership| self.begins(leadership)) {
@@ -157,9 +157,9 @@ impl Shared {
                     // Before the release: nobody leads before this one does not.
                     leadership.end();
                     self.state.lock().term = None;
-                    Turn::Led
+                    SelectorTurn::Led
                 }
-                None => Turn::Missed,
+                None => SelectorTurn::Missed,
             };
         if let Err(error) = held.release() {
             log::debug!("{}: at the end of a term: {error}", self.path);

@@ -21,11 +21,11 @@ struct Owner {
     /// Who acquired it, or tried to give it back.
     thread: ThreadId,
     held: Arc<HeldNode>,
-    state: State,
+    state: OwnerState,
 }
 
 #[derive(Debug)]
-enum State {
+enum OwnerState {
     /// Acquired this many times.
     Holds(usize),
     /// Being given back right now.
@@ -44,19 +44,19 @@ enum Standing {
 
 impl Owner {
     fn is_holder(&self) -> bool {
-        matches!(self.state, State::Holds(_))
+        matches!(self.state, OwnerState::Holds(_))
     }
 
     fn standing(&self) -> Standing {
         match self.state {
-            State::Holds(_) if self.held.lost().is_none() => Standing::Held,
-            State::Holds(_) => Standing::Lost,
-            State::Leaving | State::Unconfirmed(_) => Standing::Unconfirmed,
+            OwnerState::Holds(_) if self.held.lost().is_none() => Standing::Held,
+            OwnerState::Holds(_) => Standing::Lost,
+            OwnerState::Leaving | OwnerState::Unconfirmed(_) => Standing::Unconfirmed,
         }
     }
 
     fn is_over(&self) -> bool {
-        matches!(&self.state, State::Unconfirmed(done) if done.try_recv() == Err(TryRecvError::Disconnected))
+        matches!(&self.state, OwnerState::Unconfirmed(done) if done.try_recv() == Err(TryRecvError::Disconnected))
     }
 }
 
@@ -93,7 +93,7 @@ impl Owners {
     pub(crate) fn enter_again(&self, lock: &LockInternals) -> Result<Option<Arc<HeldNode>>> {
         let mut owners = self.owners.lock();
         let own = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get_mut(index));
-        let Some(Owner { held, state: State::Holds(count), .. }) = own else { return Ok(None) };
+        let Some(Owner { held, state: OwnerState::Holds(count), .. }) = own else { return Ok(None) };
         if let Some(reason) = held.lost() {
             return Err(lock.lost(reason));
         }
@@ -106,9 +106,10 @@ impl Owners {
         let thread = thread_id();
         let mut owners = self.owners.lock();
         // Nobody asks for the outcome of an earlier release any more.
-        let is_obsolete = |owner: &mut Owner| owner.thread == thread && matches!(owner.state, State::Unconfirmed(_));
+        let is_obsolete =
+            |owner: &mut Owner| owner.thread == thread && matches!(owner.state, OwnerState::Unconfirmed(_));
         let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
-        owners.push(Owner { thread, held, state: State::Holds(1) });
+        owners.push(Owner { thread, held, state: OwnerState::Holds(1) });
         if self.is_of_any_thread {
             let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
             let oldest = ended.next().map(|(index, _)| index);
@@ -124,14 +125,15 @@ impl Owners {
     pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
         let (held, before) = {
             let mut owners = self.owners.lock();
-            let is_candidate = |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, State::Leaving);
+            let is_candidate =
+                |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, OwnerState::Leaving);
             let meant = self.meant(&owners, is_candidate).and_then(|index| owners.get_mut(index));
             let Some(owner) = meant else { return Err(self.not_owner(lock, &owners, named)) };
-            if let State::Holds(count @ 2..) = &mut owner.state {
+            if let OwnerState::Holds(count @ 2..) = &mut owner.state {
                 *count -= 1;
                 return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
             }
-            let before = std::mem::replace(&mut owner.state, State::Leaving);
+            let before = std::mem::replace(&mut owner.state, OwnerState::Leaving);
             let held = owner.held.clone();
             if held.keeper().is_some() {
                 // Nothing is waited for, and whoever is woken by it comes here next.
@@ -142,14 +144,14 @@ impl Owners {
             (held, before)
         };
         let (result, left) = match before {
-            State::Unconfirmed(done) => lock.await_release(done),
-            State::Holds(_) | State::Leaving => lock.release(&held),
+            OwnerState::Unconfirmed(done) => lock.await_release(done),
+            OwnerState::Holds(_) | OwnerState::Leaving => lock.release(&held),
         };
         let mut owners = self.owners.lock();
         if let Some(index) = index_of(&owners, &held) {
             match (left, owners.get_mut(index)) {
                 (Some(done), Some(owner)) => {
-                    (owner.thread, owner.state) = (thread_id(), State::Unconfirmed(done));
+                    (owner.thread, owner.state) = (thread_id(), OwnerState::Unconfirmed(done));
                 }
                 _ => drop(owners.remove(index)),
             }
@@ -169,7 +171,7 @@ impl Owners {
         let mut owners = self.owners.lock();
         let is_candidate = |owner: &Owner| owner.is_holder() && is_meant(&owner.held, named);
         let Some(index) = self.meant(&owners, is_candidate) else { return false };
-        if let Some(Owner { state: State::Holds(count @ 2..), .. }) = owners.get_mut(index) {
+        if let Some(Owner { state: OwnerState::Holds(count @ 2..), .. }) = owners.get_mut(index) {
             *count -= 1;
             return true;
         }

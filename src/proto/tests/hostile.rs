@@ -5,31 +5,19 @@ use std::mem::size_of;
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use super::peer::{decode_request, encode_response};
+use super::{
+    corpus::KINDS,
+    peer::{decode_request, encode_response},
+};
 use crate::proto::{
     connect::ConnectResponse,
     error::ProtoError,
     frame::FrameBuffer,
     header::decode_header,
     request::{MultiOp, Request},
-    response::{MultiResult, ReplyKind, Response},
+    response::{MultiResult, Response},
     types::{Acl, CreateMode, ErrorCode, Notification, Stat, WatchTable},
 };
-
-const KINDS: [ReplyKind; 12] = [
-    ReplyKind::Done,
-    ReplyKind::Path,
-    ReplyKind::PathStat,
-    ReplyKind::Stat,
-    ReplyKind::Data,
-    ReplyKind::Children,
-    ReplyKind::ChildrenStat,
-    ReplyKind::Acl,
-    ReplyKind::Sync,
-    ReplyKind::Multi,
-    ReplyKind::Ephemerals,
-    ReplyKind::WhoAmI,
-];
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..40)

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 ///    that was after the first heartbeat was sent: the leader counts T from there at the earliest.
 ///
 /// It holds for a follower, for an observer of the leader, and for the leader itself. Where an observer follows a follower
-/// (an observer master), a touch takes two pings, and nothing is proved. Nor is a leader that pauses in between, so that
-/// its ping is overdue when the second heartbeat comes, and pauses again before the answer to that ping.
+/// (an observer master), a touch takes two pings, and nothing is proved. Nor does it hold for a leader that pauses in
+/// between, so that its ping is overdue when the second heartbeat comes, and pauses again before the answer to that ping.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     timeout: Duration,

@@ -93,7 +93,7 @@ pub(crate) struct Machine<C, W> {
     config: SessionConfig,
     link: Link,
     fate: Fate,
-    /// What requests are told once the session is not alive.
+    /// The error of every request once the session is not alive.
     end: SessionError,
     session_id: i64,
     password: Vec<u8>,
@@ -224,7 +224,7 @@ impl<C, W: Clone> Machine<C, W> {
         if size > limit {
             return Err(SessionError::FrameTooLarge { size, limit });
         }
-        // A watch that nobody is told about would stay at the server for ever.
+        // A watch without a watcher would stay at the server for ever.
         if is_own(request) || request.leaves_watch() != has_watcher {
             return Err(SessionError::Server(ErrorCode::BadArguments));
         }
@@ -635,8 +635,8 @@ impl<C, W: Clone> Machine<C, W> {
         self.fate = Fate::Ended;
     }
 
-    /// The client gives the session up, or closes it: `error` is what requests are told from now on. The session is
-    /// closed at the server if one can be reached until then.
+    /// The client gives the session up, or closes it. Every request fails with `error` from now on. The session is closed
+    /// at a server if the client reaches one until then.
     pub(crate) fn leave(&mut self, error: SessionError, until: Option<Instant>, actions: &mut Actions<C, W>) {
         match self.fate {
             Fate::Ended => {}

@@ -1,4 +1,4 @@
-//! Which znodes this session watches, for whom, and what the server has to be told about it.
+//! Which znodes this session watches, for whom, and which requests that takes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -48,9 +48,9 @@ pub(crate) struct Forgotten<W> {
 
 /// The watchers of a session that has ended.
 pub(crate) struct Ended<W> {
-    /// Still waiting, and to be told.
+    /// Still waiting: they have to hear of the end.
     pub(crate) waiting: Vec<W>,
-    /// Given up, and to be dropped.
+    /// Given up: they only have to be dropped.
     pub(crate) given_up: Vec<W>,
 }
 

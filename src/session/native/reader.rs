@@ -38,6 +38,10 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 const HUNG_UP: &str = "the server closed the connection instead of answering the handshake: it does not serve yet or has no \
                        quorum, has too many connections (maxClientCnxns), or this is its port for TLS";
 
+/// What one may mean that says nothing.
+const SILENT: &str =
+    "no answer to the handshake: is this the client port of a ZooKeeper server, and does the server run?";
+
 /// The thread that connects, reads, and keeps the timers.
 pub(super) struct ReaderThread {
     pub(super) shared: Arc<SessionShared>,
@@ -119,7 +123,7 @@ impl ReaderThread {
             state.closer = Some(connection.closer.clone());
             state.machine.connect_request().encode()
         };
-        if connection.writer.write(&request, deadline)? < request.len() {
+        if connection.writer.write(&request, deadline).map_err(hung_up)? < request.len() {
             return Err(does_not_take());
         }
         let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
@@ -136,17 +140,17 @@ impl ReaderThread {
         deadline: Instant,
     ) -> io::Result<ConnectResponse> {
         loop {
-            if let Some(frame) = buffer.next_frame().map_err(invalid_data)? {
-                return ConnectResponse::decode(frame).map_err(invalid_data);
+            if let Some(frame) = buffer.next_frame().map_err(no_server)? {
+                return ConnectResponse::decode(frame).map_err(no_server);
             }
             let now = Instant::now();
             if now >= deadline || self.is_over() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the handshake"));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, SILENT));
             }
             // In steps, so that a close does not wait for a server that says nothing.
             let timeout = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
-            match reader.read(buffer.space(), timeout)? {
-                Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, HUNG_UP)),
+            match reader.read(buffer.space(), timeout).map_err(hung_up)? {
+                Some(0) => return Err(hung_up(io::ErrorKind::UnexpectedEof.into())),
                 Some(count) => buffer.filled(count),
                 None => {}
             }
@@ -270,6 +274,21 @@ impl Drop for ReaderThread {
         self.shared.state.lock().hang_up();
         self.shared.writer.lock().half = None;
     }
+}
+
+/// The end of the connection instead of an answer, in whatever way it came.
+fn hung_up(error: io::Error) -> io::Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match error.kind() {
+        kind @ (BrokenPipe | ConnectionReset | UnexpectedEof) => io::Error::new(kind, HUNG_UP),
+        _ => error,
+    }
+}
+
+/// What the first answer is not, and so who is not there.
+fn no_server(error: ProtoError) -> io::Error {
+    let what = format!("this is not the client port of a ZooKeeper server, which answers otherwise ({error})");
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// Stands where the writing half was.

@@ -69,7 +69,7 @@ impl Search {
             return;
         }
         if self.found.lock().is_some() {
-            // It was found when the connection before had ended already.
+            // The search found it after the connection before had ended.
             connection.close();
             return;
         }

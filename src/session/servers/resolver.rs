@@ -20,7 +20,7 @@ pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> +
 /// A name and a port.
 type Host = (String, u16);
 
-/// What is known about names, and what is being looked up.
+/// What the session knows about names, and the look-ups under way.
 pub(crate) struct Names {
     resolve: Resolve,
     /// One for each name at most, on a thread of its own.
@@ -33,7 +33,7 @@ pub(crate) struct Names {
 
 struct LookUp {
     answer: Receiver<io::Result<Vec<SocketAddr>>>,
-    /// It was waited for before: it may take minutes, and is not waited for again.
+    /// A round has waited for it before. It may take minutes, so no round waits for it again.
     is_late: bool,
 }
 

@@ -17,6 +17,10 @@ use crate::error::Result;
 /// How much is encrypted at a time, and how much is read from the socket at a time.
 const CHUNK: usize = 16 * 1024;
 
+/// What a server may mean that ends the connection instead of shaking hands.
+const HUNG_UP: &str =
+    "the server ended the connection in the TLS handshake: not a secureClientPort, or it wants a client certificate";
+
 /// TLS over TCP.
 ///
 /// The two halves share the state of the connection under a lock that is held only while bytes are encrypted or
@@ -68,19 +72,17 @@ fn shake_hands(
         if timeout.is_zero() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the TLS handshake"));
         }
-        let Some(count) = reader.read(&mut encrypted, timeout)? else { continue };
+        let Some(count) = reader.read(&mut encrypted, timeout).map_err(hung_up)? else { continue };
         if count == 0 {
-            let what = "the server ended the connection in the TLS handshake: not a secureClientPort, or it wants a \
-                        client certificate";
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            return Err(hung_up(io::ErrorKind::UnexpectedEof.into()));
         }
         let mut received = encrypted.get(..count).unwrap_or_default();
         while !received.is_empty() {
             tls.read_tls(&mut received)?;
             if let Err(error) = tls.process_new_packets() {
-                // The server's log should say why. If it cannot be told, the error stays the same.
+                // So that the server's log says why. The error stays the same if that fails.
                 let _ = send(tls, writer, deadline);
-                return Err(invalid_data(error));
+                return Err(refusal(error));
             }
         }
     }
@@ -212,6 +214,31 @@ impl TlsWriter {
         }
         Ok(())
     }
+}
+
+/// The end of the connection in the handshake, in whatever way it came.
+fn hung_up(error: io::Error) -> io::Error {
+    use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+    match error.kind() {
+        kind @ (ConnectionReset | UnexpectedEof) => io::Error::new(kind, HUNG_UP),
+        _ => error,
+    }
+}
+
+/// Why the handshake failed, and what to do where that is known.
+fn refusal(error: rustls::Error) -> io::Error {
+    use rustls::{AlertDescription as Alert, CertificateError, Error};
+    let hint = match &error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "none of the root certificates has issued it; see root_certificates_pem()"
+        }
+        Error::AlertReceived(Alert::BadCertificate | Alert::CertificateRequired | Alert::UnknownCA) => {
+            "the server wants a client certificate of an authority that it trusts; see client_certificate_pem()"
+        }
+        Error::InvalidMessage(_) => "what answers does not speak TLS; is this the secureClientPort?",
+        _ => return invalid_data(error),
+    };
+    invalid_data(format!("{error}: {hint}"))
 }
 
 fn invalid_data(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {

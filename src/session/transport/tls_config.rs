@@ -19,14 +19,14 @@ use crate::error::{Error, Result};
 /// How connections to the servers are encrypted (feature `tls`), for
 /// [`Builder::tls`](crate::framework::Builder::tls).
 ///
-/// The servers need a `secureClientPort`. TLS 1.2 and 1.3 are spoken. The server's certificate must come from one of
+/// The servers need a `secureClientPort`. The client speaks TLS 1.2 and 1.3. The server's certificate must come from one of
 /// the given roots, be within its time, and name the host of the connect string, an IP address included, as a subject
-/// alternative name; the common name does not count. Each connection is checked in full: no handshake is taken up
-/// again from an earlier one.
+/// alternative name; the common name does not count. The client checks each connection in full, and resumes no earlier
+/// handshake.
 ///
 /// The handshake counts towards the time of an attempt to connect
-/// ([`connection_timeout`](crate::framework::Builder::connection_timeout)). One that fails is like a server that is
-/// away: it is tried again, and calls that have waited long enough end with [`Error::ConnectionLoss`], which says
+/// ([`connection_timeout`](crate::framework::Builder::connection_timeout)). A handshake that fails is like a server that
+/// is away: the client tries again, and calls that have waited long enough fail with [`Error::ConnectionLoss`], which says
 /// what was wrong. Java: `zookeeper.client.secure`, `zookeeper.ssl.trustStore.location`,
 /// `zookeeper.ssl.keyStore.location`.
 ///
@@ -83,7 +83,7 @@ impl TlsConfig {
         Ok(self)
     }
 
-    /// As [`root_certificates_pem`](TlsConfig::root_certificates_pem), from a file, which is read now and not again.
+    /// As [`root_certificates_pem`](TlsConfig::root_certificates_pem), from a file. Reads it once, now.
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be read, and as `root_certificates_pem`.
@@ -96,8 +96,8 @@ impl TlsConfig {
     /// the servers' root behind it, and its private key (PKCS#8, PKCS#1 or SEC1, not encrypted), both in PEM form.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if one of them cannot be read. Whether they belong together is checked by
-    /// [`build`](crate::framework::Builder::build).
+    /// [`Error::InvalidArgument`] if one of them cannot be read. [`build`](crate::framework::Builder::build) checks whether
+    /// they belong together.
     pub fn client_certificate_pem(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<TlsConfig> {
         let chain = certificates("client_certificate_pem", chain.as_ref())?;
         let key = PrivateKeyDer::from_pem_slice(key.as_ref()).map_err(|_| {
@@ -107,7 +107,7 @@ impl TlsConfig {
         Ok(self)
     }
 
-    /// As [`client_certificate_pem`](TlsConfig::client_certificate_pem), from files, which are read now and not again.
+    /// As [`client_certificate_pem`](TlsConfig::client_certificate_pem), from files. Reads them once, now.
     ///
     /// # Errors
     /// [`Error::Io`] if a file cannot be read, and as `client_certificate_pem`.
@@ -125,7 +125,7 @@ impl TlsConfig {
         self
     }
 
-    /// Checks the whole and makes it what connections are opened with.
+    /// Checks the whole, and turns it into what opens connections.
     pub(crate) fn client_config(&self) -> Result<ClientConfig> {
         if self.roots.is_empty() {
             return Err(invalid("tls", "no server is trusted without root_certificates_pem()"));

@@ -32,18 +32,18 @@ struct TokenState {
     alive: Option<Sender<()>>,
     /// What the cancellation wakes besides, by number.
     wakers: HashMap<u64, Waker>,
-    /// How many there were.
+    /// How many were registered so far.
     registered: u64,
 }
 
-/// What is woken by a cancellation, besides those that sleep on its channel.
+/// What a cancellation wakes besides those who sleep on its channel.
 enum Waker {
     Parked(Thread),
-    /// Of whoever sleeps with another token.
+    /// For those who sleep with another token.
     Token(CancelToken),
 }
 
-/// As long as it lives, the cancellation wakes what it was made for.
+/// While it lives, the cancellation wakes what was registered with it.
 pub(crate) struct Registration<'a> {
     token: &'a CancelToken,
     number: u64,
@@ -84,13 +84,13 @@ impl CancelToken {
         self.cancelled.try_recv() == Err(TryRecvError::Disconnected)
     }
 
-    /// Lets the cancellation unpark this thread, which has to look whether it was cancelled after this call and before it
-    /// parks.
+    /// Lets the cancellation unpark this thread. The thread must look whether the token is cancelled after this call and
+    /// before it parks.
     pub(crate) fn unpark_this_thread(&self) -> Registration<'_> {
         self.wake(Waker::Parked(thread::current()))
     }
 
-    /// Lets the cancellation cancel another token, too, which has been if it was before this call.
+    /// Lets the cancellation cancel another token, too: at once if this one is cancelled already.
     pub(crate) fn pass_on(&self, other: &CancelToken) -> Registration<'_> {
         let registration = self.wake(Waker::Token(other.clone()));
         if self.is_cancelled() {

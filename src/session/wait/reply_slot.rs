@@ -1,6 +1,6 @@
 //! Where one reply, or one other word, is put for one thread.
 //!
-//! Not a channel: its locks would be met by the thread that was just woken.
+//! Not a channel: the thread that was just woken would have to wait for the channel's locks.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ enum Slot<T> {
     /// This thread sleeps, or is about to.
     Awaited(Thread),
     Full(T),
-    /// No reply comes any more: it was taken, or whoever was to put one here is gone.
+    /// No reply comes any more: somebody has taken it, or its sender is gone.
     Done,
 }
 

@@ -49,9 +49,9 @@ use worker::{Source, Worker};
 /// | read-only servers | do not serve: there is nothing to prove that the session lives |
 /// | it logs the session's password at level `trace` | keep that level off for the target `zookeeper` |
 ///
-/// What the client has to be told:
-/// - `session_timeout`: what the servers grant, and not more, as the package does not tell. With a longer one a holder
-///   would learn too late that its lock is in doubt.
+/// Configure the client with care:
+/// - `session_timeout`: no more than the servers grant, because the package does not say what they grant. With a longer one
+///   a holder would learn too late that its lock is in doubt.
 /// - `connect_string`: its servers are not used, only its chroot, which goes behind the handle's own.
 ///
 /// Each session keeps one ephemeral znode, `_curator_locks_<uuid>`, in the handle's root or in
@@ -85,7 +85,7 @@ pub struct ZooKeeperSessionFactory {
 }
 
 impl ZooKeeperSessionFactory {
-    /// Sessions over this handle, which is never closed by the client, unless the client is the last to hold it.
+    /// Opens sessions over this handle. The client never closes it, but dropping its last reference does.
     ///
     /// How long its session has lived is unknown, so a lock is in doubt ([`HoldState::InDoubt`](crate::HoldState)) until
     /// two heartbeats were answered, a third of the session timeout after the start.
@@ -94,8 +94,8 @@ impl ZooKeeperSessionFactory {
         ZooKeeperSessionFactory { source: Source::Given(handle), probe_directory: String::new() }
     }
 
-    /// Sessions over handles that are made for them, each closed with its session. `connect` runs on a thread of the
-    /// session, and is tried again if it fails.
+    /// Opens sessions over handles that `connect` makes, each closed with its session. `connect` runs on a thread of the
+    /// session, which calls it again if it fails.
     #[must_use]
     pub fn connecting(connect: impl Fn() -> ZkResult<ZooKeeper> + Send + Sync + 'static) -> ZooKeeperSessionFactory {
         ZooKeeperSessionFactory { source: Source::Made(Arc::new(connect)), probe_directory: String::new() }
@@ -105,7 +105,7 @@ impl ZooKeeperSessionFactory {
     /// create and delete.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for what is no path.
+    /// [`Error::InvalidPath`].
     pub fn probe_directory(mut self, path: &str) -> Result<ZooKeeperSessionFactory> {
         crate::paths::validate_path(path)?;
         self.probe_directory = path.trim_end_matches('/').to_owned();

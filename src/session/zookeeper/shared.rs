@@ -27,7 +27,7 @@ use crate::{
 /// How long after a failed attempt to take the session up the next one follows, unless the handle reports something.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What the watchdog is told.
+/// A message to the watchdog.
 pub(super) enum Signal {
     /// The handle reports another state; the number counts those that mean the end of a connection.
     Handle(u64, ZkState),

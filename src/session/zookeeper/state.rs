@@ -85,7 +85,7 @@ pub(super) struct Proof {
 
 pub(super) struct HandleState {
     pub(super) alive: bool,
-    /// What requests are told once it is not alive.
+    /// The error of every request once it is not alive.
     pub(super) end: SessionError,
     pub(super) id: i64,
     pub(super) up: bool,
@@ -100,7 +100,7 @@ pub(super) struct HandleState {
     pub(super) heartbeat_due: bool,
     pub(super) liveness: Liveness,
     pub(super) watches: BTreeMap<u64, Watched>,
-    /// Session events and what all watchers are told: the watchdog alone hands them out, so that they stay in order.
+    /// Session events, and events for all watchers. The watchdog alone hands them out, so that they stay in order.
     pub(super) outbox: Actions<OnReply, Watcher>,
     pub(super) last_error: Option<Arc<io::Error>>,
 }

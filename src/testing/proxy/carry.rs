@@ -139,8 +139,8 @@ fn examine(relay: &Relay, connection: &Proxied, direction: Direction, frame: &[u
     rule.filter(|rule| rule.is_of_request())
 }
 
-/// Delivers, each at its time, until the end of the stream or of the connection. A failing write is not the end: what
-/// has become of that side is found out by the thread that reads from it, and goes its own way through the network.
+/// Delivers each piece at its time, until the end of the stream or of the connection. A failing write is not the end: the
+/// thread that reads from that side finds out what has become of it.
 fn deliver(relay: &Relay, connection: &Proxied, direction: Direction, parcels: Receiver<Parcel>) {
     for Parcel { due, content } in parcels {
         if !relay.await_delivery(connection, direction, due) {

@@ -24,9 +24,9 @@ use super::{
 /// How long one attempt to reach the server may take. A paused server with a full queue does not even accept.
 const CONNECT_POLL: Duration = Duration::from_millis(200);
 
-/// For how long, and how often, a server that refuses is tried again where nothing is known of the protocol. A follower
-/// tries a refused leader again for seconds, as that may not listen yet; but a connection that is accepted here and then
-/// ended sends it into the next election, and and a leader may not be found for a long time.
+/// For how long, and how often, the proxy tries a server again that refuses, where it knows nothing of the protocol. A
+/// follower tries a leader again for seconds, which may not listen yet. But a connection that the proxy accepts and then
+/// ends sends the follower into the next election, and the servers may not find a leader for a long time.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 const REFUSED_POLL: Duration = Duration::from_millis(20);
 

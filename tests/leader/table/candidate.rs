@@ -9,13 +9,13 @@ use curator_locks::{
 };
 use parking_lot::Mutex;
 
-use super::SESSION;
+use super::{SESSION, holder::Holder};
 use crate::support::{PATIENCE, builder_at, child::say, history::shared_clock};
 
 /// How often it asks.
 const POLL: Duration = Duration::from_millis(2);
 
-trait Candidate {
+pub trait Candidate {
     /// The token of the term in which it leads right now.
     fn leads(&self) -> Option<i64>;
 
@@ -24,7 +24,7 @@ trait Candidate {
 }
 
 /// What the listener was told, and when.
-fn told(what: &str) {
+pub fn told(what: &str) {
     say(&format!("{what} {}", shared_clock()));
 }
 
@@ -43,7 +43,7 @@ pub fn run(arguments: &[String]) {
         "latch" => Box::new(Latch::join(&client, path)),
         "selector" => Box::new(Selector::join(&client, path)),
         "write_lock" => Box::new(write_lock(&client, path)),
-        other => panic!("no kind {other}"),
+        kind => Box::new(Holder::join(kind, &client, path).unwrap_or_else(|| panic!("no kind {kind}"))),
     };
     say("ready");
     watch(&*candidate, &orders);

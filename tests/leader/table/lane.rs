@@ -2,10 +2,11 @@
 
 use std::{thread, time::Duration};
 
-use curator_locks::testing::{Direction, FaultProxy, TestingServer};
+use curator_locks::testing::Direction;
 
 use super::{
     SESSION,
+    servers::{Network, Servers},
     tally::{Belief, Record, Tally},
 };
 use crate::support::{child::ChildProcess, eventually, history::shared_clock};
@@ -14,18 +15,20 @@ const CANDIDATES: usize = 3;
 
 struct Party {
     child: ChildProcess,
-    proxy: FaultProxy,
+    network: Network,
     record: Record,
     /// Since when it has been told that it leads.
     leads_since: Option<u64>,
+    /// And since when whoever does not listen works.
+    works_since: Option<u64>,
     is_finished: bool,
 }
 
 impl Party {
-    fn start(kind: &str, server: &TestingServer, path: &str) -> Party {
-        let proxy = FaultProxy::start(server.connect_string()).unwrap();
-        let child = ChildProcess::start("candidate", &[kind, &proxy.connect_string(), path]);
-        Party { child, proxy, record: Record::default(), leads_since: None, is_finished: false }
+    fn start(kind: &str, servers: &Servers, path: &str) -> Party {
+        let network = servers.network();
+        let child = ChildProcess::start("candidate", &[kind, &network.connect_string(), path]);
+        Party { child, network, record: Record::default(), leads_since: None, works_since: None, is_finished: false }
     }
 
     /// Takes down what it has said so far.
@@ -39,8 +42,12 @@ impl Party {
                     let token = words[3].parse().unwrap();
                     self.record.asked.push(Belief { from: number(1), to: number(2), token });
                 }
-                "leads" => self.leads_since = Some(number(1)),
+                "leads" => (self.leads_since, self.works_since) = (Some(number(1)), Some(number(1))),
                 "ends" => self.told_until(number(1)),
+                "done" => {
+                    let from = self.works_since.take().unwrap();
+                    self.record.worked.push(Belief { from, to: number(1), token: 0 });
+                }
                 "finished" => self.is_finished = true,
                 _ => panic!("{line}"),
             }
@@ -70,9 +77,9 @@ fn leader_of(parties: &mut [Party]) -> usize {
     leader
 }
 
-pub fn run(kind: &'static str, server: &TestingServer, lane: usize, is_another: &dyn Fn() -> bool) -> Tally {
+pub fn run(kind: &'static str, servers: &Servers, lane: usize, is_another: &dyn Fn() -> bool) -> Tally {
     let path = format!("/{kind}/{lane}");
-    let mut parties: Vec<Party> = (0..CANDIDATES).map(|_| Party::start(kind, server, &path)).collect();
+    let mut parties: Vec<Party> = (0..CANDIDATES).map(|_| Party::start(kind, servers, &path)).collect();
     let mut tally = Tally::new(kind);
     while is_another() {
         let leader = leader_of(&mut parties);
@@ -84,7 +91,7 @@ pub fn run(kind: &'static str, server: &TestingServer, lane: usize, is_another: 
             thread::sleep(between(0, 20));
         }
         let victim = if is_leader { leader } else { (leader + 1 + fastrand::usize(..CANDIDATES - 1)) % CANDIDATES };
-        let (fault, length) = strike(&mut parties[victim]);
+        let (fault, length) = strike(&mut parties[victim], servers);
         *tally.by_fault.entry(fault).or_default() += 1;
         tally.long_pauses += usize::from(fault == "pause" && is_leader && length > SESSION);
     }
@@ -102,26 +109,29 @@ pub fn run(kind: &'static str, server: &TestingServer, lane: usize, is_another: 
 }
 
 /// Does something to one of them, and undoes it.
-fn strike(party: &mut Party) -> (&'static str, Duration) {
+fn strike(party: &mut Party, servers: &Servers) -> (&'static str, Duration) {
     let percent = SESSION / 100;
     let length = if fastrand::bool() { percent * fastrand::u32(110..170) } else { percent * fastrand::u32(20..100) };
+    if fastrand::u8(..6) == 0 && servers.lose_the_leader(length) {
+        return ("ensemble's leader", length);
+    }
     match fastrand::u8(..4) {
         0 => {
-            party.proxy.cut();
+            party.network.cut();
             ("cut", Duration::ZERO)
         }
         1 => {
-            party.proxy.refuse();
-            party.proxy.cut();
+            party.network.refuse();
+            party.network.cut();
             thread::sleep(length);
-            party.proxy.pass().unwrap();
+            party.network.pass();
             (if length > SESSION { "expiry" } else { "outage" }, length)
         }
         2 => {
             let ways = [Direction::Both, Direction::ToServer, Direction::ToClient];
-            party.proxy.black_hole(ways[fastrand::usize(..ways.len())]);
+            party.network.black_hole(ways[fastrand::usize(..ways.len())]);
             thread::sleep(length);
-            party.proxy.pass().unwrap();
+            party.network.pass();
             ("black hole", length)
         }
         _ => {

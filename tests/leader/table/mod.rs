@@ -1,4 +1,5 @@
-//! One table over all leaders: faults, and who believed when that it leads, on the clock that all processes share.
+//! One table over leaders and one over holders: faults, and who believed when that it leads or holds the lock, on the
+//! clock that all processes share.
 //!
 //! Three processes contend in one election, each behind a network of its own. Again and again the leader, or one that
 //! waits, is cut off for a moment, cut off until its session has expired, left in a network that swallows everything one
@@ -7,57 +8,40 @@
 //! when to when its listener had been told that it leads: who goes by that alone, and works on until somebody says
 //! otherwise, is the control, which a pause must bring beside the next leader.
 //!
+//! Holders of locks ask `is_valid` all the time. Their listener is a worker that stops its job when a deadline with a
+//! margin says so; one that never asks and finishes its job is the control. Some of them have an ensemble, whose leader
+//! is killed now and then.
+//!
 //! `FAULTS` is their number for each kind, and `KINDS` a list of kinds, where not all are to run:
 //!
 //! ```text
 //! FAULTS=334 KINDS=selector cargo test --all-features --test leader table -- --nocapture
+//! FAULTS=200 cargo test --all-features --test leader holders -- --nocapture
 //! ```
 
 mod candidate;
+mod holder;
 mod lane;
+mod servers;
 mod tally;
 
-use std::{
-    env,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
-use curator_locks::testing::TestingServer;
-
+use crate::support::lanes::{self, SESSION, TICK};
 pub use candidate::run;
+use servers::Servers;
 use tally::Tally;
 
-/// Expiry is exact to a tick.
-const TICK: Duration = Duration::from_millis(200);
-const SESSION: Duration = Duration::from_secs(2);
+const LEADERS: [&str; 3] = ["latch", "selector", "write_lock"];
+const HOLDERS: [&str; 5] = ["mutex", "write", "semaphore_mutex", "unfair", "multi"];
 
-const KINDS: [&str; 3] = ["latch", "selector", "write_lock"];
-
-/// So many elections of a kind at a time at most. They spend their time in waits.
-const LANES: usize = 8;
-const FAULTS_OF_A_LANE: usize = 4;
+/// So many elections of leaders, or queues of holders, at a time at most. They spend their time in waits.
+const LANES: usize = 24;
 
 #[test]
 fn no_fault_brings_two_that_believe_to_lead() {
-    let begin = Instant::now();
-    let faults = env::var("FAULTS").map_or(12, |faults| faults.parse().unwrap());
-    let chosen = env::var("KINDS").ok();
-    let is_chosen = |kind: &str| chosen.as_ref().is_none_or(|names| names.split(',').any(|name| name == kind));
-    let server = TestingServer::builder().tick_time(TICK).start().unwrap();
-    let tallies: Vec<Tally> = thread::scope(|scope| {
-        let kinds = KINDS.into_iter().filter(|kind| is_chosen(kind));
-        let running: Vec<_> = kinds.map(|kind| scope.spawn(|| of_kind(kind, &server, faults))).collect();
-        running.into_iter().map(|kind| kind.join().unwrap()).collect()
-    });
-    tally::print(&tallies, begin.elapsed());
-    for tally in &tallies {
-        assert_eq!(tally.faults(), faults, "{}", tally.kind);
-        assert!(tally.terms >= faults / 2, "{}: only {} terms", tally.kind, tally.terms);
-        assert!(tally.overlaps.is_empty(), "{}: two leaders at a time: {:?}", tally.kind, tally.overlaps);
-        assert!(tally.overlaps_of_told.is_empty(), "{}: two were told: {:?}", tally.kind, tally.overlaps_of_told);
-    }
+    let server = Servers::one();
+    let tallies = strike_all(&LEADERS, 12, |_| &server);
     // Without a pause of a leader beyond its session there is nothing for the control to show.
     let (long_pauses, overlaps) = tallies
         .iter()
@@ -65,14 +49,38 @@ fn no_fault_brings_two_that_believe_to_lead() {
     assert!(long_pauses == 0 || overlaps > 0, "{long_pauses} long pauses, and the unguarded control shows nothing");
 }
 
-fn of_kind(kind: &'static str, server: &TestingServer, faults: usize) -> Tally {
-    let left = AtomicUsize::new(faults);
-    let is_another = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-    let lanes = faults.div_ceil(FAULTS_OF_A_LANE).min(LANES);
-    thread::scope(|scope| {
-        let lanes: Vec<_> =
-            (0..lanes).map(|lane| scope.spawn(move || lane::run(kind, server, lane, &is_another))).collect();
-        let tallies = lanes.into_iter().map(|lane| lane.join().unwrap());
-        tallies.fold(Tally::new(kind), Tally::and)
-    })
+#[test]
+fn no_fault_brings_two_holders_that_ask_or_have_a_deadline() {
+    let (server, ensemble) = (Servers::one(), Servers::ensemble());
+    let tallies = strike_all(&HOLDERS, 4, |lane| if lane % 2 == 0 { &server } else { &ensemble });
+    let (faults, overlaps) = tallies
+        .iter()
+        .fold((0, 0), |(faults, overlaps), tally| (faults + tally.faults(), overlaps + tally.overlaps_of_control));
+    // One fault of eight brings an overlap: a few may bring none.
+    assert!(faults < 100 || overlaps > 0, "{faults} faults, and the unguarded control shows nothing");
+}
+
+/// So many faults for each kind, at the servers of each lane, and never two that believe.
+fn strike_all<'a>(kinds: &[&'static str], faults: usize, servers: impl Fn(usize) -> &'a Servers + Sync) -> Vec<Tally> {
+    let begin = Instant::now();
+    let faults = lanes::tries("FAULTS", faults);
+    let kinds: Vec<(usize, &'static str)> =
+        kinds.iter().copied().filter(|kind| lanes::is_chosen(kind)).enumerate().collect();
+    let most = LANES / kinds.len().max(1);
+    let found = lanes::run(&kinds, faults, most, |(index, kind), lane, is_another| {
+        lane::run(kind, servers(index + lane), lane, is_another)
+    });
+    let tallies: Vec<Tally> = kinds
+        .iter()
+        .zip(found)
+        .map(|((_, kind), lanes)| lanes.into_iter().fold(Tally::new(kind), Tally::and))
+        .collect();
+    tally::print(&tallies, begin.elapsed());
+    for tally in &tallies {
+        assert_eq!(tally.faults(), faults, "{}", tally.kind);
+        assert!(tally.terms >= faults / 2, "{}: only {} terms", tally.kind, tally.terms);
+        assert!(tally.overlaps.is_empty(), "{}: two that asked at a time: {:?}", tally.kind, tally.overlaps);
+        assert!(tally.overlaps_of_told.is_empty(), "{}: two were told: {:?}", tally.kind, tally.overlaps_of_told);
+    }
+    tallies
 }

@@ -19,6 +19,8 @@ pub struct Record {
     pub asked: Vec<Belief>,
     /// From the call that says so to the one that says otherwise.
     pub told: Vec<Belief>,
+    /// From a grant to the end of the job of one that does not listen.
+    pub worked: Vec<Belief>,
     /// When it was stopped by a signal.
     pub pauses: Vec<(u64, u64)>,
 }
@@ -28,13 +30,13 @@ pub struct Record {
 pub struct Tally {
     pub kind: &'static str,
     pub by_fault: BTreeMap<&'static str, usize>,
-    /// Pauses of a leader beyond its session.
+    /// Pauses of whoever leads beyond its session.
     pub long_pauses: usize,
     pub terms: usize,
     pub overlaps: Vec<(Belief, Belief)>,
     /// Two had been told that they lead, and neither was stopped while it was to be told otherwise.
     pub overlaps_of_told: Vec<(Belief, Belief)>,
-    /// One of the two was: it goes by what it was told, and never asks.
+    /// One of the two was, and it goes by what it was told; or it does not even listen.
     pub overlaps_of_control: usize,
 }
 
@@ -73,6 +75,7 @@ impl Tally {
         for (index, one) in records.iter().enumerate() {
             for other in &records[index + 1..] {
                 self.overlaps.extend(overlapping(&one.asked, &other.asked));
+                self.overlaps_of_control += overlapping(&one.worked, &other.worked).len();
                 for (ours, theirs) in overlapping(&one.told, &other.told) {
                     if was_stopped(one, &ours, &theirs) || was_stopped(other, &theirs, &ours) {
                         self.overlaps_of_control += 1;
@@ -100,7 +103,7 @@ fn was_stopped(record: &Record, own: &Belief, other: &Belief) -> bool {
 
 pub fn print(tallies: &[Tally], took: Duration) {
     println!(
-        "\n| kind | faults | terms | two that asked | two that were told | two by the control | long pauses of a leader |"
+        "\n| kind | faults | terms | two that asked | two that were told | two by the control | long pauses of who leads |"
     );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
     for tally in tallies {
@@ -123,7 +126,7 @@ mod tests {
     }
 
     fn record(asked: &[Belief], told: &[Belief], pauses: &[(u64, u64)]) -> Record {
-        Record { asked: asked.to_vec(), told: told.to_vec(), pauses: pauses.to_vec() }
+        Record { asked: asked.to_vec(), told: told.to_vec(), pauses: pauses.to_vec(), ..Record::default() }
     }
 
     #[test]

@@ -23,11 +23,11 @@ use crate::{
 };
 
 impl HeldNode {
-    /// Sends for what is not known: after a reconnect, whether the znode is still there; after a while, a watch on it;
-    /// after its end, whether the session lives.
+    /// Asks the server what is not known: after a reconnect, whether the znode is still there; after its end, whether the
+    /// session lives. Sets the watch after a while.
     pub(crate) fn check(self: &Arc<Self>, now: Instant) {
         if self.grant.is_some() {
-            // Its znode is looked after already.
+            // Its tenure asks for the znode.
             return;
         }
         let connection = self.session.connection();
@@ -119,7 +119,7 @@ impl HeldNode {
         self.session.submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
-    /// A reply tells whether the znode is there, and still the same.
+    /// Takes a reply that tells whether the same znode is still there.
     pub(crate) fn seen(&self, connection: u64, reply: Reply) {
         if self.grant.is_some() {
             return self.root().seen(connection, reply);
@@ -150,7 +150,7 @@ impl HeldNode {
         }
     }
 
-    /// Unknown: a later look asks again. A watch that was asked for is not there.
+    /// The server did not say, so a later look asks again. If a watch was asked for, it was not set.
     fn unanswered(&self, connection: u64, error: &SessionError) {
         self.asked_over.store(0, Ordering::Release);
         {

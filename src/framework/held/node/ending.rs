@@ -23,7 +23,7 @@ impl HeldNode {
         }
     }
 
-    /// `false`: it was released before.
+    /// `false`: the holder has released it before.
     pub(crate) fn mark_lost(&self, reason: LostReason) -> bool {
         if self.grant.is_some() {
             return self.root().mark_lost(reason);
@@ -57,8 +57,8 @@ impl HeldNode {
         }
     }
 
-    /// From here on the znode's end is the holder's own doing. Whoever listens is told for the last time, on the calling
-    /// thread and the dispatch thread: the client's own thread must not be woken by each release.
+    /// From here on the znode's end is the holder's own doing. Tells all who listen for the last time, on the calling thread
+    /// and the dispatch thread: a release must not wake the client's own thread.
     pub(crate) fn released(&self) {
         let mut inner = self.inner.lock();
         if inner.released {
@@ -96,7 +96,7 @@ impl HeldNode {
         }
     }
 
-    /// For how long its znode has to stay although it was given back.
+    /// How long its znode still has to stay after the holder has released it.
     pub(crate) fn has_to_stay(&self) -> Option<Duration> {
         let least = self.inner.lock().limits.least()?;
         Some(least.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())

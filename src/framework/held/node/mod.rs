@@ -1,9 +1,9 @@
-//! One held znode: what is known of it, and who is told.
+//! One held znode: what the client knows of it, and whom it tells.
 //!
 //! | open | for |
 //! |---|---|
-//! | `state` | what is known: held, in doubt, lost, until when for certain |
-//! | `telling` | who is told of it, and when the client's thread has to look |
+//! | `state` | what the client knows: held, in doubt, lost, until when for certain |
+//! | `telling` | whom it tells, and when its thread has to look |
 //! | `ending` | losses, releases, limits |
 //! | `asking` | what the server is asked, and what its answers mean |
 //! | `tenure` | one znode that serves many holds |
@@ -83,17 +83,17 @@ pub(crate) struct HeldNode {
     pub(super) znode: Arc<Znode>,
     pub(super) session: Arc<dyn Session>,
     pub(super) since: Instant,
-    /// The connection over which the znode was last seen to exist. Over a later one that has to be checked first.
+    /// The connection over which the znode was last seen to exist. Over a later one the server has to say so again.
     pub(super) seen_over: AtomicU64,
-    /// The connection over which that was asked for last.
+    /// The connection over which the server was last asked for that.
     pub(super) asked_over: AtomicU64,
-    /// Its data are looked at for requests to give the lock back.
+    /// Set if requests to give the lock back are read from its data.
     pub(super) revocable: Option<Arc<RevocableNode>>,
     pub(super) events: EventSender,
     pub(super) dispatcher: Arc<Dispatcher>,
-    /// It is one of many holds that one held znode serves.
+    /// Set if this is one of many holds that one held znode serves.
     pub(super) grant: Option<Grant>,
-    /// It is such a znode.
+    /// Set if this znode serves many holds: who hands them out.
     pub(super) keeper: OnceLock<Weak<dyn Keeper>>,
     /// So many of its holds were not given back yet.
     pub(super) out: AtomicUsize,
@@ -121,11 +121,11 @@ pub(super) struct Inner {
     pub(super) interrupts: Vec<Weak<CancelToken>>,
     pub(super) subscribers: Subscribers,
     pub(super) limits: Limits,
-    /// How often it was said that the lock is held for long.
+    /// How many warnings said that the lock is held for long.
     pub(super) warnings: u32,
-    /// The holds that this znode serves and that are looked after: somebody listens, or they may last too long.
+    /// Those of its holds that need looks: somebody listens, or they may last too long.
     pub(super) grants: Vec<Arc<HeldNode>>,
-    /// It is among those of its znode.
+    /// Whether it is among those holds of its znode.
     pub(super) is_attended: bool,
     /// It was given back while other holds of its znode were not.
     pub(super) has_left_others: bool,
@@ -167,7 +167,7 @@ impl Inner {
         }
     }
 
-    /// Nothing changes any more.
+    /// Whether its state stays for ever.
     pub(super) fn is_final(&self) -> bool {
         self.lost.is_some() || self.released
     }
@@ -254,12 +254,12 @@ pub(crate) struct Revocation {
 }
 
 impl Revocation {
-    /// Up to the next release.
+    /// Forgotten at the next release.
     pub(crate) fn new(request: impl Fn() + Send + Sync + 'static) -> Revocation {
         Revocation { request: Box::new(move |_, _| request()), is_lasting: false }
     }
 
-    /// Over releases.
+    /// Stays over releases.
     pub(crate) fn lasting(request: impl Fn(&RevokeWord, Option<Arc<HeldNode>>) + Send + Sync + 'static) -> Revocation {
         Revocation { request: Box::new(request), is_lasting: true }
     }
@@ -275,7 +275,7 @@ pub(crate) struct RevocableNode {
     /// The transaction of the last request that was told, so that reading it twice does not tell it twice.
     told: AtomicI64,
     last: Mutex<Option<RevokeWord>>,
-    /// Once it holds the lock.
+    /// The hold, once the lock was granted.
     held: OnceLock<Weak<HeldNode>>,
 }
 
@@ -289,12 +289,12 @@ impl RevocableNode {
         &self.revocation
     }
 
-    /// Its contender holds the lock.
+    /// Its contender was granted the lock.
     pub(super) fn holds(&self, held: &Arc<HeldNode>) {
         let _ = self.held.set(Arc::downgrade(held));
     }
 
-    /// What was asked last.
+    /// The last request.
     pub(crate) fn last(&self) -> Option<RevokeWord> {
         self.last.lock().clone()
     }

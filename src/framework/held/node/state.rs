@@ -1,4 +1,4 @@
-//! What is known of a held znode.
+//! What the client knows of a held znode.
 
 use std::{
     sync::atomic::Ordering,

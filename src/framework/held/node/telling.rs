@@ -1,4 +1,4 @@
-//! Who is told of a hold's changes, and when the client's thread has to look for them.
+//! Tells of a hold's changes, and says when the client's thread has to look for them.
 
 use std::{
     mem,
@@ -102,7 +102,7 @@ impl HeldNode {
         })
     }
 
-    /// As [`channel`](Self::channel), on the dispatch thread.
+    /// Calls the listener on the dispatch thread with all that [`channel`](Self::channel) tells.
     pub(crate) fn listen(self: &Arc<Self>, listener: HoldListener) {
         let mut inner = self.inner.lock();
         inner.subscribers.listeners.push((HoldState::Held, listener));
@@ -164,7 +164,7 @@ impl HeldNode {
         id
     }
 
-    /// Somebody wants to be told, for which looks have to be planned.
+    /// Somebody wants to be told, so looks have to be planned.
     fn is_asked(self: &Arc<Self>, inner: &mut Inner) {
         if !mem::replace(&mut inner.subscribers.was_asked, true) {
             self.join_tenure(inner);
@@ -181,7 +181,7 @@ impl HeldNode {
         drop_unlocked(inner, subscribers);
     }
 
-    /// Tells of the state. Hands out who need not be told anything any more.
+    /// Tells of the state. Returns the subscribers once nothing more is to be told: the caller drops them without the lock.
     pub(super) fn tell_in(&self, inner: &mut Inner, now: Instant) -> Subscribers {
         let state = self.state_in(inner, now);
         if let HoldState::Lost(reason) = state {
@@ -216,7 +216,7 @@ impl HeldNode {
     /// At the limit, and each time the hold has lasted twice as long as at the last warning.
     pub(crate) fn warn_if_held_for_long(&self, limit: Duration, now: Instant) {
         if self.keeper.get().is_some() {
-            // Nobody holds it, but by one of its grants.
+            // Nobody holds the znode itself: each of its holds warns.
             return;
         }
         let held_for = now.saturating_duration_since(self.since);

@@ -14,16 +14,16 @@ use parking_lot::Mutex;
 use super::{Grant, HeldNode, Inner, Keeper, RevocableNode};
 use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
 
-/// What is known of a held znode without asking.
+/// What the client knows of a held znode without asking a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Footing {
-    /// It is gone, or its session is, or it was given back.
+    /// The znode is gone, or its session is, or the keeper has given it back.
     pub(crate) is_gone: bool,
     /// The live connection, 0 if there is none.
     pub(crate) connection: u64,
-    /// Over this connection it was seen to stand.
+    /// The connection over which a server last said that the znode is there.
     pub(crate) seen_over: u64,
-    /// A watch on it is in place, and has told nothing.
+    /// A watch on the znode is in place and has not fired.
     pub(crate) is_watched: bool,
     /// The servers cannot have expired the session yet.
     pub(crate) is_valid: bool,
@@ -41,7 +41,7 @@ impl HeldNode {
         }
     }
 
-    /// One hold of this znode. It begins at this moment, in which nothing is checked.
+    /// Begins one hold of this znode, now. It checks nothing.
     pub(crate) fn grant(
         self: &Arc<Self>,
         tenure_number: u64,

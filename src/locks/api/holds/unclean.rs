@@ -200,7 +200,7 @@ impl UncleanDeaths {
         let mut marks = Vec::new();
         for (name, reply) in names.iter().zip(ask(call, session, names.iter().map(read))) {
             match reply {
-                Ok(Response::Data { data, .. }) => marks.extend(Mark::of(name, &data)),
+                Ok(Response::Data { data, .. }) => marks.extend(HolderMark::of(name, &data)),
                 Err(error) if !error.is_no_node() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -229,7 +229,7 @@ impl UncleanDeaths {
 }
 
 /// What a holder has left.
-struct Mark {
+struct HolderMark {
     name: String,
     czxid: i64,
     znode: String,
@@ -238,9 +238,9 @@ struct Mark {
     data: Vec<u8>,
 }
 
-impl Mark {
+impl HolderMark {
     /// `None` for what no holder wrote.
-    fn of(name: &str, content: &[u8]) -> Option<Mark> {
+    fn of(name: &str, content: &[u8]) -> Option<HolderMark> {
         let czxid = i64::from_str_radix(name, 16).ok()?;
         let end = content.iter().position(|byte| *byte == b'\n')?;
         let (znode, rest) = content.split_at_checked(end)?;
@@ -248,7 +248,7 @@ impl Mark {
         let (token, rest) = rest.get(1..)?.split_first_chunk::<16>()?;
         let (session, data) = rest.split_first_chunk::<8>()?;
         let (token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
-        Some(Mark { name: name.to_owned(), czxid, znode, token, session, data: data.to_vec() })
+        Some(HolderMark { name: name.to_owned(), czxid, znode, token, session, data: data.to_vec() })
     }
 
     fn death(&self, stat: &Stat) -> UncleanDeath {

@@ -21,7 +21,7 @@ fn frame_config() -> SessionConfig {
     }
 }
 
-/// What a [`SessionMachine`] wants done. Requests and watchers are known by the tags given to them.
+/// What the machine wants done.
 enum Happened {
     /// The request has its answer: `true` for a reply that is no error.
     Answered(u32, bool),
@@ -35,99 +35,19 @@ enum Happened {
     Raised,
 }
 
-/// The state machine of one session, without socket, thread or clock.
-struct SessionMachine {
-    machine: Machine<u32, u32>,
-    happened: Vec<Happened>,
-}
-
-impl SessionMachine {
-    /// A session that no server knows of yet.
-    fn new(config: SessionConfig, now: Instant) -> SessionMachine {
-        SessionMachine { machine: Machine::new(config, now), happened: Vec::new() }
-    }
-
-    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>) -> T) -> T {
-        let mut actions = Vec::new();
-        let result = input(&mut self.machine, &mut actions);
-        self.happened.extend(actions.into_iter().map(|action| match action {
+impl Happened {
+    fn of(action: Action<u32, u32>) -> Happened {
+        match action {
             Action::Complete(tag, reply) => Happened::Answered(tag, reply.is_ok()),
             Action::DropCompletion(tag) => Happened::Withdrawn(tag),
             Action::Notify(tag, _) => Happened::Told(tag),
             Action::DropWatcher(tag) => Happened::Forgotten(tag),
             Action::Raise(_) => Happened::Raised,
-        }));
-        result
-    }
-
-    /// What has happened since the last call.
-    fn take_happened(&mut self) -> Vec<Happened> {
-        std::mem::take(&mut self.happened)
-    }
-
-    /// A server answered the handshake.
-    fn connected(&mut self, response: ConnectResponse, now: Instant) -> Result<(), ProtoError> {
-        self.input(|machine, actions| machine.connected(response, now, now, actions))
-    }
-
-    /// Takes a request in; gives its ticket. The tag names the request, and its watcher if it leaves a watch.
-    fn submit(&mut self, request: &Request, tag: u32) -> u64 {
-        let watcher = request.leaves_watch().then_some(tag);
-        self.input(|machine, actions| machine.submit(request, request.encode(0), tag, watcher, actions))
-    }
-
-    /// Takes a request back that was not written yet.
-    fn withdraw(&mut self, ticket: u64) -> bool {
-        self.input(|machine, actions| machine.withdraw(ticket, actions))
-    }
-
-    /// Gives the watch of a request up.
-    fn unwatch(&mut self, ticket: u64) {
-        self.input(|machine, actions| machine.unwatch(ticket, actions));
-    }
-
-    /// What is to be written now, empty if nothing is.
-    fn take_output(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
-        if self.machine.has_output() {
-            self.machine.take_output(&mut out);
         }
-        out
     }
 
-    /// A frame came from the server.
-    fn frame(&mut self, frame: &[u8], now: Instant) -> Result<(), ProtoError> {
-        self.input(|machine, actions| machine.frame(frame, now, actions))
-    }
-
-    /// The header of a frame came that is above the limit.
-    fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize) {
-        self.input(|machine, actions| machine.frame_too_large(xid, size, limit, actions));
-    }
-
-    /// The connection is gone.
-    fn disconnected(&mut self) {
-        self.input(|machine, actions| machine.disconnected(None, actions));
-    }
-
-    /// Time has passed. `false`: the connection is dead.
-    fn timer(&mut self, now: Instant) -> bool {
-        self.machine.timer(now)
-    }
-
-    /// When [`timer`](Self::timer) has something to do.
-    fn next_timer(&self) -> Instant {
-        self.machine.next_timer()
-    }
-
-    /// Whether nothing is left to do.
-    fn is_over(&self, now: Instant) -> bool {
-        self.machine.is_over(now)
-    }
-
-    /// The client closes the session.
-    fn close(&mut self) {
-        self.input(|machine, actions| machine.leave(SessionError::Closed, None, actions));
+    fn rig(now: Instant) -> Rig<Happened> {
+        Rig::noting(frame_config(), now, Happened::of)
     }
 }
 
@@ -142,8 +62,7 @@ enum Fate {
 struct World {
     rng: fastrand::Rng,
     requests: Vec<Request>,
-    machine: SessionMachine,
-    now: Instant,
+    rig: Rig<Happened>,
     is_up: bool,
     /// Number and kind of what is on the wire.
     in_flight: VecDeque<(i32, ReplyKind)>,
@@ -166,12 +85,10 @@ struct Tally {
 
 impl World {
     fn new() -> World {
-        let now = Instant::now();
         World {
             rng: fastrand::Rng::with_seed(SEED),
             requests: requests(),
-            machine: SessionMachine::new(frame_config(), now),
-            now,
+            rig: Happened::rig(Instant::now()),
             is_up: false,
             in_flight: VecDeque::new(),
             fates: Vec::new(),
@@ -184,8 +101,8 @@ impl World {
 
     /// One frame, after what it takes for the machine to be in use.
     fn step(&mut self) {
-        self.now += Duration::from_millis(self.rng.u64(..50));
-        if self.machine.is_over(self.now) || self.fates.len() > 2000 {
+        self.rig.now += Duration::from_millis(self.rng.u64(..50));
+        if self.rig.machine.is_over(self.rig.now) || self.fates.len() > 2000 {
             self.begin_anew();
         }
         if !self.is_up {
@@ -194,25 +111,27 @@ impl World {
         for _ in 0..self.rng.usize(..3) {
             self.submit();
         }
-        if self.is_up && !self.machine.timer(self.now) {
+        if self.is_up && !self.rig.timer_at(self.rig.now) {
             self.hang_up();
         }
         self.look();
         self.write();
         match self.rng.u16(..2000) {
             0 => self.hang_up(),
-            1 => self.machine.close(),
+            1 => self.rig.leave(SessionError::Closed, None),
             2..20 => self.withdraw_or_unwatch(),
-            20 => self.machine.frame_too_large(self.rng.i32(..), LIMIT + 1, LIMIT),
+            20 => {
+                let xid = self.rng.i32(..);
+                self.rig.input(|machine, actions| machine.frame_too_large(xid, LIMIT + 1, LIMIT, actions));
+            }
             _ => {}
         }
         let frame = self.frame();
-        let (machine, now) = (&mut self.machine, self.now);
         let mut refused = false;
-        let used = measure(|| refused = machine.frame(&frame, now).is_err()).bytes_max;
+        let used = measure(|| refused = self.rig.receive(&frame).is_err()).bytes_max;
         assert!(used <= LIMIT as u64, "seed {SEED:#x}: {used} bytes for {frame:x?}");
         self.most = self.most.max(used);
-        let _ = self.machine.next_timer();
+        let _ = self.rig.machine.next_timer();
         if refused {
             self.tally.frames_refused += 1;
             self.hang_up();
@@ -222,12 +141,12 @@ impl World {
 
     /// Whatever the frames were: at the end of the session every request has its answer.
     fn begin_anew(&mut self) {
-        self.machine.close();
+        self.rig.leave(SessionError::Closed, None);
         self.look();
         let open = self.fates.iter().filter(|fate| **fate == Fate::Open).count();
         assert_eq!(open, 0, "requests without an end, seed {SEED:#x}");
         self.tally.sessions += 1;
-        self.machine = SessionMachine::new(frame_config(), self.now);
+        self.rig = Happened::rig(self.rig.now);
         self.fates.clear();
         self.tickets.clear();
         self.hang_up();
@@ -241,14 +160,14 @@ impl World {
             read_only: self.rng.u8(..9) == 0,
         };
         self.tally.connections += 1;
-        self.is_up = self.machine.connected(response, self.now).is_ok();
+        self.is_up = self.rig.handshake(response).is_ok();
         if !self.is_up {
             self.hang_up();
         }
     }
 
     fn hang_up(&mut self) {
-        self.machine.disconnected();
+        self.rig.disconnect();
         self.in_flight.clear();
         self.is_up = false;
     }
@@ -257,21 +176,24 @@ impl World {
         let request = &self.requests[self.rng.usize(..self.requests.len())];
         self.fates.push(Fate::Open);
         let tag = u32::try_from(self.fates.len() - 1).unwrap();
-        self.tickets.push(self.machine.submit(request, tag));
+        self.tickets.push(self.rig.submit(request, tag));
         self.tally.requests += 1;
     }
 
     fn withdraw_or_unwatch(&mut self) {
         if let Some(ticket) = self.rng.choice(&self.tickets).copied() {
             if self.rng.bool() {
-                self.machine.withdraw(ticket);
+                self.rig.withdraw(ticket);
             }
-            self.machine.unwatch(ticket);
+            self.rig.unwatch(ticket);
         }
     }
 
     fn write(&mut self) {
-        let out = self.machine.take_output();
+        let mut out = Vec::new();
+        if self.rig.machine.has_output() {
+            self.rig.machine.take_output(&mut out);
+        }
         let mut rest = &out[..];
         while let Some((length, after)) = rest.split_first_chunk() {
             let (frame, after) = after.split_at(usize::try_from(i32::from_be_bytes(*length)).unwrap());
@@ -316,7 +238,7 @@ impl World {
 
     /// No request is answered twice, nobody is told of what does not exist.
     fn look(&mut self) {
-        for happened in self.machine.take_happened() {
+        for happened in self.rig.take_log() {
             match happened {
                 Happened::Answered(tag, is_good) => {
                     self.settle(tag);

@@ -18,12 +18,14 @@ use crate::session::fake::server_side::{self as server, Frame};
 const ID: i64 = -0x1122_3344_5566_7788;
 const T: Duration = Duration::from_secs(12);
 
-/// A machine with everything around it that a test wants to see.
-struct Rig {
+/// A machine with everything around it that a test wants to see. Requests and watchers are known by the tags given to
+/// them.
+struct Rig<L = String> {
     machine: Machine<u32, u32>,
     now: Instant,
-    /// What happened, in words.
-    log: Vec<String>,
+    /// What happened, in words unless a test wants it otherwise.
+    log: Vec<L>,
+    note: fn(Action<u32, u32>) -> L,
 }
 
 impl Rig {
@@ -32,8 +34,7 @@ impl Rig {
     }
 
     fn with(config: SessionConfig) -> Rig {
-        let now = Instant::now();
-        Rig { machine: Machine::new(config, now), now, log: Vec::new() }
+        Rig::noting(config, Instant::now(), words)
     }
 
     /// A session with its first connection, and nothing in the log.
@@ -43,11 +44,17 @@ impl Rig {
         rig.take_log();
         rig
     }
+}
+
+impl<L> Rig<L> {
+    fn noting(config: SessionConfig, now: Instant, note: fn(Action<u32, u32>) -> L) -> Rig<L> {
+        Rig { machine: Machine::new(config, now), now, log: Vec::new(), note }
+    }
 
     fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>) -> T) -> T {
         let mut actions = Vec::new();
         let result = input(&mut self.machine, &mut actions);
-        self.log.extend(actions.into_iter().map(words));
+        self.log.extend(actions.into_iter().map(self.note));
         result
     }
 
@@ -118,7 +125,7 @@ impl Rig {
         self.machine.timer(at)
     }
 
-    fn take_log(&mut self) -> Vec<String> {
+    fn take_log(&mut self) -> Vec<L> {
         std::mem::take(&mut self.log)
     }
 }

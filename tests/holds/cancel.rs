@@ -1,0 +1,162 @@
+//! Acquires of every kind that are cancelled at any step: while they make the directory, create, list, watch, wait, or
+//! get no answer at all.
+//!
+//! `CANCELS` is their number for each kind:
+//!
+//! ```text
+//! CANCELS=1250 cargo test --all-features --test holds cancelled -- --nocapture
+//! ```
+
+use std::{
+    env, thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, Caching, CancelToken, CuratorFramework, Error, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Result,
+    testing::{Direction, FaultProxy},
+};
+
+use crate::{
+    MS, behind_proxy,
+    support::{
+        another, children, eventually,
+        machine::{Machine, since},
+    },
+};
+
+/// How long after the cancel a call may return, beside what the machine is late by.
+const LIMIT: Duration = Duration::from_millis(50);
+const PATH: &str = "/locks/c";
+
+/// Acquires the lock and gives it back; whether it got it.
+type Attempt = Box<dyn Fn(&AcquireOptions) -> Result<bool> + Sync>;
+type Kind = (&'static str, fn(&CuratorFramework) -> Attempt);
+
+macro_rules! kinds {
+    ($($name:literal: |$client:ident| $lock:expr, |$of:ident, $options:ident| $acquire:expr;)*) => {
+        [$(($name, |$client| {
+            let $of = $lock;
+            Box::new(move |$options| Ok($acquire?.map(drop).is_some()))
+        })),*]
+    };
+}
+
+const KINDS: [Kind; 8] = kinds! {
+    "mutex": |client| InterProcessMutex::new(client, PATH).unwrap(), |lock, options| lock.lock_with(options);
+    "cached_mutex": |client| InterProcessMutex::new(client, PATH).unwrap().with_caching(Caching::new()),
+        |lock, options| lock.lock_with(options);
+    "read": |client| InterProcessReadWriteLock::new(client, PATH).unwrap().read_lock().clone(),
+        |lock, options| lock.lock_with(options);
+    "write": |client| InterProcessReadWriteLock::new(client, PATH).unwrap().write_lock().clone(),
+        |lock, options| lock.lock_with(options);
+    "semaphore_mutex": |client| InterProcessSemaphoreMutex::new(client, PATH).unwrap(),
+        |lock, options| lock.lock_with(options);
+    "leases": |client| InterProcessSemaphoreV2::new(client, PATH, 2).unwrap(),
+        |semaphore, options| semaphore.acquire_with(2, options);
+    "unfair": |client| InterProcessUnfairMutex::new(client, PATH).unwrap(), |lock, options| lock.lock_with(options);
+    "multi": |client| InterProcessMultiLock::new(client, ["/locks/c/a", "/locks/c/b"]).unwrap(),
+        |lock, options| lock.lock_with(options);
+};
+
+/// Holds the lock against one of this kind until it is dropped.
+fn hold(kind: &str, client: &CuratorFramework) -> Box<dyn std::any::Any> {
+    match kind {
+        "read" | "write" => {
+            Box::new(InterProcessReadWriteLock::new(client, PATH).unwrap().write_lock().lock_owned().unwrap())
+        }
+        "semaphore_mutex" | "leases" => {
+            Box::new(InterProcessSemaphoreMutex::new(client, PATH).unwrap().lock_owned().unwrap())
+        }
+        "unfair" => Box::new(InterProcessUnfairMutex::new(client, PATH).unwrap().lock_owned().unwrap()),
+        // The last of several, so that the first is given back.
+        "multi" => Box::new(InterProcessMutex::new(client, "/locks/c/b").unwrap().lock_owned().unwrap()),
+        _ => Box::new(InterProcessMutex::new(client, PATH).unwrap().lock_owned().unwrap()),
+    }
+}
+
+/// What stands below a path, whatever it is, directories of locks aside.
+fn leftovers(client: &CuratorFramework, path: &str) -> Vec<String> {
+    let below = children(client, path).into_iter().map(|name| format!("{path}/{name}"));
+    below
+        .flat_map(|path| {
+            let is_ephemeral =
+                client.check_exists().for_path(&path).unwrap().is_some_and(|stat| stat.ephemeral_owner != 0);
+            if is_ephemeral { vec![path] } else { leftovers(client, &path) }
+        })
+        .collect()
+}
+
+/// Cancels one acquire after a while. When it was cancelled, unless it was over before.
+fn cancel_one(attempt: &Attempt, delay: Duration) -> Option<std::ops::Range<Instant>> {
+    let token = CancelToken::new();
+    let options = AcquireOptions::new().cancel_token(&token);
+    thread::scope(|scope| {
+        let acquiring = scope.spawn(|| (attempt(&options), Instant::now()));
+        thread::sleep(delay);
+        let begin = Instant::now();
+        token.cancel();
+        let (result, returned) = acquiring.join().unwrap();
+        match result {
+            Ok(true) => None,
+            Err(Error::Cancelled { .. }) => Some(begin..returned.max(begin)),
+            other => panic!("{other:?}"),
+        }
+    })
+}
+
+fn of_kind((kind, attempt): Kind, count: usize, machine: &Machine) {
+    let (proxy, client): (FaultProxy, CuratorFramework) = behind_proxy();
+    let observer = another(&client);
+    let attempt = attempt(&client);
+    let (mut span, mut slowest, mut cancelled, mut granted) = (2 * MS, Duration::ZERO, 0, 0);
+    while cancelled < count {
+        let round = cancelled + granted;
+        let held = (round % 3 == 1).then(|| hold(kind, &observer));
+        if round % 3 == 2 {
+            proxy.black_hole(Direction::ToClient);
+        }
+        let delay = span.mul_f64(fastrand::f64());
+        let outcome = cancel_one(&attempt, delay);
+        if round % 3 == 2 {
+            proxy.pass().unwrap();
+        }
+        drop(held);
+        // Moves so that a cancel comes at any step, and seldom too late.
+        let factor = if outcome.is_none() { 0.8 } else { 1.1 };
+        span = span.mul_f64(factor).clamp(MS / 5, 20 * MS);
+        let Some(took) = outcome else {
+            granted += 1;
+            continue;
+        };
+        cancelled += 1;
+        let over = (took.end - took.start).saturating_sub(machine.lateness(&took));
+        slowest = slowest.max(over);
+        assert!(
+            over <= LIMIT,
+            "{kind}: returned {:?} after the cancel, {over:?} of it not the machine's",
+            took.end - took.start
+        );
+    }
+    drop(attempt);
+    client.sync().for_path("/").unwrap();
+    let begin = Instant::now();
+    eventually("nothing is left", || leftovers(&observer, "/locks").is_empty());
+    println!(
+        "{kind}: {cancelled} cancelled beside {granted} grants, the slowest returned {slowest:?} after the cancel beside \
+         what the machine was late by; nothing left {:?} later",
+        since(begin).end - begin
+    );
+}
+
+#[test]
+fn an_acquire_that_is_cancelled_at_any_step_returns_at_once_and_leaves_nothing() {
+    let count = env::var("CANCELS").map_or(30, |count| count.parse().unwrap());
+    let machine = Machine::watch();
+    thread::scope(|scope| {
+        let machine = &machine;
+        let running = KINDS.map(|kind| scope.spawn(move || of_kind(kind, count, machine)));
+        running.into_iter().for_each(|kind| kind.join().unwrap());
+    });
+}
