@@ -213,7 +213,6 @@ impl<L: Library> Side for Threaded<L> {
 fn batches(lock: &dyn Lock, threads: usize, count: usize) -> Outcome<u64> {
     lock.acquire().and_then(|()| lock.release())?;
     let all = Barrier::new(threads + 1);
-    let mut begin = 0;
     thread::scope(|scope| {
         let work = || {
             all.wait();
@@ -225,7 +224,7 @@ fn batches(lock: &dyn Lock, threads: usize, count: usize) -> Outcome<u64> {
         };
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         all.wait();
-        begin = now()?;
+        let begin = now()?;
         let mut end = begin;
         for thread in threads {
             end = end.max(thread.join().map_err(|_| "a thread panicked")??);
