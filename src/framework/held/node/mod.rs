@@ -18,7 +18,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -48,6 +48,8 @@ pub(crate) struct Znode {
     pub(crate) czxid: i64,
     /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
     pub(crate) token: i64,
+    /// The grant that it shows beside that; 0 unless the other lock was cached.
+    pub(crate) grant: u64,
     /// Others were in front of it.
     pub(crate) has_waited: bool,
     /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
@@ -93,6 +95,8 @@ pub(crate) struct HeldNode {
     pub(super) grant: Option<Grant>,
     /// Set if this znode serves many holds: who hands them out.
     pub(super) keeper: OnceLock<Weak<dyn Keeper>>,
+    /// So many of its holds were not given back yet.
+    pub(super) out: AtomicUsize,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -123,6 +127,8 @@ pub(super) struct Inner {
     pub(super) grants: Vec<Arc<HeldNode>>,
     /// Whether it is among those holds of its znode.
     pub(super) is_attended: bool,
+    /// It was given back while other holds of its znode were not.
+    pub(super) has_left_others: bool,
 }
 
 pub(super) enum WatchState {
@@ -157,6 +163,7 @@ impl Inner {
             warnings: 0,
             grants: Vec::new(),
             is_attended: false,
+            has_left_others: false,
         }
     }
 
@@ -186,7 +193,7 @@ impl HeldNode {
 
     /// Of many holds only the first one has waited at the servers.
     pub(crate) fn has_waited(&self) -> bool {
-        self.znode.has_waited && self.grant_number() <= 1
+        self.znode.has_waited && self.grant.as_ref().is_none_or(|grant| grant.number <= 1)
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {
@@ -218,7 +225,7 @@ impl HeldNode {
 
     /// Which grant of its znode it is; 0 for the only one.
     pub(crate) fn grant_number(&self) -> u64 {
-        self.grant.as_ref().map_or(0, |grant| grant.number)
+        self.grant.as_ref().map_or(self.znode.grant, |grant| grant.number)
     }
 
     /// Who ends this hold, where the znode stays: with the keeper's name for its tenure.
