@@ -307,7 +307,9 @@ fn one_leads_when_the_leader_of_the_ensemble_is_killed() {
     let clients = [0, 1].map(|_| connect(builder_at(&cluster.connect_string(), "")));
     let latches = clients.each_ref().map(latch);
     let selectors = clients.each_ref().map(|client| {
-        let lead = |_: &CuratorFramework, leadership: &Leadership| drop(leadership.cancelled().recv());
+        let lead = |_: &CuratorFramework, leadership: &Leadership| {
+            let _ = leadership.cancelled().recv();
+        };
         LeaderSelector::new(client, "/leaders/other", lead).unwrap()
     });
     for ((latch, _), selector) in latches.iter().zip(&selectors) {
