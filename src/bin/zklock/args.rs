@@ -33,9 +33,11 @@ Exit status: the command's own; 128 + N if it died of signal N. Besides:
   127  the command was not found
 
 While the command runs, zklock keeps the session alive. If the servers may be about to give the lock to somebody else, the
-command's process group gets TERM when 15 % of the session timeout are left, and KILL when 5 % are left, by this machine's
-clock. If zklock dies, the command is killed. A command that leaves its process group (setsid) is out of reach.
-HUP, INT, QUIT, TERM, USR1 and USR2 go on to the command. `zklock revoke` makes it TERM.
+command's processes get TERM when 15 % of the session timeout are left, and KILL when 5 % are left, by this machine's clock. If
+zklock dies, they are killed. The lock is given back when the command and all that it has started have ended. To its processes
+belong its process group and what an interactive shell starts in groups of its own; but not what begins a session of its own
+(setsid), nor what gets other rights (sudo): let sudo run zklock instead.
+HUP, INT, QUIT, TERM, USR1, USR2 and CONT go on to the command. `zklock revoke` makes it TERM.
 
 Examples:
   zklock run /jobs/report -- make report
@@ -106,21 +108,26 @@ pub(crate) enum Command {
     Tree(Tree),
     /// Ask a holder to give its lock back
     ///
-    /// A command under `zklock run` gets TERM. Other holders may listen or not; what their znode carried is lost.
+    /// A command under `zklock run` gets TERM. Other holders may listen or not. Without --why holders of all languages
+    /// understand it, and what their znode carried is lost.
     Revoke(Revoke),
     /// Take a lock from its holder by deleting its znode
     Break(Break),
     /// Check the set-up: connection, permissions, latency, clocks, timeouts
     Doctor(Doctor),
     /// Print completions for a shell
-    #[command(hide = true)]
+    #[command(after_help = "Example: zklock completions bash > /etc/bash_completion.d/zklock")]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    #[command(hide = true)]
-    Man,
+    /// Print the manual page, of the program or of one of its commands
+    #[command(after_help = "Example: zklock man run > /usr/local/share/man/man1/zklock-run.1")]
+    Man {
+        /// The command
+        #[arg(value_name = "COMMAND")]
+        of: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -219,6 +226,9 @@ pub(crate) struct Revoke {
     /// A lock's path, which means its holders, or the znode of a holder
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
+    /// Say who asks, and this; only holders of this library understand that
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! `zklock revoke` and `zklock break`: locks that somebody should give back, and that are taken.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use curator_locks::{CuratorFramework, EntryState, LockQueue, NameStyle, QueueEntry, Revoker};
 
@@ -8,7 +8,7 @@ use crate::{
     args::{Break, Connection, Revoke},
     connection::connect,
     failure::{Failure, Result, cannot},
-    show,
+    run, show,
 };
 
 pub(crate) fn revoke(connection: &Connection, args: &Revoke) -> Result<()> {
@@ -21,13 +21,16 @@ pub(crate) fn revoke(connection: &Connection, args: &Revoke) -> Result<()> {
         return Err(Failure::new(format!("{}: nobody holds it", args.path)));
     }
     for entry in entries {
-        Revoker::attempt_revoke(&client, &entry.path)?;
+        match &args.why {
+            Some(why) => Revoker::request(&client, &entry.path, &run::who(), why)?,
+            None => Revoker::attempt_revoke(&client, &entry.path)?,
+        }
         let who = if entry.data.as_ref().is_none_or(Vec::is_empty) {
             String::new()
         } else {
             format!(" ({})", show::data(&entry))
         };
-        anstream::println!("asked {}{who}", entry.path);
+        show::print(&format!("asked {}{who}\n", entry.path))?;
     }
     Ok(())
 }
@@ -38,8 +41,7 @@ pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
         let what = "this is no contender's znode; `zklock ls PATH` shows them";
         return Err(Failure::new(format!("{}: {what}", args.node)));
     };
-    anstream::print!("{}", show::table(&queue));
-    anstream::println!("\n{}", consequence(&entry));
+    show::print(&format!("{}\n{}\n", show::table(&queue), consequence(&entry)))?;
     if !args.yes && !confirmed(&args.node)? {
         return Err(Failure::new("nothing was done"));
     }
@@ -49,8 +51,7 @@ pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
         Some(stat) if stat.czxid == entry.fencing_token.value() => client.delete().for_path(&args.node)?,
         _ => return Err(Failure::new(format!("{}: it is gone already", args.node))),
     }
-    anstream::println!("deleted {}", args.node);
-    Ok(())
+    show::print(&format!("deleted {}\n", args.node)).map(drop)
 }
 
 fn consequence(entry: &QueueEntry) -> String {
@@ -77,8 +78,7 @@ fn confirmed(node: &str) -> Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(Failure::new("there is no terminal to ask: say --yes"));
     }
-    anstream::print!("Delete {node}? Type yes: ");
-    io::stdout().flush().map_err(cannot("write"))?;
+    show::print(&format!("Delete {node}? Type yes: "))?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).map_err(cannot("read the answer"))?;
     Ok(answer.trim() == "yes")

@@ -68,7 +68,17 @@ impl Settings {
         let (ca, cert, key) = (args.tls_ca.clone(), args.tls_cert.clone(), args.tls_key.clone());
         #[cfg(not(feature = "tls"))]
         let (ca, cert, key) = (None, None, None);
-        let tls = ca.or(file.tls_ca).map(|ca| Tls { ca, identity: cert.or(file.tls_cert).zip(key.or(file.tls_key)) });
+        let identity = match (cert.or(file.tls_cert), key.or(file.tls_key)) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => return Err(Failure::new("a certificate and its key belong together: tls-cert and tls-key")),
+        };
+        let tls = match (ca.or(file.tls_ca), identity) {
+            (Some(ca), identity) => Some(Tls { ca, identity }),
+            (None, None) => None,
+            // Not to be taken for a wish not to encrypt.
+            (None, Some(_)) => return Err(Failure::new("a certificate without tls-ca: whom to trust?")),
+        };
         Ok(Settings {
             connect,
             session_timeout: time(args.session_timeout, file.session_timeout, SESSION_TIMEOUT)?,
@@ -130,7 +140,7 @@ impl Settings {
 /// A connected client, for a look.
 pub(crate) fn connect(args: &Connection) -> Result<CuratorFramework> {
     let settings = Settings::of(args)?;
-    let client = settings.client(curator_locks::RetryNTimes::new(3, Duration::from_millis(200)), None)?;
+    let client = settings.client(curator_locks::RetryOneTime::new(Duration::from_millis(200)), None)?;
     settings.await_connection(&client, || false)?;
     Ok(client)
 }

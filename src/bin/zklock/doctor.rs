@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{ConnectString, CreateMode, CuratorFramework, ErrorCode, InterProcessMutex, RetryNTimes};
+use curator_locks::{
+    Acl, ConnectString, CreateMode, CuratorFramework, ErrorCode, InterProcessMutex, RetryNTimes, perms,
+};
 use jiff::Timestamp;
 
 use crate::{
@@ -42,7 +44,8 @@ impl Report {
             Verdict::Wrong => show::red("WRONG"),
         };
         self.is_wrong |= verdict == Verdict::Wrong;
-        anstream::println!("{mark}  {what:<12} {found}");
+        // If nobody reads it, the status still tells.
+        let _ = show::print(&format!("{mark}  {what:<12} {found}\n"));
     }
 }
 
@@ -191,10 +194,11 @@ fn check_making(report: &mut Report, client: &CuratorFramework, path: &str) {
         let node = mutex.lock_path().unwrap_or_default();
         let made = client.check_exists().for_path(&node)?.map(|stat| stat.ctime);
         let took = begun.elapsed();
+        let acl = client.get_acl().for_path(&node)?;
         mutex.release()?;
-        Ok((now, made, took))
+        Ok((now, made, took, acl))
     });
-    let (now, made, took) = match held {
+    let (now, made, took, acl) = match held {
         Ok(held) => held,
         Err(error) => {
             report.say(Verdict::Wrong, "lock", &error.to_string());
@@ -205,6 +209,15 @@ fn check_making(report: &mut Report, client: &CuratorFramework, path: &str) {
         }
     };
     report.say(Verdict::Fine, "lock", &format!("acquired and released at {path}, in {}", show::brief(took)));
+    let may_delete = |entry: &Acl| entry.perms & perms::DELETE != 0 && entry.scheme == "world";
+    if acl.iter().any(may_delete) {
+        let found =
+            "everybody who reaches the servers may take locks away: say --auth and --creator-acl to change that";
+        report.say(Verdict::Mind, "permissions", found);
+    } else {
+        let whose: Vec<&str> = acl.iter().map(|entry| entry.scheme.as_str()).collect();
+        report.say(Verdict::Fine, "permissions", &format!("locks are made for: {}", whose.join(", ")));
+    }
     if let Some(made) = made {
         let off = Duration::from_millis(made.abs_diff(now.as_millisecond())).saturating_sub(took);
         let found = format!("the server's differs from this machine's by {}", show::brief(off));

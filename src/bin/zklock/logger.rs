@@ -2,6 +2,8 @@
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use crate::voice;
+
 struct Logger;
 
 impl Log for Logger {
@@ -16,7 +18,7 @@ impl Log for Logger {
                 Level::Warn => "warning: ",
                 Level::Info | Level::Debug | Level::Trace => "",
             };
-            anstream::eprintln!("zklock: {level}{}", record.args());
+            voice::say(format_args!("{level}{}", record.args()));
         }
     }
 

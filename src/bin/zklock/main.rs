@@ -10,8 +10,9 @@ mod logger;
 mod run;
 mod show;
 mod tree;
+mod voice;
 
-use std::{env, io, process::ExitCode};
+use std::{env, process::ExitCode};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
@@ -35,15 +36,17 @@ fn main() -> ExitCode {
             return if is_help { ExitCode::SUCCESS } else { ExitCode::from(FAILED) };
         }
     };
-    match obey(&cli) {
+    let status = match obey(&cli) {
         Ok(status) => ExitCode::from(status),
         Err(Failure { status, text }) => {
             if !text.is_empty() {
-                anstream::eprintln!("zklock: {text}");
+                voice::say(text);
             }
             ExitCode::from(status)
         }
-    }
+    };
+    voice::finish();
+    status
 }
 
 fn obey(cli: &Cli) -> Result<u8> {
@@ -56,12 +59,31 @@ fn obey(cli: &Cli) -> Result<u8> {
         Command::Break(wanted) => breaking::break_lock(&cli.connection, wanted)?,
         Command::Doctor(wanted) => return doctor::doctor(&cli.connection, wanted),
         Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "zklock", &mut io::stdout());
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "zklock", &mut text);
+            show::print(&String::from_utf8_lossy(&text))?;
         }
-        Command::Man => {
-            let man = clap_mangen::Man::new(Cli::command());
-            man.render(&mut io::stdout()).map_err(failure::cannot("print the manual page"))?;
+        Command::Man { of } => {
+            show::print(&manual(of.as_deref())?)?;
         }
     }
     Ok(0)
+}
+
+/// The manual page of the program, or of one of its commands.
+fn manual(of: Option<&str>) -> Result<String> {
+    let mut program = Cli::command();
+    // Or the pages of its commands would not know its name, and what all of them take.
+    program.build();
+    let page = match of {
+        None => program,
+        Some(name) => {
+            let command =
+                program.find_subcommand(name).ok_or_else(|| Failure::new(format!("no such command: {name}")))?;
+            command.clone().display_name(format!("zklock-{name}"))
+        }
+    };
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page).render(&mut text).map_err(failure::cannot("make the manual page"))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }

@@ -14,6 +14,7 @@ use crate::{
     args::{Color, Connection, Ls, Show},
     connection::connect,
     failure::{Result, cannot},
+    voice,
 };
 
 /// Longer data are cut in the table.
@@ -41,17 +42,28 @@ pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> R
     }
     let clears = show.watch.is_some() && !show.json && io::stdout().is_terminal();
     loop {
-        let text = look()?;
-        let mut out = anstream::stdout().lock();
-        let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
-        match write!(out, "{clear}{text}").and_then(|()| out.flush()) {
-            // `zklock ls | head` has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            result => result.map_err(cannot("write"))?,
+        match (look(), show.watch) {
+            (Ok(text), _) => {
+                let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
+                if !print(&format!("{clear}{text}"))? {
+                    return Ok(());
+                }
+            }
+            // Who watches wants to see how it goes on.
+            (Err(failure), Some(_)) => voice::say(failure.text),
+            (Err(failure), None) => return Err(failure),
         }
-        drop(out);
         let Some(pause) = show.watch else { return Ok(()) };
         thread::sleep(pause.max(Duration::from_millis(100)));
+    }
+}
+
+/// Writes to standard output; `false`: nobody reads it any more, as in `zklock ls | head`.
+pub(crate) fn print(text: &str) -> Result<bool> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true).map_err(cannot("write to standard output")),
     }
 }
 

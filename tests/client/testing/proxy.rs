@@ -173,6 +173,22 @@ fn a_black_hole_to_the_client_lets_requests_take_effect() {
 }
 
 #[test]
+fn a_second_black_hole_in_the_other_direction_leaves_the_first_one_as_it_is() {
+    let (server, proxy, mut client) = stage();
+    proxy.black_hole(Direction::ToClient);
+    client.send(CREATE, &create_body("/done", false)).unwrap();
+    eventually("the server has done it", || exists(&server, "/done"));
+    proxy.black_hole(Direction::ToServer);
+    client.send(CREATE, &create_body("/kept", false)).unwrap();
+    eventually("the request has reached the proxy", || proxy.requests(op::CREATE) == 2);
+    assert!(hears_nothing(&mut client), "the first one is gone");
+    assert!(!exists(&server, "/kept"));
+    proxy.pass().unwrap();
+    assert_eq!(client.receive().unwrap().code, OK);
+    assert_eq!(client.receive().unwrap().code, OK);
+}
+
+#[test]
 fn a_black_hole_swallows_new_connections_and_hides_the_end_of_old_ones() {
     let (server, proxy, mut client) = stage();
     proxy.black_hole(Direction::Both);

@@ -4,6 +4,7 @@
 
 #[path = "../../interop/arena.rs"]
 mod arena;
+mod enemies;
 #[path = "../../interop/history.rs"]
 mod history;
 mod losses;
@@ -13,7 +14,11 @@ mod run;
 mod scene;
 #[path = "../../support/mod.rs"]
 mod support;
+mod terminal;
+#[cfg(feature = "tls")]
+mod tls;
 mod views;
+mod watches;
 #[path = "../wrong_setups/setups.rs"]
 mod wrong;
 

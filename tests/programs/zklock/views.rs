@@ -1,6 +1,6 @@
 //! What operators see: each row of each kind of lock, whoever holds and waits.
 
-use std::thread;
+use std::{sync::Barrier, thread};
 
 use curator_locks::{
     AcquireOptions, CancelToken, CreateMode, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2,
@@ -238,14 +238,15 @@ fn the_tree_shows_every_lock_and_sessions_that_wait_in_a_circle() {
     let clients: Vec<_> = (0..2).map(|_| support::connect(support::builder(support::server(), namespace))).collect();
     let paths = ["/a/one", "/b/two"];
     scene.arena.client.create().creating_parents_if_needed().for_path("/data/no/lock").unwrap();
-    let cancel = CancelToken::new();
+    let (cancel, both) = (CancelToken::new(), Barrier::new(2));
     thread::scope(|scope| {
         for (index, client) in clients.iter().enumerate() {
-            let cancel = &cancel;
+            let (cancel, both) = (&cancel, &both);
             scope.spawn(move || {
                 let mutex = |path| InterProcessMutex::new(client, path).unwrap();
                 let (own, others) = (mutex(paths[index]), mutex(paths[1 - index]));
                 let _held = own.lock().unwrap();
+                both.wait();
                 let _ = others.acquire_with(&AcquireOptions::new().cancel_token(cancel));
             });
         }

@@ -5,11 +5,16 @@ use std::{
     io,
     os::unix::process::CommandExt,
     process::{Child, Command, ExitCode},
+    time::Duration,
 };
 
 use nix::unistd::{getpid, getppid};
 
-use crate::failure::{FAILED, NOT_EXECUTABLE, NOT_FOUND};
+use super::clock;
+use crate::{
+    failure::{FAILED, LOST, NOT_EXECUTABLE, NOT_FOUND},
+    voice,
+};
 
 /// The first argument that means: become the command.
 pub(crate) const EXEC: &str = "__exec";
@@ -23,30 +28,39 @@ pub(super) fn this_program() -> Command {
     command
 }
 
-/// Starts the command in a process group. Not to be called but by a thread that lives as long as the process: the command
-/// dies with the thread that started it.
-pub(super) fn start(group: i32, command: &[OsString], variables: &[(&str, String)]) -> io::Result<Child> {
+/// Starts the command, in a process group of its own, unless this moment has passed by then. Not to be called but by a
+/// thread that lives as long as the process: the command dies with the thread that started it.
+pub(super) fn start(until: Duration, command: &[OsString], variables: &[(&str, String)]) -> io::Result<Child> {
     let mut shim = this_program();
-    shim.arg(EXEC).arg(getpid().to_string()).args(command);
+    shim.arg(EXEC).arg(getpid().to_string()).arg(until.as_nanos().to_string()).args(command);
     shim.envs(variables.iter().map(|(name, value)| (name, value)));
-    shim.process_group(group).spawn()
+    shim.process_group(0).spawn()
 }
 
 /// Has the kernel kill this process with its parent, and becomes the command.
 pub(crate) fn exec(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let parent = arguments.next().and_then(|parent| parent.to_str()?.parse::<i32>().ok());
+    let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
+    let (parent, until) = (number(), number().map(Duration::from_nanos));
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL) {
-        eprintln!("zklock: cannot bind the command's life to this program's: {error}");
-        return ExitCode::from(FAILED);
+        return fail(FAILED, format!("cannot bind the command's life to this program's: {error}"));
     }
     // It may have died before that.
-    if parent != Some(getppid().as_raw()) {
+    let has_parent = parent.and_then(|parent| i32::try_from(parent).ok()) == Some(getppid().as_raw());
+    let (true, Some(until), Some(program)) = (has_parent, until, arguments.next()) else {
         return ExitCode::from(FAILED);
+    };
+    // It may have been stopped on the way here.
+    if clock::now() >= until {
+        return fail(LOST, "the lock may be lost: the command is not run".to_owned());
     }
-    let Some(program) = arguments.next() else { return ExitCode::from(FAILED) };
     let error = Command::new(&program).args(arguments).exec();
-    eprintln!("zklock: cannot run {}: {error}", program.display());
     let is_missing = error.kind() == io::ErrorKind::NotFound;
-    ExitCode::from(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE })
+    fail(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE }, format!("cannot run {}: {error}", program.display()))
+}
+
+fn fail(status: u8, text: String) -> ExitCode {
+    voice::say(text);
+    voice::finish();
+    ExitCode::from(status)
 }

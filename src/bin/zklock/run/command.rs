@@ -1,20 +1,25 @@
 //! The command, from its start to its end.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::{Receiver, Sender, never, select, tick, unbounded};
-use curator_locks::{CuratorFramework, HoldState};
+use curator_locks::CuratorFramework;
 use nix::{
     errno::Errno,
     sys::{
-        signal::{Signal, killpg},
-        wait::{WaitPidFlag, WaitStatus, waitpid},
+        signal::Signal,
+        wait::{WaitStatus, waitpid},
     },
     unistd::Pid,
 };
 
 use super::{
     child,
+    clock::{self, Limits},
+    family::{self, Family},
     hold::Held,
     signals::Signals,
     terminal::Terminal,
@@ -22,10 +27,12 @@ use super::{
 };
 use crate::{
     args::Run,
-    failure::{FAILED, LOST, Result, cannot},
+    failure::{FAILED, Failure, LOST, Result, cannot},
+    voice,
 };
 
-/// How often it is looked whether the heartbeats have moved the end of the lock on.
+/// How often it is looked whether the heartbeats have moved the end of the lock on, and whether what the command has left
+/// behind has ended.
 const LOOKS: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -33,7 +40,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) fn supervise(
     client: &CuratorFramework,
     held: &Held<'_>,
-    asked: &Receiver<()>,
+    asked: &Receiver<String>,
     args: &Run,
     signals: &Signals,
 ) -> Result<u8> {
@@ -46,63 +53,181 @@ pub(super) fn supervise(
             let _ = sender.send(state);
         });
     }
-    let mut watchdog = Watchdog::start(timeout).map_err(cannot("start the watchdog"))?;
-    let group = Pid::from_raw(watchdog.group());
+    let variables = variables(client, held);
+    let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
+    let (session, node) = (of(family::SESSION), of(family::NODE));
+    let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
+    let limits = Limits::of(timeout);
+    let Some(until) = valid_until(held).and_then(|until| until.checked_sub(limits.kill)) else {
+        watchdog.finish();
+        return Err(Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() });
+    };
     allow(&mut watchdog, held);
-    let mut terminal = Terminal::new(watchdog.group());
-    terminal.hand_over();
-    let started = child::start(watchdog.group(), &args.command, &variables(client, held));
-    let started = started.map_err(cannot("start the command"))?;
-    let ends = await_changes(Pid::from_raw(i32::try_from(started.id()).unwrap_or(i32::MAX)))?;
-    let looks = tick((timeout / LOOKS).min(LONGEST_PAUSE));
-    let (mut words, mut was_ended) = (watchdog.words().clone(), false);
-    let status = loop {
-        select! {
-            recv(ends) -> change => match change {
-                Ok(WaitStatus::Exited(_, status)) => break u8::try_from(status).unwrap_or(FAILED),
-                Ok(WaitStatus::Signaled(_, signal, _)) => break u8::try_from(128 + signal as i32).unwrap_or(FAILED),
-                Ok(WaitStatus::Stopped(_, signal)) => stopped(signal, group, &terminal),
-                Ok(_) => {}
-                Err(_) => break FAILED,
-            },
-            recv(looks) -> _ => allow(&mut watchdog, held),
-            recv(changes) -> state => match state {
-                Ok(HoldState::Lost(_)) => watchdog.end_now(),
-                _ => allow(&mut watchdog, held),
-            },
-            recv(asked) -> request => if request.is_ok() {
-                anstream::eprintln!("zklock: somebody asks for the lock: the command gets TERM");
-                pass_on(group, Signal::SIGTERM);
-            },
-            recv(signals.receiver()) -> signal => if let Some(signal) = signal.ok().and_then(|signal| Signal::try_from(signal).ok()) {
-                if signal == Signal::SIGCONT {
-                    terminal.hand_over();
-                }
-                pass_on(group, signal);
-            },
-            recv(words) -> word => if matches!(word, Ok(Word::Ends)) {
-                was_ended = true;
-            } else {
-                // Nobody else would end the command in time; where the watchdog has killed it, this changes nothing.
-                words = never();
-                pass_on(group, Signal::SIGKILL);
-            },
+    let started = match child::start(clock::at(until), &args.command, &variables) {
+        Ok(started) => started,
+        Err(error) => {
+            watchdog.finish();
+            return Err(cannot("start the command")(error));
         }
     };
-    drop(terminal);
-    // Before the lock is given back; a command that ends by itself in time has not been ended.
-    let was_ended = watchdog.finish() || was_ended || held.holds().iter().any(|hold| hold.is_lost());
-    Ok(if was_ended { LOST } else { status })
+    let command = Pid::from_raw(i32::try_from(started.id()).unwrap_or(i32::MAX));
+    watchdog.watch(command.as_raw());
+    let mut family = Family::new(session, node);
+    family.set_group(command.as_raw());
+    let mut ends = await_changes(command, &family)?;
+    let terminal = Terminal::new(command);
+    let mut watch =
+        Watch { held, watchdog, family, limits, terminal, status: None, was_ended: false, has_failed: false };
+    watch.terminal.hand_over();
+    let looks = tick((timeout / LOOKS).min(LONGEST_PAUSE));
+    let mut words = watch.watchdog.words().clone();
+    while !watch.is_over() {
+        select! {
+            recv(ends) -> change => {
+                watch.changed(change.ok());
+                if watch.status.is_some() {
+                    ends = never();
+                }
+            },
+            recv(looks) -> _ => watch.look(),
+            recv(changes) -> _ => watch.look(),
+            recv(asked) -> request => if let Ok(request) = request {
+                voice::say(format_args!("{request}: the command gets TERM"));
+                watch.family.signal(Signal::SIGTERM);
+            },
+            recv(signals.receiver()) -> signal => {
+                watch.pass_on(signal.ok().and_then(|signal| Signal::try_from(signal).ok()));
+            },
+            recv(words) -> word => match word {
+                Ok(Word::Ends) => watch.was_ended = true,
+                _ => {
+                    words = never();
+                    watch.is_alone();
+                }
+            },
+        }
+    }
+    let status = watch.finish();
+    // Now that nobody signals its group any more.
+    let _ = waitpid(command, None);
+    Ok(status)
 }
 
-/// The lock is held as long as each of its parts is.
-fn allow(watchdog: &mut Watchdog, held: &Held<'_>) {
-    let holds = held.holds();
-    if holds.iter().any(|hold| hold.is_lost()) {
-        watchdog.end_now();
-    } else if let Some(until) = holds.iter().map(|hold| hold.valid_until()).min() {
-        watchdog.allow_until(until);
+/// What is known while the command runs.
+struct Watch<'a> {
+    held: &'a Held<'a>,
+    watchdog: Watchdog,
+    family: Family,
+    limits: Limits,
+    terminal: Terminal,
+    /// Once the command has ended.
+    status: Option<u8>,
+    was_ended: bool,
+    has_failed: bool,
+}
+
+impl Watch<'_> {
+    /// Whether the command has ended, and all that it started.
+    fn is_over(&self) -> bool {
+        // A process that ends just after it has started another one hides that from one look.
+        self.status.is_some() && (0..2).all(|_| self.family.alive().is_empty())
     }
+
+    fn changed(&mut self, change: Option<WaitStatus>) {
+        let status = match change {
+            Some(WaitStatus::Stopped(_, signal)) => return self.stopped(signal),
+            Some(WaitStatus::Exited(_, status)) => u8::try_from(status).unwrap_or(FAILED),
+            Some(WaitStatus::Signaled(_, signal, _)) => u8::try_from(128 + signal as i32).unwrap_or(FAILED),
+            Some(_) => return,
+            // Whoever waits for it has ended.
+            None => self.status.unwrap_or(FAILED),
+        };
+        if self.status.replace(status).is_none() {
+            // What is typed goes to this program from here on, which passes it on.
+            self.terminal.take_back();
+            let left: Vec<String> = self.family.alive().into_iter().map(family::describe).collect();
+            if !left.is_empty() && !self.was_ended {
+                voice::say(format_args!(
+                    "the command has ended, but keeps the lock by what it has started: {}",
+                    left.join(", ")
+                ));
+            }
+        }
+    }
+
+    /// A command that was stopped at the terminal keeps the lock, and its user would face a terminal that nobody reads: it
+    /// goes on. Who stops it with SIGSTOP knows how to let it go on.
+    fn stopped(&mut self, signal: Signal) {
+        let goes_on = match signal {
+            Signal::SIGTTIN | Signal::SIGTTOU => self.terminal.give(),
+            Signal::SIGTSTP if self.terminal.is_handed_over() => {
+                voice::say("a command that holds a lock cannot be suspended");
+                true
+            }
+            _ => false,
+        };
+        if goes_on {
+            self.family.signal_group(Signal::SIGCONT);
+        }
+    }
+
+    /// Whether the lock is held, and for how long.
+    fn look(&mut self) {
+        allow(&mut self.watchdog, self.held);
+        let left = valid_until(self.held).map(|until| until.saturating_duration_since(Instant::now()));
+        // The watchdog has done it, unless somebody has stopped that.
+        if left.is_none_or(|left| left < self.limits.kill) {
+            self.was_ended = true;
+            self.family.signal(Signal::SIGKILL);
+        }
+    }
+
+    fn pass_on(&mut self, signal: Option<Signal>) {
+        let Some(signal) = signal else { return };
+        if signal == Signal::SIGCONT {
+            self.terminal.hand_over();
+        }
+        if self.status.is_some() {
+            self.family.signal(signal);
+        } else {
+            self.family.signal_group(signal);
+        }
+    }
+
+    /// The watchdog is no more. Nobody else would end the command in time if this process stops.
+    fn is_alone(&mut self) {
+        if !self.was_ended {
+            self.has_failed = true;
+            voice::say("the watchdog is gone: the command is killed");
+        }
+        self.family.signal(Signal::SIGKILL);
+    }
+
+    /// The exit status.
+    fn finish(self) -> u8 {
+        drop(self.terminal);
+        // A command that ends by itself in time has not been ended. All this before the lock is given back.
+        let was_ended = self.watchdog.finish() || self.was_ended || valid_until(self.held).is_none();
+        match self.status {
+            _ if was_ended => LOST,
+            _ if self.has_failed => FAILED,
+            status => status.unwrap_or(FAILED),
+        }
+    }
+}
+
+fn allow(watchdog: &mut Watchdog, held: &Held<'_>) {
+    match valid_until(held) {
+        Some(until) => watchdog.allow_until(until),
+        None => watchdog.end_now(),
+    }
+}
+
+/// The lock is held as long as each of its parts is; `None`: it is lost.
+fn valid_until(held: &Held<'_>) -> Option<Instant> {
+    let holds = held.holds();
+    let is_lost = holds.iter().any(|hold| hold.is_lost());
+    holds.iter().map(|hold| hold.valid_until()).min().filter(|_| !is_lost)
 }
 
 fn variables(client: &CuratorFramework, held: &Held<'_>) -> [(&'static str, String); 4] {
@@ -111,9 +236,9 @@ fn variables(client: &CuratorFramework, held: &Held<'_>) -> [(&'static str, Stri
         |line: fn(&curator_locks::Hold) -> String| holds.iter().map(|hold| line(hold)).collect::<Vec<_>>().join("\n");
     [
         ("ZKLOCK_PATH", lines(|hold| directory_of(hold.path()).to_owned())),
-        ("ZKLOCK_NODE", lines(|hold| hold.path().to_owned())),
+        (family::NODE, lines(|hold| hold.path().to_owned())),
         ("ZKLOCK_TOKEN", lines(|hold| hold.fencing_token().to_string())),
-        ("ZKLOCK_SESSION", format!("{:#x}", client.session_id())),
+        (family::SESSION, format!("{:#x}", client.session_id())),
     ]
 }
 
@@ -124,11 +249,11 @@ fn directory_of(node: &str) -> &str {
 }
 
 /// Its end, and each time it is stopped.
-fn await_changes(command: Pid) -> Result<Receiver<WaitStatus>> {
+fn await_changes(command: Pid, family: &Family) -> Result<Receiver<WaitStatus>> {
     let (sender, changes): (Sender<WaitStatus>, _) = unbounded();
     let wait = move || {
         loop {
-            match waitpid(command, Some(WaitPidFlag::WUNTRACED)) {
+            match next_change(command) {
                 Err(Errno::EINTR) => {}
                 Err(_) => return,
                 Ok(status) => {
@@ -140,20 +265,28 @@ fn await_changes(command: Pid) -> Result<Receiver<WaitStatus>> {
             }
         }
     };
-    thread::Builder::new().name("command".into()).spawn(wait).map_err(cannot("start a thread"))?;
+    if let Err(error) = thread::Builder::new().name("command".into()).spawn(wait) {
+        family.signal(Signal::SIGKILL);
+        let _ = waitpid(command, None);
+        return Err(cannot("start a thread")(error));
+    }
     Ok(changes)
 }
 
-/// A command that was stopped at the terminal keeps the lock, and its user would face a terminal that nobody reads: it goes
-/// on. Who stops it with SIGSTOP knows how to let it go on.
-fn stopped(signal: Signal, group: Pid, terminal: &Terminal) {
-    if terminal.is_handed_over() && signal != Signal::SIGSTOP {
-        anstream::eprintln!("zklock: a command that holds a lock cannot be suspended");
-        pass_on(group, Signal::SIGCONT);
+/// Its number stays its own: it is not waited for.
+#[cfg(target_os = "linux")]
+fn next_change(command: Pid) -> nix::Result<WaitStatus> {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+
+    let status = waitid(Id::Pid(command), WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT)?;
+    if matches!(status, WaitStatus::Stopped(..)) {
+        // Or it would be told again.
+        waitid(Id::Pid(command), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG)?;
     }
+    Ok(status)
 }
 
-fn pass_on(group: Pid, signal: Signal) {
-    // The group is there as long as the watchdog is not waited for.
-    let _ = killpg(group, signal);
+#[cfg(not(target_os = "linux"))]
+fn next_change(command: Pid) -> nix::Result<WaitStatus> {
+    waitpid(command, Some(nix::sys::wait::WaitPidFlag::WUNTRACED))
 }

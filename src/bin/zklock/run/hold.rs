@@ -6,6 +6,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
     AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease, MultiLockGuard, Result,
+    RevocationRequest,
 };
 
 use crate::args::{Kind, Run};
@@ -13,9 +14,10 @@ use crate::args::{Kind, Run};
 /// What is to be held.
 pub(super) struct Locks {
     wanted: Wanted,
-    /// Told each time that somebody asks for the lock. Kinds that nobody can ask for keep it open, too.
-    asked: Receiver<()>,
-    _ask: Sender<()>,
+    /// Told each time that somebody asks for the lock, who and why.
+    asked: Receiver<String>,
+    /// In the order in which they are taken.
+    paths: Vec<String>,
 }
 
 enum Wanted {
@@ -32,21 +34,23 @@ pub(super) enum Held<'a> {
 impl Locks {
     pub(super) fn new(client: &CuratorFramework, args: &Run) -> Result<Locks> {
         let (ask, asked) = unbounded();
+        let mut paths: Vec<String> = args.also.iter().chain([&args.path]).cloned().collect();
+        // Whoever wants several of them takes them in one order, so that nobody waits in a circle.
+        paths.sort_unstable();
+        paths.dedup();
         let wanted = match args.kind.semaphore {
             Some(leases) => {
                 let leases = usize::try_from(leases).unwrap_or(usize::MAX);
-                Wanted::Lease(InterProcessSemaphoreV2::new(client, &args.path, leases)?)
+                let semaphore = InterProcessSemaphoreV2::new(client, &args.path, leases)?;
+                semaphore.on_revocation(tell(&ask));
+                Wanted::Lease(semaphore)
             }
             None => {
-                let mut paths: Vec<&str> = args.also.iter().map(String::as_str).chain([args.path.as_str()]).collect();
-                // Whoever wants several of them takes them in one order, so that nobody waits in a circle.
-                paths.sort_unstable();
-                paths.dedup();
-                let locks = paths.into_iter().map(|path| lock_of(client, path, &args.kind, &ask));
+                let locks = paths.iter().map(|path| lock_of(client, path, &args.kind, &ask));
                 Wanted::All(InterProcessMultiLock::from_locks(locks.collect::<Result<Vec<_>>>()?)?)
             }
         };
-        Ok(Locks { wanted, asked, _ask: ask })
+        Ok(Locks { wanted, asked, paths })
     }
 
     pub(super) fn acquire(&self, options: &AcquireOptions) -> Result<Option<Held<'_>>> {
@@ -58,7 +62,11 @@ impl Locks {
         }
     }
 
-    pub(super) fn asked(&self) -> &Receiver<()> {
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.paths.clone()
+    }
+
+    pub(super) fn asked(&self) -> &Receiver<String> {
         &self.asked
     }
 
@@ -75,23 +83,33 @@ fn lock_of(
     client: &CuratorFramework,
     path: &str,
     kind: &Kind,
-    asked: &Sender<()>,
+    ask: &Sender<String>,
 ) -> Result<Arc<dyn InterProcessLock>> {
-    let asked = asked.clone();
-    // Nobody listens before the command runs: then it is asked as soon as it does.
-    let ask = move || {
-        let _ = asked.send(());
-    };
     if kind.shared || kind.write {
         let both = InterProcessReadWriteLock::new(client, path)?;
+        both.on_revocation(tell(ask));
         return Ok(if kind.shared { Arc::new(both.read_lock().clone()) } else { Arc::new(both.write_lock().clone()) });
     }
     if kind.unfair {
-        return Ok(Arc::new(InterProcessUnfairMutex::new(client, path)?));
+        let unfair = InterProcessUnfairMutex::new(client, path)?;
+        unfair.on_revocation(tell(ask));
+        return Ok(Arc::new(unfair));
     }
     let mutex = InterProcessMutex::new(client, path)?;
-    mutex.make_revocable(move |_: &InterProcessMutex| ask());
+    mutex.on_revocation(tell(ask));
     Ok(Arc::new(mutex))
+}
+
+/// Passes on who asks for the lock. Nobody listens before the command runs: then it is asked as soon as it does.
+fn tell(ask: &Sender<String>) -> impl Fn(&RevocationRequest) + Send + Sync + 'static {
+    let ask = ask.clone();
+    move |request| {
+        let text =
+            |text: Option<&str>| text.filter(|text| !text.is_empty()).map(|text| text.escape_debug().to_string());
+        let who = text(request.who()).unwrap_or_else(|| "somebody".to_owned());
+        let why = text(request.why()).map(|why| format!(" ({why})")).unwrap_or_default();
+        let _ = ask.send(format!("{who} asks for the lock{why}"));
+    }
 }
 
 impl Held<'_> {

@@ -1,10 +1,12 @@
 //! `zklock run`: a command while a lock is held.
 //!
-//! Three processes: this one holds the lock and knows what is known of it ([`hold`]), the command, and a watchdog in the
-//! command's process group ([`watchdog`]), which ends the group by its own clock, or if this process dies.
+//! Three processes: this one holds the lock and knows what is known of it ([`hold`]), the command, which leads a process group
+//! ([`family`]), and a watchdog ([`watchdog`]), which ends that group by its own clock, or if this process dies.
 
 mod child;
+mod clock;
 mod command;
+mod family;
 mod hold;
 mod signals;
 mod terminal;
@@ -43,14 +45,15 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
         return Err(ending.finish().map_or(failure, ended_by));
     }
     let locks = Locks::new(&client, args)?;
-    let mut options = AcquireOptions::new().cancel_token(&ending.token);
+    let least = clock::Limits::least(client.session_timeout());
+    let mut options = AcquireOptions::new().cancel_token(&ending.token).min_validity(least);
     if let Some(timeout) = args.nonblock.then_some(std::time::Duration::ZERO).or(args.timeout) {
         let left = timeout.saturating_sub(begun.elapsed());
         // Zero would mean not to wait at all.
         options =
             options.timeout(if timeout.is_zero() { timeout } else { left.max(std::time::Duration::from_millis(1)) });
     }
-    let line = (!args.quiet).then(|| waiting::Line::begin(&client, args)).flatten();
+    let line = waiting::Line::begin(&client, args, locks.paths());
     let acquired = locks.acquire(&options);
     drop(line);
     let signal = ending.finish();
@@ -97,9 +100,14 @@ fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
 
 /// What others see: where the command runs, and what it is, without its arguments, which may be secret.
 fn describe(args: &Run) -> String {
-    let host = gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let command = args.command.first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
-    format!("{host} pid {} {command}", getpid())
+    format!("{} {command}", who())
+}
+
+/// This process, for people on other machines.
+pub(crate) fn who() -> String {
+    let host = gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    format!("{host} pid {}", getpid())
 }
 
 /// Keeps the lock, until a signal.

@@ -1,6 +1,9 @@
 //! The terminal, which belongs to one process group at a time.
 
-use std::io::{self, IsTerminal};
+use std::{
+    fs::File,
+    io::{self, IsTerminal},
+};
 
 use nix::{
     sys::signal::{SigSet, Signal},
@@ -10,36 +13,53 @@ use nix::{
 /// Hands the terminal to the command if it is this program's, and takes it back when dropped.
 pub(super) struct Terminal {
     group: Pid,
+    /// That of this program's session, if it has one.
+    tty: Option<File>,
     has_it: bool,
 }
 
 impl Terminal {
-    pub(super) fn new(group: i32) -> Terminal {
-        // Or this process would be stopped when it takes the terminal back.
-        let mut blocked = SigSet::empty();
-        blocked.add(Signal::SIGTTOU);
-        let _ = blocked.thread_block();
-        Terminal { group: Pid::from_raw(group), has_it: false }
+    pub(super) fn new(group: Pid) -> Terminal {
+        Terminal { group, tty: File::options().read(true).write(true).open("/dev/tty").ok(), has_it: false }
     }
 
-    /// From here on the command reads the terminal, and gets what is typed to interrupt it.
+    /// From here on the command reads the terminal, and gets what is typed to interrupt it. Where standard input is none,
+    /// the terminal rather belongs to the programs beside this one in a pipeline.
     pub(super) fn hand_over(&mut self) {
-        let stdin = io::stdin();
-        if stdin.is_terminal() && tcgetpgrp(&stdin) == Ok(getpgrp()) {
-            self.has_it = tcsetpgrp(&stdin, self.group).is_ok();
+        if io::stdin().is_terminal() {
+            self.give();
         }
+    }
+
+    /// Gives it to a command that was stopped because it wants it, if it is this program's. Whether the command has it.
+    pub(super) fn give(&mut self) -> bool {
+        let Some(tty) = &self.tty else { return false };
+        self.has_it = match tcgetpgrp(tty) {
+            Ok(owner) if owner == getpgrp() => tcsetpgrp(tty, self.group).is_ok(),
+            owner => owner == Ok(self.group),
+        };
+        self.has_it
     }
 
     /// Whether the command has it.
     pub(super) fn is_handed_over(&self) -> bool {
         self.has_it
     }
+
+    pub(super) fn take_back(&mut self) {
+        let Some(tty) = self.tty.as_ref().filter(|_| self.has_it) else { return };
+        // This process would be stopped by it. The mask is the command's, too: so it changes for a moment only.
+        let mut stop = SigSet::empty();
+        stop.add(Signal::SIGTTOU);
+        let before = SigSet::thread_get_mask();
+        let _ = stop.thread_block();
+        self.has_it = tcsetpgrp(tty, getpgrp()).is_err();
+        let _ = before.map(|before| before.thread_set_mask());
+    }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        if self.has_it {
-            let _ = tcsetpgrp(io::stdin(), getpgrp());
-        }
+        self.take_back();
     }
 }

@@ -1,71 +1,96 @@
 //! What a person at a terminal sees while the lock is waited for.
 
 use std::{
-    io::{self, IsTerminal, Write},
-    thread::{self, JoinHandle},
+    io::{self, IsTerminal},
+    sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Sender, after, bounded, select};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use curator_locks::{CuratorFramework, EntryState, LockQueue};
+use parking_lot::Mutex;
 
-use crate::{args::Run, show};
+use crate::{args::Run, show, voice};
 
 /// Who waits for a shorter time is not told of it.
 const FIRST: Duration = Duration::from_millis(400);
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Takes the line away.
+const CLEAR: &str = "\r\x1b[2K";
+/// A line that is too long is cut at the terminal's edge: of one that goes on below, only the last part could be taken away.
+const CUT: &str = "\x1b[?7l";
+const DO_NOT_CUT: &str = "\x1b[?7h";
+
 /// One line that is written again and again, on a terminal only. Dropping it takes it away.
 pub(super) struct Line {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    stage: Arc<Mutex<Stage>>,
+    /// Its end wakes the thread, which is not waited for: it may be asking servers that do not answer.
+    _stop: Sender<()>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Blank,
+    Written,
+    Over,
 }
 
 impl Line {
-    pub(super) fn begin(client: &CuratorFramework, args: &Run) -> Option<Line> {
-        if !io::stderr().is_terminal() {
+    pub(super) fn begin(client: &CuratorFramework, args: &Run, paths: Vec<String>) -> Option<Line> {
+        if args.quiet || !io::stderr().is_terminal() {
             return None;
         }
         let (stop, stopped) = bounded::<()>(0);
-        let (client, path, begun) = (client.clone(), args.path.clone(), Instant::now());
+        let stage = Arc::new(Mutex::new(Stage::Blank));
+        let (client, begun, shared) = (client.clone(), Instant::now(), Arc::clone(&stage));
         let write = move || {
             let mut pause = FIRST;
-            loop {
-                select! {
-                    recv(stopped) -> _ => break,
-                    recv(after(pause)) -> _ => {}
-                }
-                let text = LockQueue::inspect(&client, &path).map(|queue| describe(&queue, client.session_id()));
-                let text = text.unwrap_or_else(|error| error.to_string());
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let text = describe(&client, &paths).unwrap_or_else(|error| error.to_string());
                 let waited = show::brief(begun.elapsed());
-                let _ = write!(io::stderr(), "\r\x1b[2Kzklock: waiting for {path} since {waited}: {text}");
+                let mut stage = shared.lock();
+                if *stage == Stage::Over {
+                    return;
+                }
+                *stage = Stage::Written;
+                voice::write(format!("{CLEAR}{CUT}zklock: waiting for {waited}: {text}{DO_NOT_CUT}"));
                 pause = PAUSE;
             }
-            if pause == PAUSE {
-                let _ = write!(io::stderr(), "\r\x1b[2K");
-            }
         };
-        let thread = thread::Builder::new().name("waiting".into()).spawn(write).ok()?;
-        Some(Line { stop: Some(stop), thread: Some(thread) })
+        thread::Builder::new().name("waiting".into()).spawn(write).ok()?;
+        Some(Line { stage, _stop: stop })
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let mut stage = self.stage.lock();
+        if *stage == Stage::Written {
+            voice::write(CLEAR.to_owned());
         }
+        *stage = Stage::Over;
     }
 }
 
-fn describe(queue: &LockQueue, session: i64) -> String {
-    let in_front = queue.waiters().find(|entry| entry.session == session).map(|entry| match entry.state {
-        EntryState::Waits(0) => "next in line, ".to_owned(),
-        EntryState::Waits(others) => format!("{others} in front, "),
-        EntryState::Holds => String::new(),
-    });
-    format!("{}held by {}", in_front.unwrap_or_default(), name_holders(queue, session))
+/// What is waited for. Of several locks those in front of it are held already.
+fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Result<String> {
+    let session = client.session_id();
+    for path in paths {
+        let queue = LockQueue::inspect(client, path)?;
+        if queue.holders().any(|entry| entry.session == session) {
+            continue;
+        }
+        let place = queue.waiters().find(|entry| entry.session == session).map(|entry| entry.state);
+        let in_front = match place {
+            Some(EntryState::Waits(0)) => "next in line, ".to_owned(),
+            Some(EntryState::Waits(others)) => format!("{others} in front, "),
+            Some(EntryState::Holds) | None => String::new(),
+        };
+        return Ok(format!("{path}: {in_front}held by {}", name_holders(&queue, session)));
+    }
+    Ok("the servers".to_owned())
 }
 
 /// Who else holds the lock.

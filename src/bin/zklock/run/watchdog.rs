@@ -1,8 +1,8 @@
 //! The process that ends the command in time.
 //!
-//! It stands in the command's process group, so that the group's number stays its own, and reads lines from its parent.
-//! It goes by a clock that runs while the machine sleeps, and needs nobody's word to act: if the parent is stopped, it says
-//! nothing any more, and if it dies, its end of the pipe is closed.
+//! It stands in a process group of its own, out of reach of what the command's group is sent, and reads lines from its
+//! parent. It goes by a clock that runs while the machine sleeps, and needs nobody's word to act: if the parent is stopped,
+//! it says nothing any more, and if it dies, its end of the pipe is closed.
 
 use std::{
     ffi::OsString,
@@ -16,27 +16,29 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use nix::{
-    sys::signal::{Signal, killpg},
-    time::{ClockId, clock_gettime},
-    unistd::{Pid, getpgrp},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
-use super::child::this_program;
-use crate::failure::FAILED;
+use super::{
+    child::this_program,
+    clock::{self, Limits},
+    family::{self, Family},
+};
+use crate::{failure::FAILED, voice};
 
 /// The first argument that means: be the watchdog.
 pub(crate) const WATCH: &str = "__watch";
 
-/// How many hundredths of the session timeout are left when the command gets TERM, and when KILL. With a healthy session
-/// 28 are left in the worst moment, between two heartbeats; see `Liveness`.
-const TERM_AT: u32 = 15;
-const KILL_AT: u32 = 5;
-
 /// No sleep is longer: after one of the machine's the time is up at once.
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 
-/// What the group is sent, but is not for the watchdog.
+/// How often, and how many times, it is looked whether all were killed: a process may start another one meanwhile.
+const KILL_PAUSE: Duration = Duration::from_millis(10);
+const KILLS: usize = 500;
+
+/// What the terminal and others send to whatever is called zklock, but is not for the watchdog.
 const NOT_FOR_ME: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU];
 
 /// What it tells before it acts.
@@ -56,15 +58,17 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts one, as the leader of a process group of its own.
-    pub(super) fn start(session_timeout: Duration) -> io::Result<Watchdog> {
+    /// Starts one, for the processes of the hold of this session at this znode.
+    pub(super) fn start(session_timeout: Duration, session: &str, node: &str) -> io::Result<Watchdog> {
         let mut command = this_program();
-        command.arg(WATCH).arg(session_timeout.as_millis().to_string());
+        command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args([session, node]);
+        // What runs under the hold of another zklock and has its marks may be killed; this one is to outlive that.
+        command.env_remove(family::SESSION).env_remove(family::NODE);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
         let (sender, words) = unbounded();
         let (orders, stdout) = (child.stdin.take(), child.stdout.take());
         let mut lines = BufReader::new(stdout.ok_or(io::ErrorKind::BrokenPipe)?).lines().map_while(Result::ok);
-        // It has to be deaf to the group's signals before the command can be sent any.
+        // It has to be deaf to signals before the command runs.
         if lines.next().as_deref() != Some("ready") {
             return Err(io::Error::other("the watchdog does not start"));
         }
@@ -78,20 +82,19 @@ impl Watchdog {
         Ok(Watchdog { child, orders, words, last: None })
     }
 
-    /// The number of the command's process group.
-    pub(super) fn group(&self) -> i32 {
-        i32::try_from(self.child.id()).unwrap_or(i32::MAX)
-    }
-
     pub(super) fn words(&self) -> &Receiver<Word> {
         &self.words
+    }
+
+    /// The command is about to run, in this process group.
+    pub(super) fn watch(&mut self, group: i32) {
+        self.order(&format!("group {group}"));
     }
 
     /// The lock is held up to then.
     pub(super) fn allow_until(&mut self, until: Instant) {
         if self.last.replace(until) != Some(until) {
-            let left = until.saturating_duration_since(Instant::now());
-            self.order(&format!("until {}", (clock() + left).as_nanos()));
+            self.order(&format!("until {}", clock::at(until).as_nanos()));
         }
     }
 
@@ -109,6 +112,8 @@ impl Watchdog {
     pub(super) fn finish(mut self) -> bool {
         self.order("done");
         drop(self.orders.take());
+        // Where somebody has stopped it.
+        let _ = i32::try_from(self.child.id()).map(|pid| kill(Pid::from_raw(pid), Signal::SIGCONT));
         let has_ended_it = self.words.iter().any(|word| matches!(word, Word::Ends));
         // It has said its last word.
         let _ = self.child.wait();
@@ -118,8 +123,9 @@ impl Watchdog {
 
 /// The watchdog's own program.
 pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let timeout = arguments.next().and_then(|millis| millis.to_str()?.parse().ok()).map(Duration::from_millis);
-    let Some(timeout) = timeout else { return ExitCode::from(FAILED) };
+    let mut next = || arguments.next()?.into_string().ok();
+    let timeout = next().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+    let (Some(timeout), Some(session), Some(node)) = (timeout, next(), next()) else { return ExitCode::from(FAILED) };
     let is_deaf =
         NOT_FOR_ME.iter().all(|signal| signal_hook::flag::register(*signal, Arc::new(AtomicBool::new(false))).is_ok());
     let (sender, orders) = unbounded();
@@ -132,70 +138,75 @@ pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if !is_deaf || reader.is_err() {
         return ExitCode::from(FAILED);
     }
-    say("ready");
-    Watch { term_at: timeout * TERM_AT / 100, kill_at: timeout * KILL_AT / 100, until: None, has_warned: false }
-        .run(&orders)
+    tell("ready");
+    let (limits, family) = (Limits::of(timeout), Family::new(&session, &node));
+    Watch { limits, family, until: None, has_warned: false }.run(&orders);
+    voice::finish();
+    ExitCode::SUCCESS
 }
 
 struct Watch {
-    term_at: Duration,
-    kill_at: Duration,
+    limits: Limits,
+    family: Family,
     /// By the clock that runs while the machine sleeps.
     until: Option<Duration>,
     has_warned: bool,
 }
 
 impl Watch {
-    fn run(mut self, orders: &Receiver<String>) -> ExitCode {
+    fn run(mut self, orders: &Receiver<String>) {
         loop {
-            let left = self.until.map_or(Duration::MAX, |until| until.saturating_sub(clock()));
-            if left <= self.kill_at {
-                self.kill("the lock may be lost: the command is killed");
+            let left = self.until.map_or(Duration::MAX, |until| until.saturating_sub(clock::now()));
+            if left <= self.limits.kill {
+                return self.kill("the lock may be lost: the command is killed");
             }
-            if left <= self.term_at && !self.has_warned {
-                self.has_warned = true;
-                say("ends");
-                complain("no word from the servers, the lock may be lost soon: the command gets TERM");
-                let _ = killpg(getpgrp(), Signal::SIGTERM);
+            if left <= self.limits.term && !self.has_warned {
+                self.warn();
             }
-            let next = left.saturating_sub(if self.has_warned { self.kill_at } else { self.term_at });
+            let next = left.saturating_sub(if self.has_warned { self.limits.kill } else { self.limits.term });
             match orders.recv_timeout(next.min(LONGEST_SLEEP)) {
-                Ok(order) if order == "done" => return ExitCode::SUCCESS,
-                Ok(order) if order == "end" => self.kill("the lock is lost: the command is killed"),
-                Ok(order) => {
-                    let until = order.strip_prefix("until ").and_then(|nanos| nanos.parse().ok());
-                    self.until = until.map(Duration::from_nanos).or(self.until);
-                }
+                Ok(order) => match order.split_once(' ').unwrap_or((&order, "")) {
+                    ("done", _) => return,
+                    ("end", _) => return self.kill("the lock is lost: the command is killed"),
+                    ("group", group) => self.family.set_group(group.parse().unwrap_or_default()),
+                    ("until", nanos) => self.until = nanos.parse().map(Duration::from_nanos).ok().or(self.until),
+                    _ => {}
+                },
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => self.kill("zklock is gone: the command is killed"),
+                Err(RecvTimeoutError::Disconnected) => return self.kill("zklock is gone: the command is killed"),
             }
         }
     }
 
-    /// Everything in the group, this process included.
+    fn warn(&mut self) {
+        self.has_warned = true;
+        tell("ends");
+        self.family.signal(Signal::SIGTERM);
+        // Or one that is stopped would hear of it too late.
+        self.family.signal(Signal::SIGCONT);
+        voice::say("no word from the servers, the lock may be lost soon: the command gets TERM");
+    }
+
     fn kill(&self, why: &str) {
-        say("ends");
-        complain(why);
-        let _ = killpg(getpgrp(), Signal::SIGKILL);
-        // Not reached but where the group could not be killed.
-        let _ = nix::sys::signal::kill(Pid::this(), Signal::SIGKILL);
+        tell("ends");
+        self.family.signal(Signal::SIGKILL);
+        voice::say(why);
+        for _ in 0..KILLS {
+            if self.family.alive().is_empty() {
+                return;
+            }
+            if self.family.is_out_of_reach() {
+                return voice::say(
+                    "the command may not be killed, as it has got other rights: run zklock with them, too",
+                );
+            }
+            thread::sleep(KILL_PAUSE);
+            self.family.signal(Signal::SIGKILL);
+        }
     }
 }
 
-fn say(word: &str) {
-    // The parent may be gone.
+/// To the parent, which may be gone.
+fn tell(word: &str) {
     let _ = writeln!(io::stdout(), "{word}");
-}
-
-fn complain(what: &str) {
-    let _ = writeln!(io::stderr(), "zklock: {what}");
-}
-
-/// Time since the machine started, its sleep included where that is to be had.
-fn clock() -> Duration {
-    #[cfg(target_os = "linux")]
-    let id = ClockId::CLOCK_BOOTTIME;
-    #[cfg(not(target_os = "linux"))]
-    let id = ClockId::CLOCK_MONOTONIC;
-    clock_gettime(id).map(Duration::from).unwrap_or_default()
 }

@@ -1,0 +1,42 @@
+//! The clock by which the command is ended, and when that is.
+
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+
+/// How many hundredths of the session timeout are left when the command gets TERM, and when KILL. With a healthy session
+/// 34 are left in the worst moment, between two heartbeats; see `Liveness`.
+const TERM_AT: u32 = 15;
+const KILL_AT: u32 = 5;
+
+/// How much of the hold is left when the command is ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) term: Duration,
+    pub(super) kill: Duration,
+}
+
+impl Limits {
+    pub(super) fn of(session_timeout: Duration) -> Limits {
+        Limits { term: session_timeout * TERM_AT / 100, kill: session_timeout * KILL_AT / 100 }
+    }
+
+    /// For how long a hold has to be certain before the command runs, or it might get TERM at once.
+    pub(super) fn least(session_timeout: Duration) -> Duration {
+        session_timeout * (TERM_AT + KILL_AT) / 100
+    }
+}
+
+/// Time since the machine started, its sleep included where that is to be had.
+pub(super) fn now() -> Duration {
+    #[cfg(target_os = "linux")]
+    let id = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    let id = ClockId::CLOCK_MONOTONIC;
+    clock_gettime(id).map(Duration::from).unwrap_or_default()
+}
+
+/// A moment of the other clock, which stands while the machine sleeps. What lies in the past is now.
+pub(super) fn at(instant: Instant) -> Duration {
+    now() + instant.saturating_duration_since(Instant::now())
+}

@@ -1,0 +1,126 @@
+//! The processes of the command.
+
+use std::{fs, io};
+
+use nix::{
+    errno::Errno,
+    sys::signal::{Signal, kill, killpg},
+    unistd::{Pid, getpid, getsid},
+};
+
+/// The variables that tell the processes of one hold from all others.
+pub(super) const SESSION: &str = "ZKLOCK_SESSION";
+pub(super) const NODE: &str = "ZKLOCK_NODE";
+
+/// The command's process group, and what it started in groups of their own, as an interactive shell does. What began a
+/// session of its own (`setsid`) has left on purpose.
+#[derive(Debug)]
+pub(super) struct Family {
+    /// The command, which leads its group. Its number is nobody else's as long as its parent has not waited for it.
+    group: Option<Pid>,
+    /// How the environment of its processes shows whose they are.
+    marks: [Vec<u8>; 2],
+    session: Option<i32>,
+}
+
+impl Family {
+    pub(super) fn new(session: &str, node: &str) -> Family {
+        let marks = [format!("{SESSION}={session}").into_bytes(), format!("{NODE}={node}").into_bytes()];
+        Family { group: None, marks, session: getsid(None).ok().map(Pid::as_raw) }
+    }
+
+    pub(super) fn set_group(&mut self, group: i32) {
+        // 0 and 1 mean one's own group, and everybody.
+        self.group = (group > 1).then(|| Pid::from_raw(group));
+    }
+
+    /// Sends it to the command's group, and then to those who have left it.
+    pub(super) fn signal(&self, signal: Signal) {
+        self.signal_group(signal);
+        for pid in self.alive() {
+            let is_in_group = self.group.is_some_and(|group| nix::unistd::getpgid(Some(pid)) == Ok(group));
+            if !is_in_group {
+                // It may have ended meanwhile.
+                let _ = kill(pid, signal);
+            }
+        }
+    }
+
+    pub(super) fn signal_group(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            let _ = killpg(group, signal);
+        }
+    }
+
+    /// Whether the command may not be killed: it has got other rights, as `sudo` does.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        self.group.is_some_and(|group| killpg(group, None) == Err(Errno::EPERM))
+    }
+
+    /// Those who have not ended. Where there is no `/proc`, nobody.
+    pub(super) fn alive(&self) -> Vec<Pid> {
+        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| *pid != getpid().as_raw() && self.has(*pid)).map(Pid::from_raw).collect()
+    }
+
+    fn has(&self, pid: i32) -> bool {
+        let Some(stat) = Stat::of(pid) else { return false };
+        let is_in_group = self.group.is_some_and(|group| group.as_raw() == stat.group);
+        stat.lives && (is_in_group || Some(stat.session) == self.session && self.is_marked(pid).unwrap_or_default())
+    }
+
+    fn is_marked(&self, pid: i32) -> io::Result<bool> {
+        let environment = fs::read(format!("/proc/{pid}/environ"))?;
+        Ok(self.marks.iter().all(|mark| environment.split(|byte| *byte == 0).any(|variable| variable == mark)))
+    }
+}
+
+/// A process in a few words: its number and its name.
+pub(super) fn describe(pid: Pid) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{pid} ({})", String::from_utf8_lossy(&name).trim_end().escape_debug())
+}
+
+struct Stat {
+    lives: bool,
+    group: i32,
+    session: i32,
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Stat> {
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Stat::read(&String::from_utf8_lossy(&stat))
+    }
+
+    /// Number, name in brackets, state, parent, group, session, ...: the name may contain anything.
+    fn read(stat: &str) -> Option<Stat> {
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = fields.next()?;
+        let group = fields.nth(1)?.parse().ok()?;
+        let session = fields.next()?.parse().ok()?;
+        Some(Stat { lives: !matches!(state, "Z" | "X" | "x"), group, session })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_its_name() {
+        let stat = Stat::read("17 (a) Z 1 (b) S 4 23 42 34816 23 4194560").unwrap();
+        assert_eq!((stat.lives, stat.group, stat.session), (true, 23, 42));
+        assert!(!Stat::read("17 (sh) Z 4 23 42 0").unwrap().lives);
+        assert!(Stat::read("17 (sh) S").is_none() && Stat::read("").is_none());
+    }
+
+    #[test]
+    fn nobody_is_in_the_family_of_a_hold_that_nobody_runs_under() {
+        let mut family = Family::new("0x1", "/nowhere");
+        family.set_group(0);
+        assert!(family.alive().is_empty());
+        family.signal(Signal::SIGKILL);
+    }
+}

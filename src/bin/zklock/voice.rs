@@ -1,0 +1,64 @@
+//! What is said on standard error. Nobody waits until somebody reads it: a full pipe or a stopped terminal must not keep a
+//! heartbeat, or the end of a command, from its time.
+
+use std::{
+    io::{self, Write},
+    sync::OnceLock,
+    thread,
+    time::Duration,
+};
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+
+/// For how long the end of the program waits until all is written.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+enum Word {
+    Text(String),
+    End(Sender<()>),
+}
+
+/// `None` where there is no thread to be had: then whoever speaks writes.
+static VOICE: OnceLock<Option<Sender<Word>>> = OnceLock::new();
+
+fn begin() -> Option<Sender<Word>> {
+    let (sender, words) = unbounded();
+    let write = move || {
+        for word in words {
+            match word {
+                Word::Text(text) => put(&text),
+                Word::End(written) => drop(written),
+            }
+        }
+    };
+    thread::Builder::new().name("voice".into()).spawn(write).ok().map(|_| sender)
+}
+
+/// A line of this program's.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    write(format!("zklock: {text}\n"));
+}
+
+/// Text as it is.
+pub(crate) fn write(text: String) {
+    if let Some(voice) = VOICE.get_or_init(begin) {
+        // It listens as long as the program lives.
+        let _ = voice.send(Word::Text(text));
+    } else {
+        put(&text);
+    }
+}
+
+fn put(text: &str) {
+    // There is nobody else to complain to.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Waits a moment until all is written.
+pub(crate) fn finish() {
+    if let Some(Some(voice)) = VOICE.get() {
+        let (written, is_written) = bounded(0);
+        let _ = voice.send(Word::End(written));
+        let _ = is_written.recv_timeout(PATIENCE);
+    }
+}

@@ -1,0 +1,166 @@
+//! What a person at a terminal sees, and types.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::OwnedFd,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use curator_locks::InterProcessMutex;
+use nix::{pty::openpty, sys::signal::Signal};
+
+use crate::{
+    Running, is_gone, path,
+    support::{self, eventually},
+    zklock,
+};
+
+/// A terminal, and what was shown on it.
+struct Screen {
+    keys: File,
+    program: OwnedFd,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Screen {
+    fn new() -> Screen {
+        let pty = openpty(None, None).unwrap();
+        let keys = File::from(pty.master);
+        let (mut screen, shown) = (keys.try_clone().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let seen = Arc::clone(&shown);
+        thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                seen.lock().unwrap().extend_from_slice(&bytes[..count]);
+            }
+        });
+        Screen { keys, program: pty.slave, shown }
+    }
+
+    fn side(&self) -> Stdio {
+        self.program.try_clone().unwrap().into()
+    }
+
+    /// Runs it as the terminal's only program: its session has this terminal.
+    fn run(&self, zklock: &Command) -> Child {
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait"]).arg(zklock.get_program()).args(zklock.get_args());
+        for (name, value) in zklock.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(self.side()).stdout(self.side()).stderr(self.side()).spawn().unwrap()
+    }
+
+    fn type_in(&self, keys: &str) {
+        (&self.keys).write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    #[track_caller]
+    fn await_text(&self, text: &str) {
+        let mut shown = String::new();
+        eventually(text, || {
+            shown = self.text();
+            shown.contains(text)
+        });
+    }
+}
+
+#[test]
+fn who_waits_sees_whom_for_and_the_line_is_gone_in_the_end() {
+    let client = support::connect(support::builder(support::server(), ""));
+    let (first, second) = (path(), path());
+    let last = first.clone().max(second.clone());
+    let mutex = InterProcessMutex::new(&client, &last).unwrap().with_lock_data("the nightly job");
+    let held = mutex.lock().unwrap();
+    let screen = Screen::new();
+    let mut command = zklock(["run", "--also", &second, &first, "--", "echo", "done"]);
+    let mut run = command.stdout(Stdio::null()).stderr(screen.side()).spawn().unwrap();
+    screen.await_text(&format!("{last}: next in line, held by the nightly job for "));
+    let mut other = zklock(["run", &last, "--", "true"]).stderr(screen.side()).spawn().unwrap();
+    screen.await_text(&format!("{last}: 1 in front, held by the nightly job for "));
+    held.release().unwrap();
+    assert!(run.wait().unwrap().success() && other.wait().unwrap().success());
+    let clear = "\r\x1b[2K";
+    eventually("the line is taken away", || screen.text().ends_with(clear));
+}
+
+#[test]
+fn who_wants_no_line_gets_none() {
+    let client = support::connect(support::builder(support::server(), ""));
+    let path = path();
+    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+    let held = mutex.lock().unwrap();
+    let (quiet, loud) = (Screen::new(), Screen::new());
+    let mut first = zklock(["run", "--quiet", &path, "--", "true"]).stderr(quiet.side()).spawn().unwrap();
+    support::await_queue(&client, &path, 2);
+    let mut second = zklock(["run", &path, "--", "true"]).stderr(loud.side()).spawn().unwrap();
+    loud.await_text("1 in front");
+    held.release().unwrap();
+    assert!(first.wait().unwrap().success() && second.wait().unwrap().success());
+    assert_eq!(quiet.text(), "");
+}
+
+#[test]
+fn the_command_reads_the_terminal_and_is_interrupted_by_it() {
+    let screen = Screen::new();
+    let script =
+        "trap 'echo interrupted; exit 9' INT; echo ready; read line; echo got $line; while :; do sleep 0.02; done";
+    let mut run = screen.run(&zklock(["run", &path(), "--", "sh", "-c", script]));
+    screen.await_text("ready");
+    screen.type_in("a line\n");
+    screen.await_text("got a line");
+    screen.type_in("\x1a");
+    screen.await_text("cannot be suspended");
+    screen.type_in("\x03");
+    screen.await_text("interrupted");
+    assert_eq!(run.wait().unwrap().code(), Some(9));
+}
+
+/// Standard input is a pipe, but the command asks the terminal, as for a password.
+#[test]
+fn a_command_that_asks_the_terminal_gets_it() {
+    let screen = Screen::new();
+    let script = "echo ready; read line </dev/tty; echo got $line";
+    let inner = zklock(["run", &path(), "--", "sh", "-c", script]);
+    let words: Vec<String> = [inner.get_program()]
+        .into_iter()
+        .chain(inner.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("true | {}", words.join(" "))]);
+    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut run = screen.run(&shell);
+    screen.await_text("ready");
+    screen.type_in("secret\n");
+    screen.await_text("got secret");
+    assert!(run.wait().unwrap().success());
+}
+
+#[test]
+fn a_terminal_that_hangs_up_ends_the_command_and_frees_the_lock() {
+    let client = support::connect(support::builder(support::server(), ""));
+    let path = path();
+    let inner = zklock(["run"]);
+    let script = "echo $$; while :; do sleep 0.02; done";
+    let mut command = Command::new("script");
+    let zklock = inner.get_program().to_str().unwrap();
+    command.args(["-qec", &format!("'{zklock}' run {path} -- sh -c '{script}'"), "/dev/null"]);
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::piped());
+    let mut terminal = Running::start(command);
+    let pid = terminal.line();
+    support::await_queue(&client, &path, 1);
+    terminal.signal(Signal::SIGKILL);
+    eventually("it is gone", || is_gone(&pid));
+    support::await_queue(&client, &path, 0);
+}
