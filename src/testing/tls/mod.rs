@@ -1,5 +1,8 @@
 //! A server's port for TLS.
 
+#[cfg(feature = "tls")]
+pub(super) mod certificates;
+
 use std::{path::PathBuf, sync::Arc};
 
 use tempfile::TempDir;

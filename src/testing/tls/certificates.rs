@@ -8,8 +8,8 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-use super::{error::TestingError, tls::TlsServerConfig};
-use crate::TlsConfig;
+use super::TlsServerConfig;
+use crate::{error::Result as CrateResult, session::transport::tls_config::TlsConfig, testing::error::TestingError};
 
 /// A certificate authority for one test run, and what it issues for servers and clients. Features `testing` and `tls`.
 ///
@@ -130,7 +130,7 @@ impl TestingAuthority {
     ///
     /// # Errors
     /// None that is known.
-    pub fn trusted(&self) -> crate::Result<TlsConfig> {
+    pub fn trusted(&self) -> CrateResult<TlsConfig> {
         TlsConfig::new().root_certificates_pem(self.pem())
     }
 
