@@ -9,7 +9,7 @@ use rcgen::{
 use tempfile::TempDir;
 
 use super::TlsServerConfig;
-use crate::{error::Result as CrateResult, session::transport::tls_config::TlsConfig, testing::error::TestingError};
+use crate::{error::Result, session::transport::tls_config::TlsConfig, testing::error::TestingError};
 
 /// A certificate authority for one test run, and what it issues for servers and clients. Features `testing` and `tls`.
 ///
@@ -130,7 +130,7 @@ impl TestingAuthority {
     ///
     /// # Errors
     /// None that is known.
-    pub fn trusted(&self) -> CrateResult<TlsConfig> {
+    pub fn trusted(&self) -> Result<TlsConfig> {
         TlsConfig::new().root_certificates_pem(self.pem())
     }
 
