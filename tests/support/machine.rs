@@ -1,7 +1,9 @@
 //! Limits of time, on a machine that others use too.
 
 use std::{
+    fs,
     ops::Range,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -109,4 +111,24 @@ impl Drop for Machine {
 /// What began then and has ended now.
 pub fn since(begin: Instant) -> Range<Instant> {
     begin..Instant::now()
+}
+
+/// The kernel's account of how long one thread, ready to run, was kept waiting for a processor.
+///
+/// It judges this one thread: a [`Machine`]'s threads pause most of the time, for which schedulers let them run at once,
+/// while a thread beside them that has just worked is kept waiting for tens of milliseconds. No sleep and no wait for
+/// another thread counts here.
+pub struct ProcessorWaits(PathBuf);
+
+impl ProcessorWaits {
+    pub fn of_this_thread() -> ProcessorWaits {
+        ProcessorWaits(Path::new("/proc").join(fs::read_link("/proc/thread-self").unwrap()).join("schedstat"))
+    }
+
+    /// All of its waits that are over. `None`: the thread has ended, or this kernel keeps no account.
+    pub fn total(&self) -> Option<Duration> {
+        // On the processor, waiting for it (both in nanoseconds), and how often it got one.
+        let account = fs::read_to_string(&self.0).ok()?;
+        Some(Duration::from_nanos(account.split_whitespace().nth(1).unwrap().parse().unwrap()))
+    }
 }
