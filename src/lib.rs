@@ -52,6 +52,7 @@
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`], [`RevocationRequest`] |
 //! | who holds, who waits, since when | [`LockQueue`], of every kind of lock and of other clients, too; [`LockInternals::participants`] |
+//! | what a client counts, for operators | [`CuratorFramework::metrics`]: [`Metrics`], with [`Histogram`], [`Acquires`], [`Losses`], [`Connections`], [`Requests`] |
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
@@ -66,11 +67,12 @@
 //! | [What is guaranteed](docs::guarantees) | each promise, its condition, what breaks it; fencing |
 //! | [Coming from Curator](docs::porting) | method by method, and what is stricter |
 //! | [Sharing locks](docs::sharing) | with Curator in Java and kazoo in Python |
-//! | [Running it](docs::operations) | how to choose the session timeout, logs, access control |
+//! | [Running it](docs::operations) | how to choose the session timeout, logs, numbers, what to alert on, access control |
 //!
 //! No lock service can keep a holder from being paused after its last look at the clock. Storage that must not be written
 //! twice checks the [`FencingToken`]: see [Fencing](docs::guarantees#fencing).
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod docs;
 mod error;
@@ -85,6 +87,7 @@ mod paths;
 mod proto;
 mod session;
 mod shared_count;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod unlocked;
@@ -117,6 +120,11 @@ pub use session::transport::tls_config::TlsConfig;
 pub use session::zookeeper::ZooKeeperSessionFactory;
 pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
 pub use shared_count::{SharedCount, VersionedValue};
+pub use telemetry::{
+    counters::{Acquires, Connections, Losses, Requests},
+    histogram::Histogram,
+    snapshot::Metrics,
+};
 
 /// The README's examples run.
 #[cfg(all(doctest, feature = "testing"))]

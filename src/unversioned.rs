@@ -19,6 +19,7 @@ pub use crate::{
         },
         native::factory::NativeSessionFactory,
     },
+    telemetry::counters::SessionCounters,
 };
 
 /// The bytes of the protocol, for this crate's own tests and benchmarks.

@@ -14,6 +14,7 @@ use crate::{
         response::Response,
         types::{ErrorCode, EventType},
     },
+    telemetry::counters::SessionCounters,
 };
 
 /// The answer to one request.
@@ -199,6 +200,8 @@ pub struct SessionConfig {
     pub max_frame_size: usize,
     /// The largest request sent, in bytes: a server that gets a larger one than it takes ends the connection.
     pub max_request_size: usize,
+    /// What the session counts for its client.
+    pub counters: Arc<SessionCounters>,
 }
 
 impl fmt::Debug for SessionConfig {

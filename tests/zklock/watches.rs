@@ -17,7 +17,8 @@ fn a_watch_shows_every_change_and_goes_on_after_an_outage() {
     let path = path();
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
-    let mut command = zklock_at(&proxy.connect_string(), ["ls", "--json", "--watch=100ms", "--connection-timeout=3s", &path]);
+    let mut command =
+        zklock_at(&proxy.connect_string(), ["ls", "--json", "--watch=100ms", "--connection-timeout=3s", &path]);
     command.stderr(Stdio::piped());
     let mut watch = Running::start(command);
     let mut complaints = BufReader::new(watch.child.stderr.take().unwrap());

@@ -217,6 +217,7 @@ impl Background {
             can_be_read_only: config.can_be_read_only,
             max_frame_size: config.max_frame_size,
             max_request_size: config.max_request_size,
+            counters: self.core.counters.session.clone(),
         };
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
         let session = config.session_factory.open(&session_config, observer)?;

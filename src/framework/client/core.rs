@@ -30,6 +30,7 @@ use crate::{
             deadline::{Stop, WaitEnd},
         },
     },
+    telemetry::counters::Counters,
     unlocked::drop_unlocked,
 };
 
@@ -57,6 +58,7 @@ pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) +
 /// What all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
+    pub(crate) counters: Arc<Counters>,
     /// Cancelled when the client is closed.
     pub(crate) closed: CancelToken,
     pub(crate) held: HeldNodes,
@@ -115,12 +117,14 @@ impl CuratorFramework {
     pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
         let (events, received) = event_channel();
         let dispatcher = Arc::new(Dispatcher::new());
+        let counters = Counters::new();
         let core = Arc::new(Core {
-            held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone()),
+            held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone(), counters.clone()),
             config,
             closed: CancelToken::new(),
             holds: Holds::default(),
-            cleanup: Cleanup::new(events.clone()),
+            cleanup: Cleanup::new(events.clone(), counters.clone()),
+            counters,
             grants: RecentGrants::default(),
             dispatcher,
             followers: Followers::default(),
@@ -243,6 +247,7 @@ impl Core {
     /// Publishes a connection state and tells the listeners.
     pub(crate) fn raise(&self, client: Option<CuratorFramework>, state: ConnectionState) {
         self.log_state(state);
+        self.count_state(state);
         {
             let mut link = self.link.lock();
             link.state = Some(state);
@@ -269,6 +274,17 @@ impl Core {
             ConnectionState::Connected | ConnectionState::Reconnected | ConnectionState::ReadOnly => {
                 log::info!("connection state {state}, session {:#x}", self.session_id());
             }
+        }
+    }
+
+    fn count_state(&self, state: ConnectionState) {
+        let connections = &self.counters.connections;
+        match state {
+            ConnectionState::Connected => connections.connected.count(),
+            ConnectionState::Suspended => connections.suspended.count(),
+            ConnectionState::Reconnected => connections.reconnected.count(),
+            ConnectionState::Lost => connections.lost.count(),
+            ConnectionState::ReadOnly => connections.read_only.count(),
         }
     }
 

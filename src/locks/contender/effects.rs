@@ -62,8 +62,23 @@ pub(super) struct Effects {
     /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
     revocable: Option<Arc<RevocableNode>>,
     /// What wakes the contender. It exists before the watches are sent for, so that no event is lost.
-    pub(super) sender: Sender<Input<Error>>,
-    pub(super) mailbox: Receiver<Input<Error>>,
+    pub(super) sender: Sender<Mail>,
+    pub(super) mailbox: Receiver<Mail>,
+    /// When the news came that was read last.
+    told: Option<Instant>,
+}
+
+/// What wakes a contender.
+pub(super) struct Mail {
+    input: Input<Error>,
+    at: Instant,
+}
+
+impl Mail {
+    /// Comes now.
+    pub(super) fn new(input: Input<Error>) -> Mail {
+        Mail { input, at: Instant::now() }
+    }
 }
 
 /// What is to be cleared away, under no lock.
@@ -90,6 +105,7 @@ impl Effects {
             revocable,
             sender,
             mailbox,
+            told: None,
         }
     }
 
@@ -120,6 +136,12 @@ impl Effects {
     pub(super) fn sent<T>(&mut self, sent: impl IntoIterator<Item = T>, watch: impl Fn(T) -> Option<Watch>) {
         let left = self.asked.iter().zip(sent).filter_map(|(id, sent)| Some(((*id)?, watch(sent)?)));
         self.watches.extend(left);
+    }
+
+    /// Reads what has come.
+    pub(super) fn read(&mut self, mail: Mail) -> Input<Error> {
+        self.told = Some(mail.at);
+        mail.input
     }
 
     /// `tell` is called with what the watch reports, and must not block.
@@ -176,7 +198,8 @@ impl Effects {
             let token = scene.writer.map_or(node.czxid, HeldNode::token);
             let outlives_session = !scene.spec.mode.is_ephemeral();
             let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
-            let znode = Znode { path, czxid: node.czxid, token, has_waited, outlives_session };
+            let is_place = scene.lock.is_queue();
+            let znode = Znode { path, czxid: node.czxid, token, has_waited, outlives_session, is_place };
             let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
             // Each of several hears of its own requests.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
@@ -195,7 +218,7 @@ impl Effects {
         let Some(target) = &self.target else { return false };
         let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(held)));
         drop(before);
-        let of_own = self.mailbox.try_iter().filter_map(|input| match input {
+        let of_own = self.mailbox.try_iter().filter_map(|mail| match mail.input {
             Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
             _ => None,
         });
@@ -233,6 +256,10 @@ impl Effects {
     pub(super) fn take_held(&mut self) -> Vec<Arc<HeldNode>> {
         // The last look may have gone over another connection than the first.
         self.held.iter().for_each(|held| held.seen_again(self.contender.seen_over));
+        let counters = self.held.first().and_then(|held| held.counters());
+        if let Some((told, counters)) = self.told.zip(counters) {
+            counters.hand_overs.record(told.elapsed());
+        }
         std::mem::take(&mut self.held)
     }
 

@@ -52,6 +52,8 @@ pub struct LockInternals {
     unlisted: Arc<Mutex<Unlisted<Watch>>>,
     goes_by_numbers: bool,
     has_persistent_directory: bool,
+    /// Its znodes are no locks, but places in the queue for one.
+    is_queue: bool,
     deaths: Deaths,
 }
 
@@ -87,6 +89,7 @@ impl LockInternals {
             unlisted: Arc::default(),
             goes_by_numbers: true,
             has_persistent_directory: false,
+            is_queue: false,
             deaths: Deaths::new(),
         })
     }
@@ -160,6 +163,15 @@ impl LockInternals {
         lock.thread_holds = client.core.holds.of(&lock.directory);
         lock.goes_by_numbers = false;
         Ok(lock)
+    }
+
+    /// For the queue in front of what is acquired: who has its turn in it holds nothing yet.
+    pub(crate) fn set_queue(&mut self) {
+        self.is_queue = true;
+    }
+
+    pub(super) fn is_queue(&self) -> bool {
+        self.is_queue
     }
 
     pub(crate) fn base_path(&self) -> &str {

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Grant, HeldNode, Inner, Keeper, RevocableNode};
+use super::{Grant, HeldNode, Inner, Keeper, RevocableNode, report::Reports};
 use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
 
 /// What the client knows of a held znode without asking a server.
@@ -63,6 +63,7 @@ impl HeldNode {
             dispatcher: self.dispatcher.clone(),
             grant: Some(Grant { tenure: self.clone(), tenure_number, number, keeper }),
             keeper: OnceLock::new(),
+            reports: Reports::OfGrant,
             inner: Mutex::new(Inner::new(None)),
         });
         if let Some(revocable) = &grant.revocable {

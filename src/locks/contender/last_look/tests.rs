@@ -14,6 +14,7 @@ use crate::{
     paths::ServerPath,
     proto::types::Stat,
     session::{fake::stub::StubSession, wait::cancel::CancelToken},
+    telemetry::counters::Counters,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -31,7 +32,7 @@ fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Look
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();
     *session.valid_until.lock() = Some(Instant::now() + LONG);
-    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()));
+    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Counters::new());
     let held = ["/a", "/b"].map(|path| nodes.add(ServerPath::from_server(path), session.clone(), 3, 1, None));
     (session, held.into())
 }

@@ -98,8 +98,14 @@ fn a_znode_that_the_watch_finds_gone_is_asked_about_and_told() {
 #[test]
 fn a_znode_that_no_session_owns_is_nobodys_to_ask_about() {
     let scene = Scene::new(None);
-    let znode =
-        Znode { path: ServerPath::from_server("/held"), czxid: 3, token: 3, has_waited: false, outlives_session: true };
+    let znode = Znode {
+        path: ServerPath::from_server("/held"),
+        czxid: 3,
+        token: 3,
+        has_waited: false,
+        outlives_session: true,
+        is_place: false,
+    };
     let node = scene.held.add_znode(znode, scene.said.clone(), 1, None, None);
     scene.deletes(&node);
     assert_eq!(node.state(scene.begun), DELETED);
