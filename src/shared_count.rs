@@ -80,7 +80,7 @@ pub struct SharedCount {
 }
 
 type CountListener = Arc<dyn Fn(i32) + Send + Sync>;
-type Wake = dyn Fn() + Send + Sync;
+pub(crate) type Wake = dyn Fn() + Send + Sync;
 
 struct CountShared {
     client: CuratorFramework,

@@ -294,3 +294,17 @@ fn a_request_from_while_the_connection_was_gone_is_told_once_after_the_reconnect
     asked.recv_timeout(PATIENCE).unwrap();
     held.release().unwrap();
 }
+
+/// Curator's names carry a uuid of version 4, ours one of version 8.
+#[test]
+fn a_znode_of_curators_is_asked_with_its_ten_bytes_and_one_of_ours_keeps_its_data() {
+    let client = client_in(&namespace());
+    let curators = "/n/_c_3f2504e0-4f89-41d3-9a0c-0305e82c3301-lock-0000000000";
+    client.create().creating_parents_if_needed().for_path_and_data(curators, "mine").unwrap();
+    Revoker::request(&client, curators, "the operator", "maintenance").unwrap();
+    assert_eq!(client.get_data().for_path(curators).unwrap(), REQUEST);
+    let held = mutex(&client).with_lock_data("mine");
+    let held = held.lock().unwrap();
+    Revoker::request(&client, held.path(), "the operator", "maintenance").unwrap();
+    assert!(client.get_data().for_path(held.path()).unwrap().starts_with(b"mine"));
+}

@@ -13,13 +13,11 @@ use std::{
 
 use curator_locks::{
     ConnectionState, CuratorFramework, Error, InterProcessMutex, RetryNTimes, TlsConfig,
-    testing::{FaultProxy, TestingCluster, TestingServer, TestingServerBuilder, TlsServerConfig},
+    testing::{FaultProxy, TestingAuthority, TestingCluster, TestingServer, TestingServerBuilder},
 };
 
 use support::{
-    PATIENCE, builder_at,
-    certificates::Authority,
-    eventually, hand_over,
+    PATIENCE, builder_at, eventually, hand_over,
     machine::{Machine, since},
     relay::Relay,
     watchers_at,
@@ -28,14 +26,13 @@ use support::{
 /// A server with a port for TLS, and who issued its certificate, which names 127.0.0.1 only.
 struct Fixture {
     server: TestingServer,
-    authority: Authority,
+    authority: TestingAuthority,
 }
 
 impl Fixture {
     fn start(client_auth: bool) -> Fixture {
-        let authority = Authority::new("authority of the tests");
-        let issued = authority.issue("server", Some([127, 0, 0, 1].into()));
-        let tls = TlsServerConfig::new(authority.key_store(&issued), authority.trust_store()).client_auth(client_auth);
+        let authority = TestingAuthority::new("authority of the tests").unwrap();
+        let tls = authority.server().unwrap().client_auth(client_auth);
         let server =
             TestingServer::builder().secure_client_port(tls).max_session_timeout(3 * PATIENCE).start().unwrap();
         Fixture { server, authority }
@@ -52,7 +49,7 @@ impl Fixture {
     }
 
     fn client(&self, namespace: &str) -> CuratorFramework {
-        connected(&self.address(), namespace, SESSION, self.authority.trusted())
+        connected(&self.address(), namespace, SESSION, self.authority.trusted().unwrap())
     }
 }
 
@@ -121,8 +118,8 @@ fn a_lock_over_tls_excludes_one_over_plain_tcp() {
 #[test]
 fn a_server_of_another_authority_is_refused_and_the_cause_is_told() {
     let fixture = Fixture::shared();
-    let stranger = Authority::new("somebody else");
-    let client = started(&fixture.address(), "", SESSION, Some(stranger.trusted()));
+    let stranger = TestingAuthority::new("somebody else").unwrap();
+    let client = started(&fixture.address(), "", SESSION, Some(stranger.trusted().unwrap()));
     refused_with(&client, &["UnknownIssuer"]);
     assert!(!client.is_connected());
     assert_eq!(client.session_id(), 0);
@@ -132,30 +129,33 @@ fn a_server_of_another_authority_is_refused_and_the_cause_is_told() {
 fn a_server_whose_certificate_names_another_host_is_refused_unless_that_check_is_off() {
     let fixture = Fixture::shared();
     let address = fixture.address().replace("127.0.0.1", "localhost");
-    let checking = started(&address, "", SESSION, Some(fixture.authority.trusted()));
+    let checking = started(&address, "", SESSION, Some(fixture.authority.trusted().unwrap()));
     refused_with(&checking, &["not valid for name", "NotValidForName"]);
-    let trusting = connected(&address, "", SESSION, fixture.authority.trusted().hostname_verification(false));
+    let trusting = connected(&address, "", SESSION, fixture.authority.trusted().unwrap().hostname_verification(false));
     assert!(trusting.check_exists().for_path("/").unwrap().is_some());
-    let stranger = Authority::new("somebody else").trusted().hostname_verification(false);
+    let stranger = TestingAuthority::new("somebody else").unwrap().trusted().unwrap().hostname_verification(false);
     refused_with(&started(&address, "", SESSION, Some(stranger)), &["UnknownIssuer"]);
 }
 
 #[test]
 fn a_server_that_wants_client_certificates_gets_one_or_refuses() {
     let fixture = Fixture::start(true);
-    let own = fixture.authority.issue("client", None);
-    let with = fixture.authority.trusted().client_certificate_pem(own.certificate, own.key).unwrap();
-    let client = connected(&fixture.address(), "", SESSION, with);
+    let client = connected(&fixture.address(), "", SESSION, fixture.authority.client("client").unwrap());
     let mutex = InterProcessMutex::new(&client, "/lock").unwrap();
     mutex.lock().unwrap().release().unwrap();
 
-    let without = started(&fixture.address(), "", SESSION, Some(fixture.authority.trusted()));
+    let without = started(&fixture.address(), "", SESSION, Some(fixture.authority.trusted().unwrap()));
     // TLS 1.2: the server ends the handshake, with an alert or without.
     let refusals = ["alert", "Alert", "handshake", "reset", "end of file", "Broken pipe"];
     refused_with(&without, &refusals);
 
-    let strange = Authority::new("somebody else").issue("client", None);
-    let with_strange = fixture.authority.trusted().client_certificate_pem(strange.certificate, strange.key).unwrap();
+    let strange = TestingAuthority::new("somebody else").unwrap().issue("client", []).unwrap();
+    let with_strange = fixture
+        .authority
+        .trusted()
+        .unwrap()
+        .client_certificate_pem(strange.certificate_pem(), strange.key_pem())
+        .unwrap();
     refused_with(&started(&fixture.address(), "", SESSION, Some(with_strange)), &refusals);
     assert_eq!(without.session_id(), 0);
 }
@@ -164,7 +164,7 @@ fn a_server_that_wants_client_certificates_gets_one_or_refuses() {
 fn a_client_without_tls_gets_no_session_from_a_secure_port_and_the_other_way_round() {
     let fixture = Fixture::shared();
     let plain = started(&fixture.address(), "", SESSION, None);
-    let secure = started(&fixture.server.connect_string(), "", SESSION, Some(fixture.authority.trusted()));
+    let secure = started(&fixture.server.connect_string(), "", SESSION, Some(fixture.authority.trusted().unwrap()));
     assert!(!plain.block_until_connected(Some(Duration::from_secs(2))).unwrap());
     assert!(!secure.block_until_connected(Some(Duration::from_millis(100))).unwrap());
 }
@@ -173,7 +173,7 @@ fn a_client_without_tls_gets_no_session_from_a_secure_port_and_the_other_way_rou
 fn a_cut_connection_comes_back_over_tls_with_the_session_and_its_lock() {
     let fixture = Fixture::shared();
     let relay = Relay::to(&fixture.address());
-    let holder = connected(relay.address(), "cut", SESSION, fixture.authority.trusted());
+    let holder = connected(relay.address(), "cut", SESSION, fixture.authority.trusted().unwrap());
     let other = fixture.client("cut");
     let held_by_other = InterProcessMutex::new(&other, "/waited-for").unwrap();
     let waited_for = InterProcessMutex::new(&holder, "/waited-for").unwrap();
@@ -235,7 +235,7 @@ fn an_event_comes_through_while_a_write_is_stuck() {
     // Neither a write that is stuck, which may take a third of the session timeout, nor the writes behind it, which are
     // taken back after the connection timeout, may end before the test has seen what it wants to see.
     let patient = |address: &str| {
-        let trusted = Some(fixture.authority.trusted());
+        let trusted = Some(fixture.authority.trusted().unwrap());
         is_connected(started_with(address, "stuck", 3 * PATIENCE, PATIENCE, trusted))
     };
     let (client, other) = (patient(relay.address()), patient(&fixture.address()));
@@ -276,7 +276,7 @@ fn a_black_hole_is_noticed_within_two_thirds_of_the_session_timeout() {
     let fixture = Fixture::shared();
     let relay = Relay::to(&fixture.address());
     let session = Duration::from_secs(3);
-    let client = connected(relay.address(), "hole", session, fixture.authority.trusted());
+    let client = connected(relay.address(), "hole", session, fixture.authority.trusted().unwrap());
     client.create().creating_parents_if_needed().for_path("/data").unwrap();
     relay.deafen(true);
     relay.silence(true);
@@ -296,9 +296,8 @@ fn a_black_hole_is_noticed_within_two_thirds_of_the_session_timeout() {
 
 #[test]
 fn a_client_of_a_read_only_server_asks_the_others_over_tls_and_goes_on_to_one_that_can_write() {
-    let authority = Authority::new("authority of the ensemble");
-    let issued = authority.issue("server", Some([127, 0, 0, 1].into()));
-    let tls = TlsServerConfig::new(authority.key_store(&issued), authority.trust_store()).client_auth(false);
+    let authority = TestingAuthority::new("authority of the ensemble").unwrap();
+    let tls = authority.server().unwrap();
     let read_only = |server: TestingServerBuilder| {
         let server = server.secure_client_port(tls).system_property("readonlymode.enabled", "true");
         server.property("localSessionsEnabled", "true").property("localSessionsUpgradingEnabled", "true")
@@ -314,7 +313,7 @@ fn a_client_of_a_read_only_server_asks_the_others_over_tls_and_goes_on_to_one_th
         .session_timeout(SESSION)
         .retry_policy(RetryNTimes::new(1, Duration::from_millis(50)))
         .can_be_read_only(true)
-        .tls(authority.trusted())
+        .tls(authority.trusted().unwrap())
         .build()
         .unwrap();
     client.start().unwrap();
@@ -328,18 +327,18 @@ fn a_client_of_a_read_only_server_asks_the_others_over_tls_and_goes_on_to_one_th
 
 #[test]
 fn the_debug_output_of_a_configuration_has_no_key_in_it() {
-    let authority = Authority::new("authority");
-    let own = authority.issue("client", None);
-    let secret: String = own.key.lines().nth(1).unwrap().into();
-    let tls = authority.trusted().client_certificate_pem(own.certificate, own.key).unwrap();
+    let authority = TestingAuthority::new("authority").unwrap();
+    let own = authority.issue("client", []).unwrap();
+    let secret: String = own.key_pem().lines().nth(1).unwrap().into();
+    let tls = authority.trusted().unwrap().client_certificate_pem(own.certificate_pem(), own.key_pem()).unwrap();
     let text = format!("{tls:?}");
     assert!(!text.contains(&secret) && text.contains("hostname_verification: true"), "{text}");
 }
 
 #[test]
 fn what_makes_no_configuration_is_told_before_anything_is_opened() {
-    let authority = Authority::new("authority");
-    let (one, other) = (authority.issue("one", None), authority.issue("other", None));
+    let authority = TestingAuthority::new("authority").unwrap();
+    let (one, other) = (authority.issue("one", []).unwrap(), authority.issue("other", []).unwrap());
     let build = |tls| {
         CuratorFramework::builder()
             .connect_string("127.0.0.1:1")
@@ -355,16 +354,16 @@ fn what_makes_no_configuration_is_told_before_anything_is_opened() {
     assert_eq!(argument_of(build(TlsConfig::new()).unwrap_err()), "tls");
     let bad = TlsConfig::new().root_certificates_pem("no certificate").unwrap_err();
     assert_eq!(argument_of(bad), "root_certificates_pem");
-    let bad = authority.trusted().client_certificate_pem(&one.certificate, "no key").unwrap_err();
+    let bad = authority.trusted().unwrap().client_certificate_pem(one.certificate_pem(), "no key").unwrap_err();
     assert_eq!(argument_of(bad), "client_certificate_pem");
-    let mismatch = authority.trusted().client_certificate_pem(one.certificate, other.key).unwrap();
+    let mismatch = authority.trusted().unwrap().client_certificate_pem(one.certificate_pem(), other.key_pem()).unwrap();
     assert_eq!(argument_of(build(mismatch).unwrap_err()), "client_certificate_pem");
     assert!(matches!(TlsConfig::new().root_certificates_file("/no/such/file"), Err(Error::Io { .. })));
     let doubled = CuratorFramework::builder()
         .connect_string("127.0.0.1:1")
         .retry_policy(RetryNTimes::new(0, Duration::ZERO))
         .session_factory(curator_locks::unversioned::NativeSessionFactory)
-        .tls(authority.trusted())
+        .tls(authority.trusted().unwrap())
         .build();
     assert_eq!(argument_of(doubled.unwrap_err()), "tls");
 }

@@ -19,13 +19,11 @@ use std::{
 use curator_locks::{
     AcquireOptions, Builder, CreatorAllAclProvider, CuratorFramework, Error, InterProcessMultiLock, InterProcessMutex,
     RetryOneTime, TlsConfig,
-    testing::{Fault, FaultProxy, RequestMatch, TestingCluster, TestingServer, TlsServerConfig, op},
+    testing::{Fault, FaultProxy, RequestMatch, TestingAuthority, TestingCluster, TestingServer, op},
 };
 
 use crate::{
-    support::{
-        builder, builder_at, certificates::Authority, client, connect, eventually, namespace, quick_server, server,
-    },
+    support::{builder, builder_at, client, connect, eventually, namespace, quick_server, server},
     wrong::WRONG,
 };
 
@@ -87,7 +85,7 @@ fn web_server() -> String {
 
 /// Servers whose certificate names 127.0.0.1, and one that has expired.
 struct Secure {
-    authority: Authority,
+    authority: TestingAuthority,
     server: TestingServer,
 }
 
@@ -98,9 +96,8 @@ impl Secure {
     }
 
     fn start(client_auth: bool) -> Secure {
-        let authority = Authority::new("authority of the servers");
-        let issued = authority.issue("server", Some([127, 0, 0, 1].into()));
-        let tls = TlsServerConfig::new(authority.key_store(&issued), authority.trust_store()).client_auth(client_auth);
+        let authority = TestingAuthority::new("authority of the servers").unwrap();
+        let tls = authority.server().unwrap().client_auth(client_auth);
         let server = quick_server().secure_client_port(tls).start().unwrap();
         Secure { authority, server }
     }
@@ -136,18 +133,18 @@ const ROWS: [Row; 30] = [
         "the wrong authority",
         || {
             let secure = Secure::get();
-            secure.acquire(&secure.address(), Authority::new("somebody else").trusted())
+            secure.acquire(&secure.address(), TestingAuthority::new("somebody else").unwrap().trusted().unwrap())
         },
         &["UnknownIssuer", "root_certificates_pem()"],
     ),
     (
         "an expired certificate",
         || {
-            let authority = Authority::new("authority");
-            let issued = authority.issue_expired("server", [127, 0, 0, 1].into());
-            let tls = TlsServerConfig::new(authority.key_store(&issued), authority.trust_store());
+            let authority = TestingAuthority::new("authority").unwrap();
+            let expired = authority.issue_expired("server", [[127, 0, 0, 1].into()]).unwrap();
+            let tls = authority.server_with(&expired).unwrap();
             let server = quick_server().secure_client_port(tls).start().unwrap();
-            acquire(impatient(&server.secure_connect_string().unwrap()).tls(authority.trusted()))
+            acquire(impatient(&server.secure_connect_string().unwrap()).tls(authority.trusted().unwrap()))
         },
         &["certificate expired"],
     ),
@@ -155,7 +152,7 @@ const ROWS: [Row; 30] = [
         "a certificate for another host",
         || {
             let secure = Secure::get();
-            secure.acquire(&secure.address().replace("127.0.0.1", "localhost"), secure.authority.trusted())
+            secure.acquire(&secure.address().replace("127.0.0.1", "localhost"), secure.authority.trusted().unwrap())
         },
         &["not valid for name \"localhost\"", "127.0.0.1"],
     ),
@@ -163,7 +160,7 @@ const ROWS: [Row; 30] = [
         "no client certificate",
         || {
             let secure = Secure::start(true);
-            secure.acquire(&secure.address(), secure.authority.trusted())
+            secure.acquire(&secure.address(), secure.authority.trusted().unwrap())
         },
         &["client certificate", "client_certificate_pem()"],
     ),
@@ -171,7 +168,7 @@ const ROWS: [Row; 30] = [
         "TLS at a plain port",
         || {
             let secure = Secure::get();
-            secure.acquire(&secure.server.connect_string(), secure.authority.trusted())
+            secure.acquire(&secure.server.connect_string(), secure.authority.trusted().unwrap())
         },
         &["TLS handshake", "not a secureClientPort"],
     ),

@@ -11,8 +11,8 @@ use crate::{
     sides::Outcome,
 };
 
-/// Cycles in one slice: one alone is no longer than a look at the clock.
-const BATCH: usize = 20_000;
+/// Cycles in one slice: one alone is no longer than a look at the clock, and many are more than a busy machine leaves alone.
+const BATCH: usize = 2_000;
 const PROCESSES: usize = 4;
 const THREADS: usize = 8;
 
@@ -40,7 +40,7 @@ fn uncontended(run: &mut Run, limits: &mut Peer) -> Outcome<()> {
     thread::sleep(Duration::from_millis(500));
     ours.ask(&command)?;
     proxy.clear_log();
-    for _ in 0..run.rounds(40) {
+    for _ in 0..run.rounds(400) {
         of_ours.extend(ours.ask(&command)?);
         of_limit.extend(limits.ask(&format!("reentrant {BATCH}"))?);
     }

@@ -52,7 +52,7 @@ pub use queue_view::{
     kinds::{EntryMode, EntryState, LockKind, NameStyle},
     queue::{LockQueue, QueueEntry},
 };
-pub use read_write::{InterProcessReadWriteLock, ReadLock as InterProcessReadLock, WriteLock as InterProcessWriteLock};
+pub use read_write::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
 pub use semaphore::{
     lease::Lease,
     mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard},

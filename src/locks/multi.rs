@@ -20,33 +20,33 @@ use crate::{
             methods::lock_methods,
             options::{acquire::AcquireOptions, patience::Patience},
         },
-        contender::last_look::{Look, last_look},
+        contender::last_look::{Certainty, last_look},
         mutex::InterProcessMutex,
     },
     panics::caught,
     session::wait::{cancel::CancelToken, deadline::WaitEnd},
 };
 
-/// A hold younger than this need not be asked for: that somebody deleted its znode is told within a moment, as to the
-/// holder of any lock.
+/// A hold younger than this is not asked for before the return: if somebody deleted its znode, the watch tells within a
+/// moment, as it tells the holder of any lock.
 const LONG_AGO: Duration = Duration::from_millis(20);
 
 /// Several locks as one: all of them or none. Java: `InterProcessMultiLock`.
 ///
-/// Made from paths, it acquires them in sorted order, whatever the order given, so that two multi locks over overlapping
-/// paths cannot wait for each other. Made from locks, it keeps the order given: then all who use overlapping sets have to
-/// agree on one.
+/// Made from paths, it acquires them in sorted order, whatever the order given, so that two multi locks over
+/// overlapping paths cannot wait for each other. Made from locks, it keeps the order given: then all who use
+/// overlapping sets have to agree on one.
 ///
-/// One deadline bounds all. If one lock fails, those acquired before it are given back, the last one first, and nobody
-/// waits for that: the locks of this crate go in the background. It is re-entrant where its locks are.
+/// One deadline bounds all. If one lock fails, those acquired before it are released, the last one first and in the
+/// background: the call does not wait for that. It is re-entrant where its locks are.
 ///
 /// It returns only when all its locks are held for certain at one moment. If one was lost while the next one was waited
 /// for, because its session ended or somebody deleted its znode, it gives all back and begins again in what is left of
-/// the time. Locks of other kinds than this crate's tell nothing and are taken as they are.
+/// the time. Foreign [`InterProcessLock`]s report nothing and are taken as they are.
 ///
 /// # When the connection goes
-/// Each lock does what it does alone. A lock in doubt is waited for before the return, until the next heartbeats have made
-/// it certain again, or given back and acquired anew.
+/// Each lock does what it does alone. Before the return, an acquire waits for a lock in doubt until the next heartbeats
+/// have made it certain again, or releases all and begins again.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -74,7 +74,7 @@ impl InterProcessMultiLock {
     /// One [`InterProcessMutex`] for each path, in sorted order. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`; [`Error::InvalidArgument`] for a path given twice, or
+    /// [`Error::InvalidPath`] for an invalid path, or `/`; [`Error::InvalidArgument`] for a path given twice, or
     /// for none at all.
     pub fn new<P: AsRef<str>>(
         client: &CuratorFramework,
@@ -119,13 +119,13 @@ impl InterProcessMultiLock {
         }
     }
 
-    /// Acquires one lock after the other, and returns them if all are certain in the end: the first one may be lost while
-    /// the last one is waited for.
+    /// Acquires one lock after the other, and returns them if all are certain in the end: the first one may be lost
+    /// while the last one is waited for.
     fn take_all(&self, options: &AcquireOptions) -> Result<Round<'_>> {
         let caller = options.cancellation();
         let interrupt = Arc::new(CancelToken::new());
         let _passed_on = caller.map(|token| token.pass_on(&interrupt));
-        // Not the caller's wish: what was taken is not held any more.
+        // By the loss of a member, not by the caller.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
         let mut taken = Members { multi: self, count: 0, holds: Vec::new(), since: None };
@@ -150,8 +150,8 @@ impl InterProcessMultiLock {
         Round::TimeIsUp
     }
 
-    /// The path of the lock for which the last acquire waited in vain until its time was up, whichever thread's it was; `None`
-    /// if there was none. A member without a path is named by its number.
+    /// The path of the lock for which the last acquire waited in vain until its time was up, whichever thread's it was;
+    /// `None` if there was none. A member without a path is named by its number.
     #[must_use]
     pub fn timed_out_at(&self) -> Option<String> {
         self.timed_out_at.lock().clone()
@@ -162,8 +162,8 @@ impl InterProcessMultiLock {
         if let Some(hold) =
             taken.holds.iter().find(|hold| hold.node().outlives_session() && hold.node().session().is_ended())
         {
-            // Nobody looks after its znode any more, so it stays in doubt until it is acquired anew. That takes more than to
-            // give it back where the caller has held it before.
+            // Nobody looks after its znode any more, so it stays in doubt. To release it here is not enough where the
+            // caller held it before this call: that hold stays.
             let (node, path) = (hold.node().clone(), hold.path().to_owned());
             drop(taken);
             return match node.state(Instant::now()) {
@@ -176,10 +176,10 @@ impl InterProcessMultiLock {
         let stop = patience.stop;
         let has_to_ask = has_waited && !patience.only_try;
         match (last_look(&nodes, patience.terms.min_validity, stop, has_to_ask), stop.is_over()) {
-            (Look::Certain, _) => Ok(Round::Taken(taken)),
+            (Certainty::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
-            (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),
-            (Look::Lost | Look::InDoubt, _) => Ok(Round::MemberLost),
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),
+            (Certainty::Lost | Certainty::InDoubt, _) => Ok(Round::MemberLost),
         }
     }
 
@@ -200,9 +200,9 @@ impl InterProcessMultiLock {
         MultiLockGuard { locker: Locker::holding(Arc::new(self.clone()), taken.keep()) }
     }
 
-    /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that failed,
-    /// or [`Error::Several`]; if the caller owns none of them, or has lost all of them, the first [`Error::NotOwner`] or
-    /// [`Error::LockLost`] alone, as from a single lock.
+    /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that
+    /// failed, or [`Error::Several`]; if the caller owns none of them, or has lost all of them, the first
+    /// [`Error::NotOwner`] or [`Error::LockLost`] alone, as from a single lock.
     fn give_back(&self, named: &[Hold]) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
         let mut panicked: Option<Box<dyn Any + Send>> = None;
@@ -332,10 +332,10 @@ impl fmt::Debug for InterProcessMultiLock {
 }
 
 /// All locks of an [`InterProcessMultiLock`], held: dropping it releases them in the background, the last one first. (A
-/// lock of another kind than this crate's is released at once, and blocks for that.) It ends the holds that it was given
+/// foreign [`InterProcessLock`] is released at once, and blocks for that.) It ends the holds that it was given
 /// and none that came after them.
 ///
-/// Its holder is told what the locks tell: it is valid as long as all of them are.
+/// The guard reports what its member locks report: it is valid while all of them are.
 ///
 /// ```no_run
 /// # use std::time::{Duration, Instant};
@@ -357,8 +357,8 @@ pub struct MultiLockGuard<'a> {
 }
 
 impl MultiLockGuard<'_> {
-    /// Releases all locks and reports how that went: one round trip for each, the last one first. While the connection is
-    /// gone, at most the session timeout for each.
+    /// Releases all locks and reports how that went: one round trip for each, the last one first. While the connection
+    /// is gone, at most the session timeout for each.
     ///
     /// # Errors
     /// As [`InterProcessMultiLock::release`].
@@ -366,20 +366,20 @@ impl MultiLockGuard<'_> {
         self.locker.close()
     }
 
-    /// Tells on a channel when the first of the locks is certain for no longer than this margin, and when all are so again
-    /// for longer; see [`Hold::deadline`].
+    /// Tells on a channel when the first of the locks is certain for no longer than this margin, and when all are so
+    /// again for longer; see [`Hold::deadline`].
     #[must_use = "it ends at once if it is not kept"]
     pub fn deadline(&self, margin: Duration) -> Deadline {
         Deadline::new(self.holds().iter().map(|hold| hold.node().clone()).collect(), margin)
     }
 
-    /// What is known about each lock, in the order of acquiring. Locks of other kinds than this crate's tell nothing.
+    /// What is known about each lock, in the order of acquiring. Foreign [`InterProcessLock`]s add no entry.
     #[must_use]
     pub fn holds(&self) -> &[Hold] {
         self.locker.holds()
     }
 
-    /// Whether all locks that tell are held for certain right now.
+    /// Whether all locks that report are held for certain right now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.holds().iter().all(Hold::is_valid)
@@ -391,7 +391,8 @@ impl MultiLockGuard<'_> {
         self.holds().iter().any(Hold::is_lost)
     }
 
-    /// Up to here none of the locks can have been given to anybody else; see [`Hold::valid_until`]. `None` if no lock tells.
+    /// Until this instant nobody else can have been granted any of the locks; see [`Hold::valid_until`]. `None` if no
+    /// lock reports it.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.holds().iter().map(Hold::valid_until).min()

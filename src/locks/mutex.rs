@@ -28,7 +28,7 @@ use crate::{
 
 /// A mutex that processes share, first come, first served, re-entrant per thread. Java: `InterProcessMutex`.
 ///
-/// Each contender is a znode in the lock's directory; the first holds the lock and each other one watches its
+/// Each contender is a znode in the lock's directory. The first holds the lock, and each other one watches its
 /// predecessor, so a release wakes one thread of one process. Curator clients in any language queue in the same
 /// directory. One object serves any number of threads; each has its own place in the queue.
 ///
@@ -38,8 +38,8 @@ use crate::{
 ///
 /// # When the connection goes
 /// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
-/// ([`Hold::state`](crate::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in the
-/// session that follows.
+/// ([`Hold::state`](crate::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in
+/// the session that follows.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +61,7 @@ use crate::{
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
 /// mutex.acquire()?; // as in Java
-/// mutex.acquire()?; // the same thread once more: only counts
+/// mutex.acquire()?; // the same thread once more: only the hold count grows
 /// mutex.release()?;
 /// assert!(mutex.is_owned_by_current_thread());
 /// mutex.release()?;
@@ -85,7 +85,7 @@ impl InterProcessMutex {
     /// A mutex in the directory `path`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessMutex> {
         InterProcessMutex::of_kind(client, path, StandardLockInternalsDriver::new(), HoldKind::Mutex)
     }
@@ -93,7 +93,7 @@ impl InterProcessMutex {
     /// A mutex with rules of its own.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for an invalid path, or `/`.
     pub fn with_driver(
         client: &CuratorFramework,
         path: &str,
@@ -138,19 +138,20 @@ impl InterProcessMutex {
         self
     }
 
-    /// Has this object keep the lock when a thread gives it back, for the next thread of this process or the next acquire:
-    /// see [`Caching`]. Off by default. It is for this object alone: another one on the same path is another contender.
+    /// Keeps the lock in this process when a thread releases it, for the next thread or the next acquire: see
+    /// [`Caching`]. Off by default. It covers this object and its clones; another object on the same path is another
+    /// contender. A lock with a [driver of your own](InterProcessMutex::with_driver) is never cached.
     ///
-    /// A release then talks to no server, and does not block. Only with the default [driver](InterProcessMutex::with_driver).
+    /// A release then talks to no server, and does not block.
     #[must_use]
     pub fn with_caching(mut self, caching: Caching) -> InterProcessMutex {
         self.cache = (self.internals.kind == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), caching));
         self
     }
 
-    /// How many threads of this process wait, in this object and [with caching](InterProcessMutex::with_caching), behind the one
-    /// that holds the lock or queues for it. They have no znode of their own, so that
-    /// [`participant_nodes`](InterProcessMutex::participant_nodes) does not show them. 0 without caching.
+    /// How many threads wait in this object [with caching](InterProcessMutex::with_caching), behind the one that holds
+    /// the lock or queues for it. They have no znodes, so [`participant_nodes`](InterProcessMutex::participant_nodes)
+    /// does not show them. 0 without caching.
     #[must_use]
     pub fn local_waiters(&self) -> usize {
         self.cache.as_ref().map_or(0, |cache| cache.waiting())
@@ -172,18 +173,18 @@ impl InterProcessMutex {
         Ok(nodes)
     }
 
-    /// Has the listener told when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
+    /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
     /// Java: `makeRevocable`.
     ///
-    /// It is for the acquires that begin from now on, by whichever thread, while they wait and while they hold; one that
-    /// holds the lock already cannot be asked. As in Curator, a release ends it: call this again before the next acquire.
-    /// (Another thread's hold keeps the listener with which it began, and a call during a hold outlasts its release, which
-    /// in Curator is not so.) A second call replaces the listener. A request that is written between the creation of the
-    /// znode and the watch on it is told, too, and one request is told once; in Curator the former is lost.
+    /// A release ends it, as in Curator: call this again before the next acquire. A hold from before this call cannot
+    /// be asked. The listener serves the acquires of all threads that begin from now on, while they wait and while they
+    /// hold; a second call replaces it. Two things differ from Curator: another thread's hold keeps the listener with
+    /// which it began, and called during a hold, it stays in force after that hold's release.
     ///
-    /// The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait. While the
-    /// connection is suspended no request arrives; one from meanwhile is told after the reconnect. A request replaces the
-    /// [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
+    /// Each request is told once, also one that was written before the watch on the znode was in place; Curator loses
+    /// that one. The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait.
+    /// While the connection is suspended no request arrives; the client tells of it after the reconnect. A request
+    /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
     ///
     /// ```no_run
     /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
@@ -266,12 +267,13 @@ impl InterProcessMutex {
 }
 
 thread_lock_methods! { InterProcessMutex,
-    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
+    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire); [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the calling thread
-    /// holds a lock on this path through another object of this client, so that it would wait for itself. Of a lock
-    /// [with a driver of its own](InterProcessMutex::with_driver) nobody knows: there it is a warning.
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire);
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the calling thread holds a lock on this path through
+    /// another object of this client, so that it would wait for itself. With a [driver of your
+    /// own](InterProcessMutex::with_driver) the client cannot know that, and only logs a warning.
 }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {

@@ -19,27 +19,29 @@ use crate::{
 /// The name of the one znode that is the lock, in the lock's directory.
 const NAME: &str = "lock";
 
-/// A mutex that processes share, without a queue: whoever creates the znode `<path>/lock` has it. Re-entrant per thread.
+/// A mutex that processes share, without a queue: whoever creates the znode `<path>/lock` has it. Re-entrant per
+/// thread.
 ///
 /// This is the simplest of the classical ZooKeeper locks, an ephemeral znode of a fixed name; Curator has none like it.
-/// It excludes exactly those that use this type on the same path; an [`InterProcessMutex`](crate::InterProcessMutex) there
-/// is another lock. One object serves any number of threads.
+/// It excludes exactly those that use this type on the same path; an [`InterProcessMutex`](crate::InterProcessMutex)
+/// there is another lock. One object serves any number of threads.
 ///
 /// # When to use it
-/// An acquire costs one request and a release another, where [`InterProcessMutex`](crate::InterProcessMutex) needs three
-/// for both, and nothing is listed, however many contend. It is a good bargain where contention is rare or waiting is
-/// not wanted at all: [`try_lock`](InterProcessUnfairMutex::try_lock) for a job that runs on one machine of many, a
-/// lock per order of which there are thousands.
+/// An acquire costs one request and a release another, where [`InterProcessMutex`](crate::InterProcessMutex) needs
+/// three for both, and nothing is listed, however many contend. It is a good bargain where contention is rare or
+/// waiting is not wanted at all: [`try_lock`](InterProcessUnfairMutex::try_lock) for a job that runs on one machine of
+/// many, a lock per order of which there are thousands.
 ///
-/// It is a bad one where many wait. Each release wakes **all** waiters; each sends a create, one wins, and the others set
-/// their watch anew: 2 n requests, n of them writes, for one hand-over among n waiters. Nobody is first in line, so a
-/// waiter can starve while others come and go. From a handful of constant waiters on, take the
+/// It is a bad one where many wait. Each release wakes **all** waiters; each sends a create, one wins, and the others
+/// set their watch anew: 2 n requests, n of them writes, for one hand-over among n waiters. Nobody is first in line, so
+/// a waiter can starve while others come and go. From a handful of constant waiters on, take the
 /// [`InterProcessMutex`](crate::InterProcessMutex), where a release wakes one.
 ///
 /// # When the connection goes
-/// As with [`InterProcessMutex`](crate::InterProcessMutex), but for the place in a queue. A release whose reply was lost first reads whose the znode is, as the name may be another holder's by then. It cannot
-/// tell in one case: an administrator deletes the holder's znode, another contender creates its own, and the holder
-/// releases before it has heard of that (it hears of it once it has held the lock for 100 ms).
+/// As with [`InterProcessMutex`](crate::InterProcessMutex), but for the place in a queue. A release whose reply was
+/// lost first reads whose the znode is, as the name may be another holder's by then. It cannot tell in one case: an
+/// administrator deletes the holder's znode, another contender creates its own, and the holder releases before it has
+/// heard of that (it hears of it once it has held the lock for 100 ms).
 ///
 /// ```no_run
 /// # use curator_locks::{CuratorFramework, InterProcessUnfairMutex};
@@ -61,7 +63,7 @@ impl InterProcessUnfairMutex {
     /// A mutex in the directory `path`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessUnfairMutex> {
         let mut internals = LockInternals::new(client, path, Arc::new(StandardLockInternalsDriver::new()))?;
         internals.kind = HoldKind::Unfair;
@@ -69,8 +71,8 @@ impl InterProcessUnfairMutex {
         Ok(InterProcessUnfairMutex { mutex: InterProcessMutex::of(internals) })
     }
 
-    /// What the holder's znode carries, for others to read, behind a line with the unique id of the attempt. Defaults to
-    /// the client's default data.
+    /// What the holder's znode carries, for others to read, behind a line with the unique id of the attempt. Defaults
+    /// to the client's default data.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessUnfairMutex {
         InterProcessUnfairMutex { mutex: self.mutex.with_lock_data(data) }
@@ -86,9 +88,10 @@ impl InterProcessUnfairMutex {
 }
 
 thread_lock_methods! { InterProcessUnfairMutex,
-    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
+    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire); [`Error::WouldDeadlock`](crate::Error::WouldDeadlock)
-    /// if the calling thread holds the lock through another object of this client, so that it would wait for itself.
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire);
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the calling thread holds the lock through another
+    /// object of this client, so that it would wait for itself.
 }

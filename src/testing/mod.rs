@@ -15,6 +15,8 @@
 //! ```
 
 mod builder;
+#[cfg(feature = "tls")]
+mod certificates;
 mod cluster;
 mod error;
 mod expiry;
@@ -27,6 +29,8 @@ mod server;
 mod tls;
 
 pub use builder::TestingServerBuilder;
+#[cfg(feature = "tls")]
+pub use certificates::{TestingAuthority, TestingCertificate};
 pub use cluster::{TestingCluster, TestingClusterBuilder};
 pub use error::TestingError;
 pub use expiry::expire_session;

@@ -1,16 +1,25 @@
 //! A server's port for TLS.
 
 use std::path::PathBuf;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
+
+#[cfg(feature = "tls")]
+use tempfile::TempDir;
 
 /// The certificates of a server's port for TLS, for
 /// [`secure_client_port`](super::TestingServerBuilder::secure_client_port).
 ///
-/// Files that end in `.pem`, `.jks` or `.p12`, without a password.
+/// With the feature `tls`, a `TestingAuthority` makes them. Otherwise: files that end in `.pem`, `.jks` or `.p12`, without a
+/// password.
 #[derive(Debug, Clone)]
 pub struct TlsServerConfig {
     key_store: PathBuf,
     trust_store: PathBuf,
     client_auth: bool,
+    /// Where the files are, if they are to go with the last server that uses them.
+    #[cfg(feature = "tls")]
+    directory: Option<Arc<TempDir>>,
 }
 
 impl TlsServerConfig {
@@ -18,13 +27,26 @@ impl TlsServerConfig {
     /// must come.
     #[must_use]
     pub fn new(key_store: impl Into<PathBuf>, trust_store: impl Into<PathBuf>) -> TlsServerConfig {
-        TlsServerConfig { key_store: key_store.into(), trust_store: trust_store.into(), client_auth: false }
+        TlsServerConfig {
+            key_store: key_store.into(),
+            trust_store: trust_store.into(),
+            client_auth: false,
+            #[cfg(feature = "tls")]
+            directory: None,
+        }
     }
 
     /// Whether a client must show a certificate. Defaults to no.
     #[must_use]
     pub fn client_auth(mut self, needed: bool) -> TlsServerConfig {
         self.client_auth = needed;
+        self
+    }
+
+    /// With the directory of the files, which goes with the last that keeps it.
+    #[cfg(feature = "tls")]
+    pub(super) fn keeping(mut self, directory: Arc<TempDir>) -> TlsServerConfig {
+        self.directory = Some(directory);
         self
     }
 

@@ -111,6 +111,7 @@ fn of_kind((kind, attempt): Kind, count: usize, machine: &Machine) {
     let observer = another(&client);
     let attempt = attempt(&client);
     let (mut span, mut slowest, mut cancelled, mut granted) = (2 * MS, Duration::ZERO, 0, 0);
+    let mut late = Vec::new();
     while cancelled < count {
         let round = cancelled + granted;
         let held = (round % 3 == 1).then(|| hold(kind, &observer));
@@ -133,11 +134,13 @@ fn of_kind((kind, attempt): Kind, count: usize, machine: &Machine) {
         cancelled += 1;
         let over = (took.end - took.start).saturating_sub(machine.lateness(&took));
         slowest = slowest.max(over);
-        assert!(
-            over <= LIMIT,
-            "{kind}: returned {:?} after the cancel, {over:?} of it not the machine's",
-            took.end - took.start
-        );
+        if over > LIMIT {
+            let scene = ["free", "held", "silent"][round % 3];
+            late.push(format!(
+                "{scene}, cancelled after {delay:?}: {:?}, {over:?} of it not the machine's",
+                took.end - took.start
+            ));
+        }
     }
     drop(attempt);
     client.sync().for_path("/").unwrap();
@@ -148,15 +151,15 @@ fn of_kind((kind, attempt): Kind, count: usize, machine: &Machine) {
          what the machine was late by; nothing left {:?} later",
         since(begin).end - begin
     );
+    assert!(late.is_empty(), "{kind}: returned late: {late:#?}");
 }
 
 #[test]
 fn an_acquire_that_is_cancelled_at_any_step_returns_at_once_and_leaves_nothing() {
     let count = env::var("CANCELS").map_or(30, |count| count.parse().unwrap());
     let machine = Machine::watch();
-    thread::scope(|scope| {
-        let machine = &machine;
-        let running = KINDS.map(|kind| scope.spawn(move || of_kind(kind, count, machine)));
-        running.into_iter().for_each(|kind| kind.join().unwrap());
-    });
+    // One after the other: side by side they would be late by each other.
+    for kind in KINDS {
+        of_kind(kind, count, &machine);
+    }
 }

@@ -13,21 +13,27 @@ const LOCK: &str = "/locks/revocable";
 
 #[test]
 fn javas_holders_give_the_lock_back_when_our_side_asks() {
-    holders_give_the_lock_back_when_asked(Side::Java);
+    holders_give_the_lock_back_when_asked(Side::Java, "revoke-all");
+}
+
+/// They are asked with Curator's ten bytes, because the znode's name says whose it is.
+#[test]
+fn javas_holders_give_the_lock_back_when_our_side_says_who_asks_and_why() {
+    holders_give_the_lock_back_when_asked(Side::Java, "request-all");
 }
 
 #[test]
 fn our_holders_give_the_lock_back_when_java_asks() {
-    holders_give_the_lock_back_when_asked(Side::Rust);
+    holders_give_the_lock_back_when_asked(Side::Rust, "revoke-all");
 }
 
 /// Three processes of one side hold in turn, and each gives the lock back when one of three of the other side has asked.
-fn holders_give_the_lock_back_when_asked(holding: Side) {
+fn holders_give_the_lock_back_when_asked(holding: Side, how: &str) {
     let (arena, begin) = (Arena::shared(), Instant::now());
     arena.keep(LOCK);
     let peers = arena.peers(3);
     let (holders, askers): (Vec<&Peer>, Vec<&Peer>) = peers.iter().partition(|peer| peer.side == holding);
-    askers.iter().for_each(|peer| peer.tell(&format!("revoke-all {LOCK}")));
+    askers.iter().for_each(|peer| peer.tell(&format!("{how} {LOCK}")));
     holders.iter().for_each(|peer| peer.tell(&format!("hammer revocable {LOCK} {ROUNDS}")));
     let (mut holds, mut told) = (Vec::new(), HashMap::new());
     for peer in holders {
@@ -45,7 +51,7 @@ fn holders_give_the_lock_back_when_asked(holding: Side) {
         assert!(asked_at < told_at, "told before anybody asked: {hold:?}");
         assert!(told_at < hold.to, "given back before it was asked for: {hold:?}");
     }
-    println!("revocation, held by {holding:?}: {report:?} in {:.1} s", begin.elapsed().as_secs_f64());
+    println!("{how}, held by {holding:?}: {report:?} in {:.1} s", begin.elapsed().as_secs_f64());
     arena.check_nothing_is_left(&[LOCK], peers);
 }
 

@@ -7,8 +7,9 @@ use std::{
 
 use crossbeam_channel::bounded;
 use curator_locks::{
-    CloseMode, ConnectionStateErrorPolicy, LeaderLatch, LeaderLatchListener, Leadership,
-    testing::{Direction, Fault, RequestMatch},
+    CloseMode, ConnectionStateErrorPolicy, CuratorFramework, LeaderLatch, LeaderLatchListener, LeaderSelector,
+    Leadership,
+    testing::{Direction, Fault, RequestMatch, TestingCluster},
 };
 
 use crate::{
@@ -18,8 +19,8 @@ use crate::{
         behind_proxy, latch, notifying,
     },
     support::{
-        PATIENCE, another, await_queue, builder, client, connect, eventually, expire, namespace, queue, quick_server,
-        server,
+        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, expire, namespace, queue,
+        quick_server, server,
     },
 };
 
@@ -279,4 +280,58 @@ fn a_server_restart_keeps_the_places_of_leader_and_waiter() {
     assert!(told_waiter.is_empty());
     leader.close_with(CloseMode::Silent).unwrap();
     assert_eq!(told_waiter.next(), Leads);
+}
+
+/// In Curator its znode of the session before was kept, and when that went nobody stood in the queue.
+#[test]
+fn a_waiter_whose_session_expires_queues_again_and_leads_in_its_turn() {
+    let one = client();
+    let other = another(&one);
+    let ((leader, told), (waiter, told_waiter)) = (latch(&one), latch(&other));
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    waiter.start().unwrap();
+    let nodes = await_queue(&one, PATH, 2);
+    expire(&other);
+    eventually("it queues again", || queue(&one, PATH).get(1).is_some_and(|node| *node != nodes[1]));
+    assert!(!waiter.has_leadership() && told_waiter.is_empty());
+    leader.close().unwrap();
+    assert_eq!(told_waiter.next(), Leads);
+    assert_eq!(queue(&one, PATH), [waiter.our_path().unwrap()]);
+}
+
+/// Both kinds, whichever server their clients are connected to.
+#[test]
+fn one_leads_when_the_leader_of_the_ensemble_is_killed() {
+    let cluster = TestingCluster::builder(3).tick_time(Duration::from_millis(200)).start().unwrap();
+    let clients = [0, 1].map(|_| connect(builder_at(&cluster.connect_string(), "")));
+    let latches = clients.each_ref().map(latch);
+    let selectors = clients.each_ref().map(|client| {
+        let lead = |_: &CuratorFramework, leadership: &Leadership| {
+            let _ = leadership.cancelled().recv();
+        };
+        LeaderSelector::new(client, "/leaders/other", lead).unwrap()
+    });
+    for ((latch, _), selector) in latches.iter().zip(&selectors) {
+        latch.start().unwrap();
+        selector.auto_requeue();
+        selector.start().unwrap();
+    }
+    let leading = || {
+        (
+            latches.iter().filter(|(latch, _)| latch.has_leadership()).count(),
+            selectors.iter().filter(|selector| selector.has_leadership()).count(),
+        )
+    };
+    eventually("one of each leads", || leading() == (1, 1));
+    for _ in 0..2 {
+        let leader = cluster.wait_for_leader(PATIENCE).unwrap();
+        cluster.servers()[leader].kill().unwrap();
+        eventually("one of each leads again", || {
+            let leading = leading();
+            assert!(leading.0 <= 1 && leading.1 <= 1, "{leading:?}");
+            leading == (1, 1) && clients.iter().all(CuratorFramework::is_connected)
+        });
+        cluster.servers()[leader].restart().unwrap();
+    }
 }

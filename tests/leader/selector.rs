@@ -257,6 +257,27 @@ fn an_executor_runs_one_leader_at_a_time() {
     assert_eq!(tasks.load(Ordering::SeqCst), 1);
 }
 
+/// In Curator it recurses into the mutex that it holds.
+#[test]
+fn an_executor_that_runs_each_task_in_place_leads_one_term_after_the_other() {
+    let client = client();
+    let (probe, terms) = probe(true);
+    let selector = LeaderSelector::with_executor(&client, PATH, |task| task(), probe).unwrap();
+    selector.auto_requeue();
+    thread::scope(|scope| {
+        // It returns when the selector is closed.
+        let starting = scope.spawn(|| selector.start());
+        for _ in 0..3 {
+            let term = terms.next();
+            assert!(selector.has_leadership() && terms.terms.is_empty());
+            drop(term);
+        }
+        selector.close().unwrap();
+        starting.join().unwrap().unwrap();
+    });
+    await_queue(&client, PATH, 0);
+}
+
 #[test]
 fn an_executor_that_drops_a_task_is_an_error_and_leaves_no_znode() {
     let client = client();

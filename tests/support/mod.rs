@@ -2,8 +2,6 @@
 //! limits of time, child processes, connections that can be cut, logs, the heap. Each binary uses a part of it.
 #![allow(dead_code, unreachable_pub)]
 
-#[cfg(feature = "tls")]
-pub mod certificates;
 pub mod child;
 pub mod history;
 pub mod lanes;

@@ -1,6 +1,12 @@
 //! The command is gone before anybody else can hold its lock.
 
-use std::{thread, time::Duration};
+use std::{
+    env,
+    process::{Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
 
 use curator_locks::{
     InterProcessMutex, LockQueue,
@@ -8,22 +14,32 @@ use curator_locks::{
 };
 use nix::sys::signal::Signal;
 
-use crate::{LOST, Running, is_gone, path, support, support::eventually, zklock, zklock_at};
+use crate::{LOST, Running, is_gone, path, stderr_of, support, support::eventually, zklock, zklock_at};
 
 const SESSION: &str = "2s";
 const LANES: usize = 5;
-const ROUNDS: usize = 4;
 
 /// Says its number, and hears no TERM.
 const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
 
+/// A number that a longer run of the tests sets.
+fn setting(name: &str, default: usize) -> usize {
+    env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// `ZKLOCK_BLACK_HOLES=50` for as many, five at a time.
 #[test]
 fn in_a_black_hole_the_command_is_gone_before_the_next_one_holds_the_lock() {
     let client = support::connect(support::builder(support::server(), ""));
+    let (rounds, next) = (setting("ZKLOCK_BLACK_HOLES", 10), AtomicUsize::new(0));
     thread::scope(|scope| {
         let lane = || {
             let path = path();
-            for round in 0..ROUNDS {
+            loop {
+                let round = next.fetch_add(1, Ordering::Relaxed);
+                if round >= rounds {
+                    return;
+                }
                 let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
                 let arguments = ["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN];
                 let mut run = Running::start(zklock_at(&proxy.connect_string(), arguments));
@@ -34,11 +50,51 @@ fn in_a_black_hole_the_command_is_gone_before_the_next_one_holds_the_lock() {
                 assert!(is_gone(&pid), "round {round}: two at work");
                 held.release().unwrap();
                 assert_eq!(run.status(), LOST, "round {round}");
+                println!("round {round}: gone in time");
             }
         };
         let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
         lanes.into_iter().for_each(|lane| lane.join().unwrap());
     });
+}
+
+/// Processes that do nothing but keep the machine busy. Killed when dropped.
+struct Load(Vec<std::process::Child>);
+
+impl Load {
+    fn start(count: usize) -> Load {
+        let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        Load((0..count).map(|_| busy()).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// `ZKLOCK_HEALTHY_SECONDS=600 ZKLOCK_LOAD=8` for so long, beside so many busy processes.
+#[test]
+fn a_healthy_session_is_never_warned_of() {
+    let seconds = setting("ZKLOCK_HEALTHY_SECONDS", 3).to_string();
+    let _load = Load::start(setting("ZKLOCK_LOAD", 0));
+    let script = "trap 'exit 99' TERM; sleep \"$0\" & wait";
+    let runs: Vec<_> = ["10s", "20s"]
+        .map(|session| {
+            let path = path();
+            let mut command = zklock(["run", "--session-timeout", session, &path, "--", "sh", "-c", script, &seconds]);
+            (session, command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        })
+        .into_iter()
+        .collect();
+    for (session, run) in runs {
+        let output = run.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), stderr_of(&output).as_str()), (Some(0), ""), "session timeout {session}");
+    }
 }
 
 #[test]

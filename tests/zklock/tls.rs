@@ -2,15 +2,14 @@
 
 use std::fs;
 
-use curator_locks::testing::{TestingServer, TlsServerConfig};
+use curator_locks::testing::{TestingAuthority, TestingServer};
 
-use crate::{FAILED, path, stderr_of, stdout_of, support::certificates::Authority, zklock_at};
+use crate::{FAILED, path, stderr_of, stdout_of, zklock_at};
 
 #[test]
 fn the_command_line_and_a_file_say_whom_to_trust_and_who_one_is() {
-    let authority = Authority::new("authority of the tests");
-    let issued = authority.issue("server", Some([127, 0, 0, 1].into()));
-    let tls = TlsServerConfig::new(authority.key_store(&issued), authority.trust_store()).client_auth(true);
+    let authority = TestingAuthority::new("authority of the tests").unwrap();
+    let tls = authority.server().unwrap().client_auth(true);
     let server = TestingServer::builder().secure_client_port(tls).start().unwrap();
     let address = server.secure_connect_string().unwrap();
 
@@ -20,10 +19,10 @@ fn the_command_line_and_a_file_say_whom_to_trust_and_who_one_is() {
         fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let client = authority.issue("client", None);
-    let (cert, key) = (write("client.pem", &client.certificate), write("client.key", &client.key));
+    let client = authority.issue("client", None).unwrap();
+    let (cert, key) = (write("client.pem", client.certificate_pem()), write("client.key", client.key_pem()));
     let ca = write("ca.pem", &authority.pem());
-    let stranger = write("stranger.pem", &Authority::new("another authority").pem());
+    let stranger = write("stranger.pem", &TestingAuthority::new("another authority").unwrap().pem());
 
     let own = ["--tls-cert", &cert, "--tls-key", &key];
     let run = |options: &[&str]| {

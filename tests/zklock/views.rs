@@ -3,13 +3,15 @@
 use std::{sync::Barrier, thread};
 
 use curator_locks::{
-    AcquireOptions, CancelToken, CreateMode, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, LockKind, LockQueue, zookeeper_recipe::WriteLock,
+    AcquireOptions, CancelToken, CreateMode, CuratorFramework, InterProcessMutex, InterProcessReadWriteLock,
+    InterProcessSemaphoreV2, InterProcessUnfairMutex, LeaderSelector, LeaderSelectorListener, Leadership, LockKind,
+    LockQueue, zookeeper_recipe::WriteLock,
 };
 use serde_json::Value;
 
 use crate::{
     arena::Arena,
+    history::Side,
     peer::Peer,
     stderr_of, stdout_of,
     support::{self, eventually},
@@ -231,6 +233,31 @@ fn unfair_locks_write_locks_and_latches() {
     scene.check("/l", "leader-latch", &expected);
 }
 
+struct Leads;
+
+impl LeaderSelectorListener for Leads {
+    fn take_leadership(&self, _client: &CuratorFramework, leadership: &Leadership) {
+        while leadership.has_leadership() {
+            thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn candidates_of_curators_and_rusts_leader_selectors() {
+    let scene = Scene::new();
+    let java = scene.arena.start([Peer::leader(Side::Java, &scene.arena.place, "of-java")]);
+    java[0].tell("selector /s");
+    java[0].hear("leads");
+    let selector = LeaderSelector::new(&scene.arena.client, "/s", Leads).unwrap();
+    selector.set_id("of-rust");
+    selector.start().unwrap();
+    let expected = [row("holds", "exclusive", "curator", "of-java"), row("waits 0", "exclusive", "curator", "of-rust")];
+    scene.check("/s", "mutex", &expected);
+    selector.close().unwrap();
+    scene.check("/s", "mutex", &expected[..1]);
+}
+
 #[test]
 fn the_tree_shows_every_lock_and_sessions_that_wait_in_a_circle() {
     let scene = Scene::new();
@@ -279,7 +306,9 @@ fn znodes_that_may_not_be_read_are_shown_without_their_data() {
     let queue = LockQueue::inspect(&scene.arena.client, "/open/lock").unwrap();
     assert_eq!((queue.entries.len(), queue.entries[0].data.as_ref()), (1, None));
     assert_eq!(queue.entries[0].fencing_token, held.fencing_token());
-    let table = stdout_of(&zklock(["ls", &scene.full("/open/lock")]).output().unwrap());
+    let table = stdout_of(&zklock(["ls", "--hosts", &scene.full("/open/lock")]).output().unwrap());
+    assert!(table.contains(" HOST ") && table.contains(" 127.0.0.1 "), "{table}");
+    assert_eq!(json(&["ls", "--json", "--hosts", &scene.full("/open/lock")])[0]["entries"][0]["host"], "127.0.0.1");
     assert!(table.contains("(not readable)"), "{table}");
     held.release().unwrap();
 }

@@ -188,6 +188,9 @@ pub(crate) struct Show {
     /// Show it again and again, until interrupted
     #[arg(long, short, value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
     pub(crate) watch: Option<Duration>,
+    /// Ask the servers where each session is connected from (needs cons in 4lw.commands.whitelist)
+    #[arg(long)]
+    pub(crate) hosts: bool,
     /// When to use colours
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,

@@ -8,6 +8,7 @@ use crate::{
     args::{Break, Connection, Revoke},
     connection::connect,
     failure::{Failure, Result, cannot},
+    hosts::Hosts,
     run, show,
 };
 
@@ -41,7 +42,7 @@ pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
         let what = "this is no contender's znode; `zklock ls PATH` shows them";
         return Err(Failure::new(format!("{}: {what}", args.node)));
     };
-    show::print(&format!("{}\n{}\n", show::table(&queue), consequence(&entry)))?;
+    show::print(&format!("{}\n{}\n", show::table(&queue, &Hosts::unknown()), consequence(&entry)))?;
     if !args.yes && !confirmed(&args.node)? {
         return Err(Failure::new("nothing was done"));
     }

@@ -123,7 +123,7 @@ fn connect(host: &str, port: u16) -> std::result::Result<TcpStream, String> {
 }
 
 /// `None`: no answer. A server answers only what is on its list (`4lw.commands.whitelist`).
-fn four_letters(host: &str, port: u16, word: &str) -> Option<String> {
+pub(crate) fn four_letters(host: &str, port: u16, word: &str) -> Option<String> {
     let mut stream = connect(host, port).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.write_all(word.as_bytes()).ok()?;

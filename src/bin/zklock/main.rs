@@ -6,6 +6,7 @@ mod breaking;
 mod connection;
 mod doctor;
 mod failure;
+mod hosts;
 mod logger;
 mod run;
 mod show;

@@ -14,9 +14,12 @@ use crate::{
     args::{Color, Connection, Ls, Show},
     connection::connect,
     failure::{Result, cannot},
+    hosts::Hosts,
     voice,
 };
 
+/// Which column tells the host: the one behind the session's.
+const HOST: usize = 5;
 /// Longer data are cut in the table.
 const WIDEST_DATA: usize = 48;
 
@@ -25,11 +28,11 @@ pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<()> {
     repeat(&args.show, || {
         let queues: curator_locks::Result<Vec<LockQueue>> =
             args.paths.iter().map(|path| LockQueue::inspect(&client, path)).collect();
-        let queues = queues?;
+        let (queues, hosts) = (queues?, Hosts::ask(connection, &args.show)?);
         if args.show.json {
-            return Ok(json(&queues.iter().map(Lock::of).collect::<Vec<_>>()));
+            return Ok(json(&queues.iter().map(|queue| Lock::of(queue, &hosts)).collect::<Vec<_>>()));
         }
-        Ok(queues.iter().map(table).collect::<Vec<_>>().join("\n"))
+        Ok(queues.iter().map(|queue| table(queue, &hosts)).collect::<Vec<_>>().join("\n"))
     })
 }
 
@@ -94,6 +97,8 @@ struct Entry {
     mode: String,
     client: String,
     session: Option<String>,
+    /// With `--hosts`, where the servers tell.
+    host: Option<String>,
     token: i64,
     since: String,
     age_seconds: f64,
@@ -102,14 +107,14 @@ struct Entry {
 }
 
 impl Lock {
-    pub(crate) fn of(queue: &LockQueue) -> Lock {
+    pub(crate) fn of(queue: &LockQueue, hosts: &Hosts) -> Lock {
         Lock {
             path: queue.path.clone(),
             kind: queue.kind.to_string(),
             held: queue.is_held(),
             shows_waiters: queue.shows_waiters(),
             leases: queue.leases,
-            entries: queue.entries.iter().map(Entry::of).collect(),
+            entries: queue.entries.iter().map(|entry| Entry::of(entry, hosts)).collect(),
             others: queue.others.clone(),
             notes: queue.notes.clone(),
         }
@@ -117,7 +122,7 @@ impl Lock {
 }
 
 impl Entry {
-    fn of(entry: &QueueEntry) -> Entry {
+    fn of(entry: &QueueEntry, hosts: &Hosts) -> Entry {
         let text = |data: &Vec<u8>| String::from_utf8_lossy(data).into_owned();
         Entry {
             state: entry.state.to_string(),
@@ -128,6 +133,7 @@ impl Entry {
             mode: entry.mode.to_string(),
             client: entry.names.to_string(),
             session: (entry.session != 0).then(|| format!("{:#x}", entry.session)),
+            host: hosts.of(entry).map(str::to_owned),
             token: entry.fencing_token.value(),
             since: Timestamp::from_millisecond(entry.since_millis).unwrap_or_default().to_string(),
             age_seconds: age(entry.since_millis).as_secs_f64(),
@@ -138,7 +144,7 @@ impl Entry {
 }
 
 /// A lock as lines: a heading, a row for each contender, notes.
-pub(crate) fn table(queue: &LockQueue) -> String {
+pub(crate) fn table(queue: &LockQueue, hosts: &Hosts) -> String {
     let (holds, waits) = (queue.holders().count(), queue.waiters().count());
     let mut facts = vec![queue.kind.to_string()];
     facts.extend(queue.leases.filter(|leases| *leases != 1).map(|leases| format!("{leases} leases")));
@@ -156,8 +162,13 @@ pub(crate) fn table(queue: &LockQueue) -> String {
         }
     }
     let mut text = format!("{}  {}\n", bold(&queue.path), facts.join(", "));
-    let mut rows = vec![["STATE", "MODE", "SINCE", "AGE", "SESSION", "NAMES", "DATA", "NODE"].map(str::to_owned)];
+    let mut rows =
+        vec![["STATE", "MODE", "SINCE", "AGE", "SESSION", "NAMES", "DATA", "NODE"].map(str::to_owned).to_vec()];
     rows.extend(queue.entries.iter().map(|entry| row(queue, entry)));
+    if hosts.are_wanted() {
+        let of = queue.entries.iter().map(|entry| hosts.of(entry).unwrap_or("-"));
+        rows.iter_mut().zip(["HOST"].into_iter().chain(of)).for_each(|(row, host)| row.insert(HOST, host.to_owned()));
+    }
     if rows.len() > 1 {
         text.push_str(&columns(&rows));
     }
@@ -170,14 +181,14 @@ pub(crate) fn table(queue: &LockQueue) -> String {
     text
 }
 
-fn row(queue: &LockQueue, entry: &QueueEntry) -> [String; 8] {
+fn row(queue: &LockQueue, entry: &QueueEntry) -> Vec<String> {
     let state = match entry.state {
         curator_locks::EntryState::Holds => "holds".to_owned(),
         curator_locks::EntryState::Waits(position) => format!("waits {}", position + 1),
     };
     let session = if entry.session == 0 { "none".to_owned() } else { format!("{:#x}", entry.session) };
     let node = entry.path.strip_prefix(&queue.path).map_or(entry.path.as_str(), |node| node.trim_start_matches('/'));
-    [
+    vec![
         state,
         entry.mode.to_string(),
         since(entry.since_millis),
@@ -190,11 +201,11 @@ fn row(queue: &LockQueue, entry: &QueueEntry) -> [String; 8] {
 }
 
 /// Aligned, the first row as a heading. Colours come after the widths are known.
-fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
-    let widths: Vec<usize> = (0..N).map(width).collect();
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
@@ -286,7 +297,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_whatever_stands_in_them() {
-        let rows = [["A", "B"], ["long", "x"], ["\u{fc}", "y"]].map(|row| row.map(str::to_owned));
+        let rows = [["A", "B"], ["long", "x"], ["\u{fc}", "y"]].map(|row| row.map(str::to_owned).to_vec());
         let plain = anstream::adapter::strip_str(&columns(&rows)).to_string();
         assert_eq!(plain, "  A     B\n  long  x\n  \u{fc}     y\n");
     }

@@ -9,6 +9,7 @@ use crate::{
     args::{Connection, Tree},
     connection::connect,
     failure::Result,
+    hosts::Hosts,
     show::{self, Lock},
 };
 
@@ -29,15 +30,16 @@ pub(crate) fn tree(connection: &Connection, args: &Tree) -> Result<()> {
     show::repeat(&args.show, || {
         let walk = Walk::through(&client, args)?;
         let circles = circles(&walk.locks);
+        let hosts = Hosts::ask(connection, &args.show)?;
         Ok(if args.show.json {
             show::json(&Document {
                 root: args.root.clone(),
-                locks: walk.locks.iter().map(Lock::of).collect(),
+                locks: walk.locks.iter().map(|lock| Lock::of(lock, &hosts)).collect(),
                 circles: circles.iter().map(|circle| circle.iter().map(|session| hex(*session)).collect()).collect(),
                 notes: walk.notes,
             })
         } else {
-            describe(args, &walk, &circles)
+            describe(args, &walk, &circles, &hosts)
         })
     })
 }
@@ -46,8 +48,8 @@ fn hex(session: i64) -> String {
     format!("{session:#x}")
 }
 
-fn describe(args: &Tree, walk: &Walk, circles: &[Vec<i64>]) -> String {
-    let mut blocks: Vec<String> = walk.locks.iter().map(show::table).collect();
+fn describe(args: &Tree, walk: &Walk, circles: &[Vec<i64>], hosts: &Hosts) -> String {
+    let mut blocks: Vec<String> = walk.locks.iter().map(|lock| show::table(lock, hosts)).collect();
     if blocks.is_empty() {
         blocks.push(format!("no locks below {}\n", args.root));
     }

@@ -3,8 +3,8 @@
 /// What a request writes, the same in all languages.
 pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
-/// Stands between the data of a znode and who asks for its lock, and why. Curator knows the bare message alone, so it takes
-/// no notice.
+/// Stands between the data of a znode and who asks for its lock, and why. Curator's holders understand the bare message
+/// alone.
 const REQUEST_MARK: &[u8] = b"\n__REVOKE_BY__\n";
 
 /// Who asks, and why, as far as they say so.

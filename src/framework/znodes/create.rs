@@ -38,10 +38,23 @@ pub(crate) struct Creation<'a> {
     pub(crate) make_parents: bool,
 }
 
-/// Curator's protection, in front of a lock's name.
+/// In front of the uuid.
+const PROTECTION: &str = "_c_";
+/// Where the version stands in a uuid's text.
+const VERSION_AT: usize = 14;
+
+/// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is everybody's own, where Curator's is
+/// of version 4: so that [`is_curators`] can tell.
 pub(crate) fn protection(_session_id: i64) -> String {
     let mut hyphenated = uuid::Uuid::encode_buffer();
-    ["_c_", uuid::Uuid::new_v4().hyphenated().encode_lower(&mut hyphenated), "-"].concat()
+    let random = uuid::Uuid::new_v4().into_bytes();
+    let own = uuid::Builder::from_bytes(random).with_version(uuid::Version::Custom).into_uuid();
+    [PROTECTION, own.hyphenated().encode_lower(&mut hyphenated), "-"].concat()
+}
+
+/// Whether Curator itself has given a znode its protected name.
+pub(crate) fn is_curators(name: &str) -> bool {
+    name.strip_prefix(PROTECTION).is_some_and(|uuid| uuid.as_bytes().get(VERSION_AT) == Some(&b'4'))
 }
 
 /// The one owner of a znode's clean-up, from the moment its create is sent. Unless it is kept, the znode is deleted in

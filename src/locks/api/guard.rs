@@ -94,7 +94,7 @@ impl LockGuard<'_> {
     ///
     /// # Errors
     /// [`Error::LockLost`](crate::Error::LockLost) if it was lost before; [`Error::ConnectionLoss`](crate::Error::ConnectionLoss)
-    /// if the server did not confirm: the background goes on until the znode is gone.
+    /// if the server did not confirm: the client keeps deleting the znode in the background until it is gone.
     pub fn release(mut self) -> Result<()> {
         self.is_open = false;
         self.owners.release(&self.lock, slice::from_ref(&self.hold))

@@ -70,7 +70,7 @@ pub trait InterProcessLock: Send + Sync {
     ///
     /// # Errors
     /// [`Error::NotOwner`]; [`Error::LockLost`] if it was lost meanwhile; [`Error::ConnectionLoss`] if the server did not
-    /// confirm it in time: the background goes on until the znode is gone.
+    /// confirm it in time: the client keeps deleting the znode in the background until it is gone.
     fn release(&self) -> Result<()>;
 
     /// Gives back these holds, which [`acquire_holds`](InterProcessLock::acquire_holds) has got, and no other: one that
@@ -115,7 +115,7 @@ pub trait InterProcessLock: Send + Sync {
 
 /// Holds a lock as long as it lives. Java: `Locker`.
 ///
-/// For locks as trait objects; where the type is known, its own guard knows more.
+/// For locks as trait objects. Where you know the type, prefer the lock's own guard: it also reports the state.
 ///
 /// ```no_run
 /// # use curator_locks::{InterProcessMutex, Locker};

@@ -36,8 +36,8 @@ use crate::{
     },
 };
 
-/// How long one that gives up waits until its znodes are known to be gone; beyond it the background goes on. A call whose
-/// time is up ends within 50 ms, also where the network has died without a word.
+/// How long a waiter that gives up waits for the deletes of its znodes; after that the client goes on in the
+/// background. A call whose time is up thus returns within 50 ms, also where the network has died without a word.
 const FAREWELL: Duration = Duration::from_millis(25);
 
 /// One wish to acquire a lock.
@@ -45,10 +45,10 @@ pub(crate) struct Wish<'a> {
     pub(crate) lock: &'a LockInternals,
     pub(crate) spec: Spec,
     pub(crate) patience: Patience<'a>,
-    /// How many leases there are, where that is not the lock's own affair.
+    /// How many leases there are; `None`: one.
     pub(crate) limit: Option<&'a Limit>,
-    /// A place in another queue without which it may not wait.
-    pub(crate) place: Option<Place<'a>>,
+    /// The place at the head of another queue, without which it may not wait.
+    pub(crate) place: Option<HeadPlace<'a>>,
     /// The write lock whose place a reader takes.
     pub(crate) writer: Option<&'a HeldNode>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
@@ -87,12 +87,12 @@ impl Queued {
 
 /// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
 /// waiting.
-pub(crate) struct Place<'a> {
+pub(crate) struct HeadPlace<'a> {
     pub(crate) queue: &'a LockInternals,
     pub(crate) held: Arc<HeldNode>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for HeadPlace<'_> {
     fn drop(&mut self) {
         self.queue.release_in_background(&self.held);
     }
@@ -111,24 +111,23 @@ pub(crate) enum Outcome {
 }
 
 impl LockInternals {
-    /// Queues and waits for the turn, as `owners` if the lock belongs to a thread. `None`: the time was up first, and
-    /// nothing is left in the queue.
+    /// Queues and waits for the lock. `owners` counts the hold, if the lock belongs to a thread. `None`: the time was
+    /// up first, and nothing is left in the queue.
     pub(crate) fn attempt_lock(
         &self,
         patience: Patience<'_>,
         owners: Option<&Owners>,
     ) -> Result<Option<Arc<HeldNode>>> {
         let spec = self.spec(patience);
-        let (limit, place, writer) = (None, None, None);
-        match (Wish { lock: self, spec, patience, limit, place, writer, owners, seeker: None }).acquire()? {
+        match (Wish { owners, ..Wish::new(self, spec, patience) }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
         }
     }
 
     /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
-    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has lost
-    /// its lock must not get in front of the next one).
+    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has
+    /// lost its lock must not get in front of the next one).
     pub(crate) fn attempt_downgrade(
         &self,
         patience: Patience<'_>,
@@ -147,8 +146,7 @@ impl LockInternals {
             looks_first: false,
             ..self.spec(patience)
         };
-        let (limit, place, owners, seeker) = (None, None, Some(owners), None);
-        match (Wish { lock: self, spec, patience, limit, place, writer: Some(writer), owners, seeker }).acquire()? {
+        match (Wish { owners: Some(owners), writer: Some(writer), ..Wish::new(self, spec, patience) }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred => Ok(None),
             Outcome::WriterGone => {
@@ -162,22 +160,27 @@ impl LockInternals {
     }
 }
 
-impl Wish<'_> {
-    /// Blocks until it is granted, or the caller's time is up. Every way out but the grant takes the znodes out of the
+impl<'a> Wish<'a> {
+    /// Of a lock whose leases, place, owners and threads are its own affair.
+    pub(crate) fn new(lock: &'a LockInternals, spec: Spec, patience: Patience<'a>) -> Wish<'a> {
+        Wish { lock, spec, patience, limit: None, place: None, writer: None, owners: None, seeker: None }
+    }
+
+    /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
     /// queue, in the background if need be.
     pub(crate) fn acquire(mut self) -> Result<Outcome> {
         self.lock.check_validity(self.spec.min_validity)?;
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let since = self.patience.since.unwrap_or_else(Instant::now);
-        let (place, effects) = (self.place.take(), self.effects());
-        let wake = |input: Input<Error>| {
-            let sender = effects.sender.clone();
+        let (place, mut effects) = (self.place.take(), self.effects());
+        let mut wake = |input: Input<Error>| {
+            let sender = effects.sender();
             // The thread may have gone.
             move || drop(sender.send(Mail::new(input.clone())))
         };
         // Before the first look at the limit, so that no change after it is missed.
-        let _subscription = self.limit.map(|limit| limit.subscribe(Arc::new(wake(Input::Woken))));
+        let _subscription = self.limit.map(|limit| limit.subscribe(|| Arc::new(wake(Input::Woken))));
         if let Some(place) = &place {
             let bar = wake(Input::Barred);
             place.held.listen(Arc::new(move |state| {
@@ -218,7 +221,7 @@ impl Wish<'_> {
 
     fn scene(&self) -> Scene<'_> {
         let (lock, spec, limit, writer) = (self.lock, &self.spec, self.limit, self.writer);
-        Scene { lock, spec, limit, writer, goes_by_numbers: lock.goes_by_numbers() && writer.is_none() }
+        Scene { lock, spec, limit, writer, goes_by_numbers: lock.goes_by_numbers && writer.is_none() }
     }
 }
 
@@ -227,7 +230,7 @@ struct Shell<'a> {
     call: &'a Call<'a>,
     io: Stop<'a>,
     effects: Effects,
-    place: Option<Place<'a>>,
+    place: Option<HeadPlace<'a>>,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone.
     retries: u32,
     gone: u32,
@@ -307,7 +310,7 @@ impl<'a> Shell<'a> {
     fn failed(&self, error: Error, maybe_done: bool) -> Failed<Error> {
         match self.io.is_over() {
             None => failed(error, maybe_done, None),
-            // Not the end of its time: whoever waits for several locks tells both apart.
+            // A multi lock tells a cancellation from the end of the time.
             Some(WaitEnd::Cancelled) if error.is_retryable() => failed(self.call.cancelled(), maybe_done, None),
             Some(_) if self.wish.patience.only_try => failed(error, maybe_done, Some(Reaction::Final)),
             Some(_) => failed(error, maybe_done, Some(Reaction::TimeUp)),
@@ -320,9 +323,10 @@ impl<'a> Shell<'a> {
         let creates = ask.iter().any(|(request, _)| matches!(request, Request::Create { .. }));
         let mut requests = Vec::with_capacity(ask.len());
         for (request, watch) in ask {
-            let sender = self.effects.sender.clone();
-            let tell = move |input| drop(sender.send(Mail::new(input)));
-            let watcher = watch.map(|watch| self.effects.watcher(self.wish.lock, watch, tell));
+            let watcher = watch.map(|watch| {
+                let sender = self.effects.sender();
+                self.effects.watcher(self.wish.lock, watch, move |input| drop(sender.send(Mail::new(input))))
+            });
             requests.push((with_acl(self.client(), request), watcher));
         }
         let mut sent = submit(&session, requests);
@@ -332,10 +336,9 @@ impl<'a> Shell<'a> {
             seeker.created();
         }
         self.call.await_last(&mut sent);
-        let (replies, watches): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
-        self.effects.sent(watches, |watch| watch);
+        self.effects.sent(&mut sent, |(_, watch)| watch.take());
         let failed = |Failure { error, maybe_done }| self.failed(error, maybe_done);
-        replies.into_iter().map(|pending| self.call.reply_or_failure(pending).map_err(failed)).collect()
+        sent.into_iter().map(|(pending, _)| self.call.reply_or_failure(pending).map_err(failed)).collect()
     }
 
     fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {
@@ -359,8 +362,8 @@ impl<'a> Shell<'a> {
 
     /// Sleeps until something happens.
     ///
-    /// No wake-up can be lost: whatever fires stays in the mailbox, and a change from before the watch shows in the reply
-    /// that sets it. The re-check turns what nobody thought of into a delay.
+    /// No wake-up can be lost: an event stays in the mailbox, and a change from before the watch shows in the reply
+    /// that sets it. If a bug loses one all the same, the re-check makes it a delay.
     fn sleep(&mut self) -> Input<Error> {
         self.retries = 0;
         let interval = self.wish.spec.waits.and_then(WaitStrategy::interval);
@@ -370,7 +373,7 @@ impl<'a> Shell<'a> {
         };
         let stop = self.wish.patience.stop;
         let bound = recheck.map_or(stop, |at| stop.by(at));
-        match bound.recv(&self.effects.mailbox) {
+        match bound.recv(self.effects.inputs()) {
             Ok(mail) => self.effects.read(mail),
             Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),
@@ -475,7 +478,7 @@ impl Drop for Shell<'_> {
     }
 }
 
-/// When a waiter looks again although nothing has happened.
+/// When a waiter looks again although no event came.
 pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
     Instant::now().checked_add(spread(client.core.config.recheck_interval?))
 }

@@ -32,14 +32,14 @@ use crate::{
     },
 };
 
-/// How long one for whom nobody waits rests before it tries again what was refused.
+/// How long an attempt without a caller rests before it tries again what was refused.
 pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
-/// One attempt to get a lock. All its steps are taken on the client's own thread, where replies, watch events and timers are
-/// handed in.
+/// One attempt to get a lock. All its steps are taken on the client's own thread, where replies, watch events and
+/// timers are handed in.
 ///
-/// No step can be lost: every request is answered, if only with the end of the connection; whoever waits for a connection
-/// is woken by each new one ([`Follower`]); and an event that comes at any other time waits in the mailbox.
+/// No step can be lost: every request is answered, if only with the end of the connection; whoever waits for a
+/// connection is woken by each new one ([`Follower`]); and an event that comes at any other time waits in the mailbox.
 pub(crate) struct Attempt {
     lock: Arc<LockInternals>,
     spec: Arc<Spec>,
@@ -47,7 +47,7 @@ pub(crate) struct Attempt {
     work: Mutex<Option<Work>>,
 }
 
-/// Who waits for the first news: a place in the queue, or the end.
+/// The thread that waits for the first news: the attempt has queued, or has ended.
 pub(crate) type Caller = Sender<Result<()>>;
 
 /// Takes the end, and the caller if that is the first news.
@@ -68,7 +68,7 @@ struct Work {
 
 impl Work {
     fn mail(&mut self) -> Option<Input<Error>> {
-        let mail = self.effects.mailbox.try_recv().ok()?;
+        let mail = self.effects.inputs().try_recv().ok()?;
         Some(self.effects.read(mail))
     }
 }
@@ -84,7 +84,7 @@ enum Awaits {
 }
 
 impl Attempt {
-    /// Begins after a while. One without a caller does not give up for want of a connection.
+    /// Begins after `delay`. Without a caller it waits for a connection as long as it takes.
     pub(crate) fn begin(
         lock: &Arc<LockInternals>,
         spec: &Arc<Spec>,
@@ -129,7 +129,7 @@ impl Attempt {
         self.lock.client().call("lock", self.lock.base_path(), Stop::default())
     }
 
-    /// What it may have left goes in the background.
+    /// Clears away what it may have left, in the background.
     fn clear_away(&self, mut effects: Effects, is_directory_new: bool) {
         effects.take_debris().clear_away(&self.lock, &self.spec);
         if is_directory_new {
@@ -190,7 +190,7 @@ impl Attempt {
                 Input::Connected
             }),
             Ok(Err(_)) => None,
-            // None will come, so the retry policy is not asked.
+            // The client is closed: no connection will come, so the retry policy is not asked.
             Err(error) => Some(Input::Failed(failed(error, false, None))),
         }
     }
@@ -204,7 +204,7 @@ impl Attempt {
     /// Sends the requests; the last answer hands all of them in.
     fn ask(self: &Arc<Self>, ask: Ask, input: fn(Vec<Answer<Error>>) -> Input<Error>) -> Option<Input<Error>> {
         let add = |(request, watch)| (with_acl(self.lock.client(), request), watch);
-        // The provider is the caller's. The thread must outlast it.
+        // The provider is the caller's code: a panic in it must not end this thread.
         let Some(ask) = caught("the ACL provider", || ask.into_iter().map(add).collect::<Ask>()) else {
             let (name, value) = ("acl_provider", "a panic".into());
             let error = Error::InvalidArgument { name, value, rule: "an access control list for each path".into() };
@@ -218,7 +218,10 @@ impl Attempt {
         let answers = Arc::new(Answers { attempt: self.clone(), answers, input });
         let submissions = ask.into_iter().enumerate().map(|(index, (request, watch))| {
             let answers = answers.clone();
-            let watcher = watch.map(|watch| effects.watcher(&self.lock, watch, self.mail(effects.sender.clone())));
+            let watcher = watch.map(|watch| {
+                let tell = self.mail(effects.sender());
+                effects.watcher(&self.lock, watch, tell)
+            });
             Submission { request, watcher, on_reply: Box::new(move |reply| answers.put(index, reply)) }
         });
         let tickets = session.submit(submissions.collect());
@@ -247,7 +250,7 @@ impl Attempt {
 
     /// Persistent, as in ZooKeeper's own recipe, or as Curator makes parents, with all that is missing above it.
     fn make_directory(self: &Arc<Self>) -> Option<Input<Error>> {
-        let (directory, stays) = (self.lock.directory(), self.lock.has_persistent_directory());
+        let (directory, stays) = (self.lock.directory(), self.lock.has_persistent_directory);
         let create = |path: ServerPath| {
             let mode = if stays { CreateMode::Persistent } else { self.lock.client().parent_mode(&path) };
             let (path, data, acl) = (path.into_string(), Vec::new(), Vec::new());
@@ -261,7 +264,8 @@ impl Attempt {
         })
     }
 
-    /// The retry policy sleeps through the one who asks; nobody can here, so the time is taken down.
+    /// A retry policy sleeps in the thread that asks it. This thread must not sleep, so the time is recorded, and
+    /// waited for by a timer.
     fn again(self: &Arc<Self>, error: Error) -> Option<Input<Error>> {
         let (retries, elapsed, has_caller) = self.with(|work| {
             work.retries += 1;
@@ -290,7 +294,7 @@ impl Attempt {
             }
             (input, work.caller.take())
         })?;
-        // It has its place in the queue.
+        // It has queued.
         if let Some(caller) = caller {
             let _ = caller.send(Ok(()));
         }
@@ -371,7 +375,7 @@ impl Answers {
     }
 }
 
-/// Takes down how long a retry policy wants to sleep.
+/// Records how long a retry policy wants to sleep.
 struct Recorder(Mutex<Duration>);
 
 impl RetrySleeper for Recorder {

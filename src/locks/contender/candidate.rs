@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// How long one that gives the lock back waits until its audience has been told so. A listener that waits for the caller
-/// makes a delay of this, and no deadlock.
+/// How long a release waits until the audience has been told. A listener that itself waits for the caller thus makes a
+/// delay, and no deadlock.
 const LONGEST_TELLING: Duration = Duration::from_secs(1);
 
 /// Who is told, on the dispatch thread and one call at a time. Nothing else is told, and nothing given back, before all
@@ -67,7 +67,7 @@ struct CandidateState {
     /// What is true of the current hold. It begins with the grant, and again when a doubt has passed of which the
     /// audience was told.
     term: Option<Leadership>,
-    /// The term that the audience was told of last, unless it was told of its end.
+    /// The term that the audience knows of: it was told of its beginning and not of its end.
     told: Option<Leadership>,
     is_telling: bool,
     /// What is given back when the audience has been told.
@@ -84,7 +84,7 @@ enum Stand {
 /// A hold whose end has to be told before it comes.
 struct Leaving {
     held: Arc<HeldNode>,
-    /// Who gives it back then; if nobody waits, the background does.
+    /// Who releases it then; `None`: the client does, in the background.
     caller: Option<Sender<()>>,
 }
 
@@ -178,7 +178,7 @@ impl Candidate {
                 Ok(())
             }
             Err(error) => {
-                // What an attempt for which nobody waits is refused may be allowed again.
+                // Nobody waits for this attempt, and what the server refuses now it may allow later.
                 let tries_again = caller.is_none() && !error.is_final();
                 state.stand = if tries_again { self.queue(&state, AFTER_REFUSAL, None) } else { Stand::Out };
                 drop(state);
@@ -207,7 +207,8 @@ impl Candidate {
     /// From the grant on.
     fn follow(self: &Arc<Self>, held: &Arc<HeldNode>) {
         let (this, of_node) = (Arc::downgrade(self), Arc::downgrade(held));
-        // On the dispatch thread already, which takes nothing new when the client is being closed.
+        // This listener runs on the dispatch thread, which takes no new task while the client is being closed: so it
+        // tells at once.
         held.listen(Arc::new(move |state| {
             let (Some(this), Some(held)) = (this.upgrade(), of_node.upgrade()) else { return };
             if matches!(state, HoldState::Lost(_)) {
@@ -255,12 +256,12 @@ impl Candidate {
         true
     }
 
-    /// An error leaves it to the background.
+    /// Waits until the audience was told. After an error the client releases the lock in the background.
     fn await_telling(&self, held: &Arc<HeldNode>, told: &Receiver<()>) -> Result<()> {
         let core = &self.lock.client().core;
         select! {
             recv(told) -> _ => return Ok(()),
-            // Nobody is told anything new.
+            // A closed client tells nobody anything new.
             recv(core.closed.signal()) -> _ => {}
             default(LONGEST_TELLING) => {}
         }
@@ -289,7 +290,7 @@ impl Candidate {
         }
     }
 
-    /// Not wanted any more. The hold is handed out, to be released.
+    /// Stops to want the lock. A hold is handed out, to be released.
     fn leave(&self) -> Option<Arc<HeldNode>> {
         let (before, term) = {
             let mut state = self.state.lock();
@@ -323,8 +324,8 @@ impl Candidate {
     }
 
     /// Tells what is true right now: one thing, and when that is done the next one. An owner stays one up to
-    /// `valid_until`, over a reconnect too, after which the client looks whether the znode is there; beyond it another one
-    /// may be told.
+    /// `valid_until`, over a reconnect too, after which the client looks whether the znode is there; beyond it another
+    /// one may be told.
     pub(crate) fn tell_now(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.is_telling {
@@ -346,7 +347,7 @@ impl Candidate {
         }
         let held = state.owned().filter(|held| held.lost().is_none());
         let Some(held) = held.filter(|_| may_lead) else { return };
-        // A doubt that begins and ends between two looks changes nothing that would be told.
+        // A doubt that begins and ends between two looks is told to nobody.
         if state.term.as_ref().is_none_or(|term| !term.has_leadership()) {
             state.term = held.is_certain().then(|| self.term_of(&held));
         }
@@ -395,7 +396,7 @@ impl Candidate {
     /// The current term.
     pub(crate) fn leadership(&self) -> Option<Leadership> {
         let term = self.state.lock().term.clone()?;
-        // Who has seen that it may not lead must not see it lead again in this term.
+        // Whoever has seen that it does not lead must not see it lead again in the same term.
         if !self.audience.may_lead() {
             term.end();
         }

@@ -38,7 +38,7 @@ use crate::{
 pub(super) struct Scene<'a> {
     pub(super) lock: &'a LockInternals,
     pub(super) spec: &'a Spec,
-    /// How many leases there are, where that is not the lock's own affair.
+    /// How many leases there are; `None`: one.
     pub(super) limit: Option<&'a Limit>,
     /// The write lock whose place a reader takes.
     pub(super) writer: Option<&'a HeldNode>,
@@ -58,15 +58,17 @@ pub(super) struct Effects {
     watches: Vec<(WatchId, Watch)>,
     held: Vec<Arc<HeldNode>>,
     /// To whom the watch on the own znode reports.
-    target: Option<Arc<Mutex<Target>>>,
-    /// Somebody wants to know about requests to give the lock back, which a waiter can be sent, too.
+    target: Option<Arc<Mutex<OwnWatchTarget>>>,
+    /// Who is told about requests to give the lock back; a waiter can be asked, too.
     revocable: Option<Arc<RevocableNode>>,
-    /// What wakes the contender. It exists before the watches are sent for, so that no event is lost.
-    pub(super) sender: Sender<Mail>,
-    pub(super) mailbox: Receiver<Mail>,
+    /// What wakes the contender: made when it first has to wait, before the watches are sent for, so that no event is
+    /// lost.
+    mailbox: Option<Mailbox>,
     /// When the news came that was read last.
     told: Option<Instant>,
 }
+
+type Mailbox = (Sender<Mail>, Receiver<Mail>);
 
 /// What wakes a contender.
 pub(super) struct Mail {
@@ -93,7 +95,6 @@ pub(super) struct Debris {
 impl Effects {
     /// `revocable`: who is told about requests to give the lock back.
     pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> Effects {
-        let (sender, mailbox) = unbounded();
         Effects {
             contender: Contender::default(),
             session: None,
@@ -103,10 +104,22 @@ impl Effects {
             held: Vec::new(),
             target: None,
             revocable,
-            sender,
-            mailbox,
+            mailbox: None,
             told: None,
         }
+    }
+
+    fn mailbox(&mut self) -> &Mailbox {
+        self.mailbox.get_or_insert_with(unbounded)
+    }
+
+    /// Puts inputs into the mailbox.
+    pub(super) fn sender(&mut self) -> Sender<Mail> {
+        self.mailbox().0.clone()
+    }
+
+    pub(super) fn inputs(&mut self) -> &Receiver<Mail> {
+        &self.mailbox().1
     }
 
     pub(super) fn step(&mut self, scene: Scene<'_>, is_time_up: bool, input: Input<Error>) -> (Do<Error>, Debris) {
@@ -115,7 +128,7 @@ impl Effects {
         }
         let view = view_of(self.session.as_ref(), is_time_up);
         let contender = &mut self.contender;
-        let surroundings = Surroundings { scene, session: self.session.as_ref() };
+        let surroundings = ProcessEnvironment { scene, session: self.session.as_ref() };
         let next = contender.step(scene.spec, &surroundings, &view, input);
         let leftovers = contender.take_discarded();
         let watches = self.watches.extract_if(.., |(watch, _)| !contender.wants(*watch)).collect();
@@ -155,7 +168,7 @@ impl Effects {
         match id {
             WatchId::Guard(number) => guard_watcher(lock, number),
             WatchId::Own(_) => {
-                let target = Arc::new(Mutex::new(Target::Waiter(Box::new(tell))));
+                let target = Arc::new(Mutex::new(OwnWatchTarget::Waiter(Box::new(tell))));
                 self.target = Some(target.clone());
                 own_watcher(target)
             }
@@ -174,7 +187,7 @@ impl Effects {
                 (Some(id @ WatchId::Guard(number)), answer) => {
                     let place = self.watches.iter().position(|(watch, _)| *watch == id);
                     let watch = place.map(|place| self.watches.swap_remove(place).1);
-                    let mut unlisted = lock.unlisted().lock();
+                    let mut unlisted = lock.unlisted.lock();
                     let useless = match watch {
                         Some(watch) if answer.is_ok() => unlisted.guarded(number, watch),
                         watch => unlisted.fired(number).or(watch),
@@ -198,7 +211,7 @@ impl Effects {
             let token = scene.writer.map_or(node.czxid, HeldNode::token);
             let outlives_session = !scene.spec.mode.is_ephemeral();
             let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
-            let is_place = scene.lock.is_queue();
+            let is_place = scene.lock.is_queue;
             let znode = Znode { path, czxid: node.czxid, token, has_waited, outlives_session, is_place };
             let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
             // Each of several hears of its own requests.
@@ -212,13 +225,13 @@ impl Effects {
         Input::Held { is_deleted }
     }
 
-    /// From here on events of the own znode go to its holder; those from before are in the mailbox. Whether one of them
-    /// is the znode's end.
+    /// From here on the hold gets the events of its own znode. `true`: one from before, in the mailbox, is the znode's
+    /// end.
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
-        let Some(target) = &self.target else { return false };
-        let before = std::mem::replace(&mut *target.lock(), Target::Holder(Arc::downgrade(held)));
+        let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
+        let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held)));
         drop(before);
-        let of_own = self.mailbox.try_iter().filter_map(|mail| match mail.input {
+        let of_own = mailbox.try_iter().filter_map(|mail| match mail.input {
             Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
             _ => None,
         });
@@ -231,18 +244,18 @@ impl Effects {
     /// For those who come later.
     fn remember(&self, Scene { lock, spec, goes_by_numbers, .. }: Scene<'_>) {
         let [node] = &self.contender.nodes[..] else { return };
-        // Who was never behind anybody was hardly ever seen behind anybody: its successors know from their own lists that
-        // it holds the lock.
+        // Only for one that has waited: whoever queued behind one that has not saw in its own list that it is the
+        // first.
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
         if self.contender.is_alone && goes_by_numbers {
-            let useless = lock.unlisted().lock().stands_alone(&node.name);
+            let useless = lock.unlisted.lock().stands_alone(&node.name);
             drop(useless);
         }
     }
 
-    /// A moment is over. The watch on the own znode reports to the hold by now.
+    /// A doze is over. By now the watch on the own znode reports to the hold.
     pub(super) fn dozed(&self) -> Input<Error> {
         let is_lost = self.held.iter().any(|held| held.lost().is_some());
         if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
@@ -263,7 +276,7 @@ impl Effects {
         std::mem::take(&mut self.held)
     }
 
-    /// All that is left.
+    /// All that has to be cleared away if nobody takes another step.
     pub(super) fn take_debris(&mut self) -> Debris {
         let (watches, held) = (std::mem::take(&mut self.watches), std::mem::take(&mut self.held));
         Debris { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
@@ -305,19 +318,19 @@ impl Debris {
 }
 
 /// To whom the watch on the own znode reports.
-enum Target {
+enum OwnWatchTarget {
     Waiter(Box<dyn Fn(&WatchEvent) + Send + Sync>),
     Holder(Weak<HeldNode>),
 }
 
-fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
+fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
     Arc::new(move |event: &WatchEvent| {
         let target = target.lock();
         match &*target {
-            // Put there under the lock, so that none comes after the waiter has looked for the last time. To tell wakes
-            // the waiter at most, which takes this lock only when it is granted the lock.
-            Target::Waiter(tell) => tell(event),
-            Target::Holder(held) => {
+            // Told under the lock, so that no event comes after the waiter's last look into its mailbox. That is no
+            // deadlock: telling only wakes the waiter.
+            OwnWatchTarget::Waiter(tell) => tell(event),
+            OwnWatchTarget::Holder(held) => {
                 let held = held.upgrade();
                 drop(target);
                 if let Some(held) = held {
@@ -330,31 +343,31 @@ fn own_watcher(target: Arc<Mutex<Target>>) -> Watcher {
 
 fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
     // The session has the watcher, and the watch the session.
-    let unlisted = Arc::downgrade(lock.unlisted());
+    let unlisted = Arc::downgrade(&lock.unlisted);
     Arc::new(move |_: &WatchEvent| {
         let Some(unlisted) = unlisted.upgrade() else { return };
         let before = unlisted.lock().fired(number);
-        // It may have to tell the server.
+        // Dropping a watch may send a request, so do it outside the lock.
         drop(before);
     })
 }
 
 /// What a contender asks of this process.
-struct Surroundings<'a> {
+struct ProcessEnvironment<'a> {
     scene: Scene<'a>,
     session: Option<&'a Arc<dyn Session>>,
 }
 
-impl Surroundings<'_> {
+impl ProcessEnvironment<'_> {
     fn over(&self) -> Option<Over> {
         let session = self.session.filter(|session| session.tells_in_order())?;
         Some(Over { session: session.id(), connection: session.connection() })
     }
 }
 
-impl Environment<Error> for Surroundings<'_> {
+impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
-        self.scene.lock.unique(self.session.map_or(0, |session| session.id()))
+        (self.scene.lock.unique)(self.session.map_or(0, |session| session.id()))
     }
 
     fn max_leases(&self) -> usize {
@@ -363,17 +376,17 @@ impl Environment<Error> for Surroundings<'_> {
 
     fn plan(&self) -> Plan {
         let lock = self.scene.lock;
-        // A server that is slow to answer creates must not be asked for lists that come too late, too: they grow with each
-        // znode that is left in doubt meanwhile. Whoever has its znode in time asks for the list then.
+        // The server is slow to answer creates. A list with each create would make it slower, as lists grow with every
+        // znode left in doubt; a contender that gets its znode in time asks for the list then.
         if lock.client().core.cleanup.is_searching(lock.directory()) {
             return Plan::Bare;
         }
         let over = self.over().filter(|_| self.scene.goes_by_numbers);
-        over.map_or(Plan::List, |over| lock.unlisted().lock().plan(over))
+        over.map_or(Plan::List, |over| lock.unlisted.lock().plan(over))
     }
 
     fn proves_alone(&self, name: &str) -> bool {
-        self.over().is_some_and(|over| self.scene.lock.unlisted().lock().proves_alone(name, over))
+        self.over().is_some_and(|over| self.scene.lock.unlisted.lock().proves_alone(name, over))
     }
 
     fn was_granted_here(&self, name: &str) -> bool {
@@ -396,13 +409,13 @@ fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
     View { is_time_up, session, connection, valid_until, timeout, is_ended, now: Instant::now() }
 }
 
-/// `over`: what calls for no other attempt, where something does.
+/// `over`: the reaction instead of another attempt, where the call has ended.
 pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> Failed<Error> {
     let reaction = if error.is_retryable() { over.unwrap_or(Reaction::Retry) } else { Reaction::Final };
     Failed { code: error.code(), maybe_done, reaction, error }
 }
 
-/// Adds what the caller's provider says of a new znode.
+/// Adds the access control list that the caller's provider names.
 pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
     if let Request::Create { path, acl, mode, .. } = &mut request {
         let path = ServerPath::from_server(path.as_str());

@@ -1,4 +1,4 @@
-//! The one way in which all locks wait: create, decide, watch the predecessor, decide again.
+//! What all kinds of lock share: a directory, a driver, and how the znodes are named.
 
 use std::{fmt, sync::Arc};
 
@@ -41,20 +41,22 @@ pub struct LockInternals {
     thread_holds: Arc<DirectoryHolds>,
     naming: Naming,
     /// Makes a prefix, or the mark of a fixed name, from the session's id.
-    unique: fn(i64) -> String,
+    pub(in crate::locks) unique: fn(i64) -> String,
     /// Whom the next hold tells about requests to give it back.
-    revocation: Mutex<Option<Arc<Revocation>>>,
+    pub(super) revocation: Mutex<Option<Arc<Revocation>>>,
     pub(in crate::locks) kind: HoldKind,
     strategy: Mutex<WaitStrategy>,
     /// What the znodes carry from now on.
     data: Mutex<Vec<u8>>,
-    /// What is known of the directory without asking, where one lock object is likely to come back to it.
-    unlisted: Arc<Mutex<Unlisted<Watch>>>,
-    goes_by_numbers: bool,
-    has_persistent_directory: bool,
-    /// Its znodes are no locks, but places in the queue for one.
-    is_queue: bool,
-    deaths: Deaths,
+    /// What this object knows of the directory from its last hold, so that the next acquire may do without a list.
+    pub(super) unlisted: Arc<Mutex<Unlisted<Watch>>>,
+    /// Whether a create may be sent without a list, where the number says all.
+    pub(super) goes_by_numbers: bool,
+    /// For a recipe whose directory is no container, and stays. Not for a thread that waits.
+    pub(in crate::locks) has_persistent_directory: bool,
+    /// Its znodes are no locks, but places in the queue for one: who has its turn there holds nothing yet.
+    pub(in crate::locks) is_queue: bool,
+    pub(in crate::locks) deaths: Deaths,
 }
 
 impl fmt::Debug for LockInternals {
@@ -110,48 +112,29 @@ impl LockInternals {
         &self.thread_holds
     }
 
-    /// For a lock that is one znode of this name, which others use too: a delete that may have been carried out must not
-    /// be repeated before another look at whose the znode is.
+    /// Makes the lock one znode of this name, which others use too. A delete that may have been carried out is then not
+    /// sent again before a look has shown whose the znode is.
     pub(crate) fn set_fixed_name(&mut self, name: &str, unique: fn(i64) -> String) {
         self.naming = Naming::Fixed(name.to_owned());
         self.unique = unique;
-    }
-
-    /// For a lock whose znodes bear another prefix.
-    pub(crate) fn set_unique(&mut self, unique: fn(i64) -> String) {
-        self.unique = unique;
-    }
-
-    /// For a recipe whose directory is no container, and stays. Not for a thread that waits.
-    pub(crate) fn set_persistent_directory(&mut self) {
-        self.has_persistent_directory = true;
-    }
-
-    pub(in crate::locks) fn has_persistent_directory(&self) -> bool {
-        self.has_persistent_directory
     }
 
     pub(super) fn reuses_names(&self) -> bool {
         matches!(self.naming, Naming::Fixed(_))
     }
 
-    /// The holds that are acquired from now on tell about requests to give them back, up to the next release.
+    /// The listener serves the acquires from now on, up to the next release.
     pub(crate) fn make_revocable(&self, revocation: Revocation) {
         let before = self.revocation.lock().replace(Arc::new(revocation));
         // The caller's listener: not under the lock.
         drop(before);
     }
 
-    /// Whom later holds tell, until somebody asks for it anew.
-    pub(super) fn revocation(&self) -> &Mutex<Option<Arc<Revocation>>> {
-        &self.revocation
-    }
-
     pub(crate) fn revocable_node(&self) -> Option<Arc<RevocableNode>> {
         self.revocation.lock().clone().map(RevocableNode::new)
     }
 
-    /// For a recipe whose queue is in a directory below its path. Messages name the recipe's path.
+    /// For a recipe whose queue is in a directory below its path. Errors name the recipe's path.
     pub(crate) fn below(
         client: &CuratorFramework,
         base_path: &str,
@@ -163,15 +146,6 @@ impl LockInternals {
         lock.thread_holds = client.core.holds.of(&lock.directory);
         lock.goes_by_numbers = false;
         Ok(lock)
-    }
-
-    /// For the queue in front of what is acquired: who has its turn in it holds nothing yet.
-    pub(crate) fn set_queue(&mut self) {
-        self.is_queue = true;
-    }
-
-    pub(super) fn is_queue(&self) -> bool {
-        self.is_queue
     }
 
     pub(crate) fn base_path(&self) -> &str {
@@ -194,10 +168,6 @@ impl LockInternals {
     pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
         let (path, deaths) = (self.client_path(&held), self.deaths.get().and_then(|deaths| deaths.heard_by(&held)));
         Hold::new(held, path, deaths)
-    }
-
-    pub(in crate::locks) fn deaths(&self) -> &Deaths {
-        &self.deaths
     }
 
     /// The lock's path at the server.
@@ -266,20 +236,6 @@ impl LockInternals {
 
     pub(in crate::locks) fn node_gone(&self) -> Error {
         Error::Server { code: ErrorCode::NoNode, operation: "acquire", path: self.base_path.clone() }
-    }
-
-    /// A prefix, or the mark of a fixed name, for one attempt in this session.
-    pub(in crate::locks) fn unique(&self, session_id: i64) -> String {
-        (self.unique)(session_id)
-    }
-
-    pub(in crate::locks) fn unlisted(&self) -> &Arc<Mutex<Unlisted<Watch>>> {
-        &self.unlisted
-    }
-
-    /// Whether a create may be sent without a list, where the number says all.
-    pub(in crate::locks) fn goes_by_numbers(&self) -> bool {
-        self.goes_by_numbers
     }
 
     pub(crate) fn child(&self, name: &str) -> ServerPath {

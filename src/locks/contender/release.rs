@@ -1,7 +1,6 @@
 //! How a lock is given back.
 
 use std::{
-    slice,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -34,8 +33,8 @@ use crate::{
     },
 };
 
-/// How a release has gone. What the server has not confirmed is left to the background, and the channel is disconnected
-/// when that has heard of the znode's end.
+/// The result of a release. `Some`: the server has not confirmed it, the client goes on in the background, and the
+/// channel ends when the znode is gone.
 pub(crate) type Released = (Result<()>, Option<Receiver<()>>);
 
 fn deletion_of(path: &ServerPath) -> Request {
@@ -48,7 +47,9 @@ impl LockInternals {
         if let Some((keeper, tenure)) = held.keeper() {
             return (keeper.release(held, tenure), None);
         }
-        self.release_all(slice::from_ref(held)).pop().unwrap_or((Ok(()), None))
+        let deadline = Instant::now() + held.session().timeout();
+        let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+        self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, deadline, held, sent))
     }
 
     /// The same for several, with one deadline for all, and in one round trip if nothing is in the way.
@@ -56,20 +57,20 @@ impl LockInternals {
         let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
         let deadline = Instant::now() + timeout;
         let call = self.client().call("release", self.base_path(), Stop::at(deadline));
-        let send = |held: &Arc<HeldNode>| {
-            self.end(held)?;
-            Ok((!self.stays(held)).then(|| self.delete(&call, held, false)))
-        };
-        let sent: Vec<Result<Option<Result<Option<Pending>>>>> = held.iter().map(send).collect();
-        let finish = |(held, sent): (&Arc<HeldNode>, Result<_>)| match sent {
-            Ok(Some(first)) => self.finish(&call, deadline, held, first),
-            Ok(None) => (Ok(()), None),
-            Err(lost) => (Err(lost), None),
+        let sent: Vec<_> = held.iter().map(|held| self.begin(&call, held)).collect();
+        let finish = |(held, sent): (&Arc<HeldNode>, Result<_, _>)| {
+            sent.map_or_else(|over| over, |sent| self.finish(&call, deadline, held, sent))
         };
         held.iter().zip(sent).map(finish).collect()
     }
 
-    /// It is not held any more, as far as this process is concerned.
+    /// The hold ends, and the delete is sent. `Err`: there is none to wait for.
+    fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Option<Pending>>, Released> {
+        self.end(held).map_err(|lost| (Err(lost), None))?;
+        if self.stays(held) { Err((Ok(()), None)) } else { Ok(self.delete(call, held, false)) }
+    }
+
+    /// Ends the hold in this process.
     fn end(&self, held: &HeldNode) -> Result<()> {
         held.released();
         self.unregister(held);
@@ -82,10 +83,10 @@ impl LockInternals {
         held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
 
-    /// A hold has come to its end. Its mark goes first: whoever finds one without the znode knows that nobody released.
-    /// A thread that unwinds leaves it, as the next holder is to hear of that.
+    /// Deletes the mark of a hold that ends, before its znode: a mark without a znode means that nobody released. A
+    /// thread that unwinds leaves its mark, so that the next holder hears of it.
     fn forget_mark(&self, held: &HeldNode) {
-        let Some(mark) = self.deaths().get().and_then(|deaths| deaths.mark_of(held)) else { return };
+        let Some(mark) = self.deaths.get().and_then(|deaths| deaths.mark_of(held)) else { return };
         if held.lost().is_some() || thread::panicking() {
             return;
         }
@@ -99,15 +100,15 @@ impl LockInternals {
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
-    /// Sends for the end of a znode. `None`: its name may be another holder's by now, as it may be gone already, by a delete
-    /// whose reply was lost or while the connection was.
+    /// Sends the delete. `None`: a delete whose reply was lost, or a session that ended, may have removed the znode
+    /// already, and the name may be another holder's by now.
     fn delete(&self, call: &Call<'_>, held: &HeldNode, in_doubt: bool) -> Result<Option<Pending>> {
         let session = self.session_of(call, held)?;
         // Not before the wait for a connection: without one the znode counts as certain up to `valid_until`.
         if self.reuses_names() && (in_doubt || !held.is_certain()) {
             return Ok(None);
         }
-        self.unlisted().lock().leaves(held.path().name());
+        self.unlisted.lock().leaves(held.path().name());
         Ok(Some(submit_one(&session, deletion_of(held.path()))))
     }
 
@@ -125,7 +126,7 @@ impl LockInternals {
                 Ok(None) => return self.await_deletion(deadline, held, in_doubt),
                 Ok(Some(pending)) => match call.reply_or_failure(pending) {
                     Ok(_) => {
-                        self.unlisted().lock().left(held.path().name());
+                        self.unlisted.lock().left(held.path().name());
                         return (Ok(()), None);
                     }
                     Err(Failure { error, maybe_done }) => {
@@ -169,7 +170,7 @@ impl LockInternals {
         (gone.map(drop), left)
     }
 
-    /// Waits until the background has heard that a znode is gone: whether there was one to delete, if it had to look.
+    /// Waits until the clean-up knows that the znode is gone. `true`: it found and deleted one.
     fn await_gone(&self, deadline: Instant, done: Receiver<()>) -> (Result<bool>, Option<Receiver<()>>) {
         let core = &self.client().core;
         let mut was_there = false;
@@ -188,7 +189,7 @@ impl LockInternals {
         }
     }
 
-    /// The session that owns the znode: no delete crosses over to the next one, unless no session owns it.
+    /// The session that owns the znode. No delete goes out in another session, unless no session owns the znode.
     fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
         let session = call.session()?;
         if Arc::ptr_eq(&session, held.session()) || held.outlives_session() {
@@ -229,10 +230,10 @@ impl LockInternals {
         }
     }
 
-    /// Gives a lock back without waiting: what the server does not confirm is left to the background.
+    /// Gives a lock back without waiting. If the server does not confirm it, the client goes on in the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
         if let Some((keeper, tenure)) = held.keeper() {
-            // Its holder wants to hear nothing of it.
+            // Nobody waits for the result.
             return drop(keeper.release(held, tenure));
         }
         if self.end(held).is_err() {
@@ -245,11 +246,11 @@ impl LockInternals {
         if held.outlives_session() || self.reuses_names() && !held.is_certain() {
             return self.client().core.clean_up(job);
         }
-        self.unlisted().lock().leaves(held.path().name());
+        self.unlisted.lock().leaves(held.path().name());
         self.delete_in_background(held.session(), held.path(), job, held.was_gone());
     }
 
-    /// What an acquire left behind goes in the background, until it is known to be gone or its session has ended.
+    /// Deletes what an acquire left behind, in the background, until it is known to be gone or its session has ended.
     pub(in crate::locks) fn clean_up(&self, spec: &Spec, owner: &Arc<dyn Session>, leftover: Leftover) {
         let is_ephemeral = spec.mode.is_ephemeral();
         if is_ephemeral && owner.is_ended() {
@@ -274,8 +275,8 @@ impl LockInternals {
         self.client().core.clean_up(job);
     }
 
-    /// Sends for the end of a znode without waiting. What the server does not confirm is left to the job; `was_gone` is called
-    /// if there was none.
+    /// Sends a delete without waiting. If the server does not confirm it, the job goes on; if there was no znode, `was_gone` is
+    /// called.
     fn delete_in_background(
         &self,
         session: &Arc<dyn Session>,
@@ -283,7 +284,7 @@ impl LockInternals {
         job: Job,
         was_gone: impl FnOnce() + Send + 'static,
     ) {
-        let (core, unlisted, name) = (self.client().core.clone(), self.unlisted().clone(), path.name().to_owned());
+        let (core, unlisted, name) = (self.client().core.clone(), self.unlisted.clone(), path.name().to_owned());
         let on_reply = Box::new(move |reply: Reply| match reply {
             Ok(_) => unlisted.lock().left(&name),
             Err(SessionError::Server(ErrorCode::NoNode)) => was_gone(),
@@ -296,7 +297,7 @@ impl LockInternals {
     /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
     pub(in crate::locks) fn forget_revocation(&self, held: &HeldNode) {
         let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
-        let mut current = self.revocation().lock();
+        let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
         drop(current);
         // The caller's listener: not under the lock.

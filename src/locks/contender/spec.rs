@@ -197,8 +197,8 @@ pub enum Input<E> {
     Barred,
     /// The time is up while it sleeps or waits for a connection.
     TimeUp,
-    /// The end of [`Do::Hold`]: the znodes are in the process's registry. `is_deleted`: the own watch has reported the end of
-    /// one before.
+    /// The end of [`Do::Hold`]: the znodes are in the process's registry. `is_deleted`: the own watch has reported the
+    /// end of one before.
     Held {
         /// See above.
         is_deleted: bool,

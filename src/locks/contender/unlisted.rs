@@ -8,15 +8,15 @@ use crate::locks::contender::spec::Plan;
 /// Where it should not have been, it costs a round trip; where it could have been, nobody waits for it.
 const TO_FOLLOW: u32 = 8;
 
-/// Follows the directory of one lock from one of its holds to the next, so that a lock that nobody else wants is acquired
-/// without a list of children. It earns 30 % where many paths are locked in turn (`ci/bench`, 1,000 paths).
+/// Follows the directory of one lock from one of its holds to the next, so that a lock that nobody else wants is
+/// acquired without a list of children. It earns 30 % where many paths are locked in turn (`ci/bench`, 1,000 paths).
 ///
-/// A directory gives the numbers 0, 1, 2.. to the children that are created in it, and none of them twice. So if a znode
-/// with number n stood alone there and was deleted, and the next one gets n + 1, then nobody came in between, and the next
-/// one stands alone, too. That holds for one and the same directory: removed and made anew, it counts from 0 again, and
-/// whoever came meanwhile could bear any number. Therefore a watch on the directory has to be in place from before the
-/// delete on, and must not have fired when the reply to the create is here. All of it, the watch, the delete and the
-/// create, goes over one connection, on which events come before the replies to what was done after them.
+/// A directory gives the numbers 0, 1, 2.. to the children that are created in it, and none of them twice. So if a
+/// znode with number n stood alone there and was deleted, and the next one gets n + 1, then nobody came in between, and
+/// the next one stands alone, too. That holds for one and the same directory: removed and made anew, it counts from 0
+/// again, and whoever came meanwhile could bear any number. Therefore a watch on the directory has to be in place from
+/// before the delete on, and must not have fired when the reply to the create is here. All of it, the watch, the delete
+/// and the create, goes over one connection, on which events come before the replies to what was done after them.
 ///
 /// `W` is the watch. What a method gives back is to be dropped under no lock, since that may send a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub struct Unlisted<W> {
     last: Option<Last>,
     /// How many holds in a row still have to follow each other before the list is left out.
     to_follow: u32,
-    guard: Option<Guard<W>>,
+    guard: Option<DirectoryWatch<W>>,
     guards: u64,
 }
 
@@ -57,7 +57,7 @@ enum LastStage {
 
 /// The watch on the directory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Guard<W> {
+struct DirectoryWatch<W> {
     number: u64,
     over: Over,
     /// `None` while it is on its way.
@@ -85,7 +85,7 @@ impl<W> Unlisted<W> {
             // Not with the first hold: many a lock is used once.
             (0 | 1, None) => {
                 self.guards += 1;
-                self.guard = Some(Guard { number: self.guards, over, watch: None });
+                self.guard = Some(DirectoryWatch { number: self.guards, over, watch: None });
                 Plan::ListAndGuard(self.guards)
             }
             _ => Plan::List,
@@ -100,9 +100,9 @@ impl<W> Unlisted<W> {
         }
     }
 
-    /// Something happened to the directory, or to the connection; or the watch is not in place after all. It says nothing
-    /// any more, so it is given up at once: a lock that lies idle keeps neither the server busy nor a session that has
-    /// ended in memory.
+    /// Something happened to the directory, or to the connection; or the watch is not in place after all. It says
+    /// nothing any more, so it is given up at once: a lock that lies idle keeps neither the server busy nor a session
+    /// that has ended in memory.
     pub fn fired(&mut self, number: u64) -> Option<W> {
         self.guard.take_if(|guard| guard.number == number).and_then(|guard| guard.watch)
     }

@@ -28,7 +28,8 @@ use crate::{
 /// - a [`Mutex`](LockKind::Mutex) is also what a `LeaderSelector`, kazoo's `Election`, a lone `WriteLock` of kazoo's and
 ///   Curator's deprecated `InterProcessSemaphore` look like;
 /// - the number of leases of a [`Semaphore`](LockKind::Semaphore), except kazoo's;
-/// - who waits for an [`Unfair`](LockKind::Unfair) lock: waiters of that kind have no znodes.
+/// - who waits for an [`Unfair`](LockKind::Unfair) lock: waiters of that kind have no znodes;
+/// - whether a holder that [caches](crate::Caching) its lock uses it at this moment: an idle tenure looks like any hold.
 ///
 /// ```
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, RetryOneTime};
@@ -165,7 +166,7 @@ struct Listing {
 }
 
 /// A znode that was read.
-struct Seen {
+struct SeenZnode {
     node: ServerPath,
     stat: Stat,
     data: Option<Vec<u8>>,
@@ -254,14 +255,14 @@ impl QueueScan<'_> {
     }
 
     /// Everything about these znodes; those that have gone in between are left out.
-    fn read(&self, nodes: Vec<ServerPath>) -> Result<Vec<Seen>> {
+    fn read(&self, nodes: Vec<ServerPath>) -> Result<Vec<SeenZnode>> {
         let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
         let replies = submit(self.session, reads.map(|read| (read, None)));
         let mut seen = Vec::with_capacity(nodes.len());
         let mut unreadable = Vec::new();
         for (node, (pending, _)) in nodes.into_iter().zip(replies) {
             match self.call.reply(pending) {
-                Ok(Response::Data { data, stat }) => seen.push(Some(Seen { node, stat, data: Some(data) })),
+                Ok(Response::Data { data, stat }) => seen.push(Some(SeenZnode { node, stat, data: Some(data) })),
                 Ok(other) => return Err(self.call.unexpected(&other)),
                 Err(error) if error.is_no_node() => {}
                 Err(error) if is_refused(&error) => {
@@ -278,7 +279,7 @@ impl QueueScan<'_> {
             match self.call.reply(pending) {
                 Ok(Response::Stat(stat)) => {
                     if let Some(place) = seen.get_mut(index) {
-                        *place = Some(Seen { node, stat, data: None });
+                        *place = Some(SeenZnode { node, stat, data: None });
                     }
                 }
                 Ok(other) => return Err(self.call.unexpected(&other)),
@@ -289,11 +290,15 @@ impl QueueScan<'_> {
         Ok(seen.into_iter().flatten().collect())
     }
 
-    fn read_children(&self, directory: &ServerPath, names: impl Iterator<Item = impl AsRef<str>>) -> Result<Vec<Seen>> {
+    fn read_children(
+        &self,
+        directory: &ServerPath,
+        names: impl Iterator<Item = impl AsRef<str>>,
+    ) -> Result<Vec<SeenZnode>> {
         self.read(names.map(|name| directory.join(name.as_ref())).collect())
     }
 
-    fn entry(&self, seen: Seen, state: EntryState, mode: EntryMode, names: NameStyle) -> QueueEntry {
+    fn entry(&self, seen: SeenZnode, state: EntryState, mode: EntryMode, names: NameStyle) -> QueueEntry {
         QueueEntry {
             state,
             mode,
@@ -335,10 +340,10 @@ impl QueueScan<'_> {
         queue.kind = LockKind::Semaphore;
         let nodes = sorted_contenders(queued).into_iter().map(|name| locks.join(name));
         let nodes = nodes.chain(sorted_contenders(leased).into_iter().map(|name| leases.join(name)));
-        let (waiters, holders): (Vec<Seen>, Vec<Seen>) =
+        let (waiters, holders): (Vec<SeenZnode>, Vec<SeenZnode>) =
             self.read(nodes.collect())?.into_iter().partition(|seen| seen.node.parent().as_ref() == Some(locks));
         let first = waiters.first().map(|first| (first.stat.ephemeral_owner, first.stat.czxid));
-        let is_of_waiter = |seen: &Seen| {
+        let is_of_waiter = |seen: &SeenZnode| {
             first.is_some_and(|(session, czxid)| seen.stat.ephemeral_owner == session && seen.stat.czxid > czxid)
         };
         for seen in holders.into_iter().filter(|seen| !is_of_waiter(seen)) {

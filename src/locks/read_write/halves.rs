@@ -95,22 +95,26 @@ half! {
     /// `InterProcessReadWriteLock.ReadLock`.
     ///
     /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
-    ReadLock,
-    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts; one that holds the
-    /// write lock gets it at once.
+    InterProcessReadLock,
+    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows;
+    /// if it holds the write lock, it gets this one at once.
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost) also
-    /// for a thread whose write lock was lost. [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that
-    /// holds a mutex or a write lock on this path through another object of this client: it would wait for itself. A
-    /// thread that holds a read lock through another one waits, with a warning, where a writer queues in between: that one
-    /// may give up.
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost)
+    /// also for a thread whose write lock was lost. [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread
+    /// that holds a mutex or a write lock on this path through another object of this client: it would wait for itself.
+    /// If it holds a read lock through another object and a writer queues in between, it waits and logs a warning, as
+    /// that writer may give up.
 }
 
-impl ReadLock {
-    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str, write: &WriteLock) -> Result<ReadLock> {
+impl InterProcessReadLock {
+    pub(in crate::locks) fn new(
+        client: &CuratorFramework,
+        path: &str,
+        write: &InterProcessWriteLock,
+    ) -> Result<InterProcessReadLock> {
         let mutex = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
-        Ok(ReadLock { mutex: mutex.beside(&write.mutex) })
+        Ok(InterProcessReadLock { mutex: mutex.beside(&write.mutex) })
     }
 }
 
@@ -119,17 +123,17 @@ half! {
     /// `InterProcessReadWriteLock.WriteLock`.
     ///
     /// It waits for everybody in front of it, and watches the last of them.
-    WriteLock,
-    /// Acquires the lock, waiting as long as it takes. A thread that holds it already only counts.
+    InterProcessWriteLock,
+    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
-    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this path
-    /// through another object of this client: it would wait for itself.
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this
+    /// path through another object of this client: it would wait for itself.
 }
 
-impl WriteLock {
-    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str) -> Result<WriteLock> {
-        Ok(WriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
+impl InterProcessWriteLock {
+    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessWriteLock> {
+        Ok(InterProcessWriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
     }
 }

@@ -4,7 +4,7 @@ mod halves;
 
 use std::fmt;
 
-pub use self::halves::{ReadLock, WriteLock};
+pub use self::halves::{InterProcessReadLock, InterProcessWriteLock};
 use crate::{
     error::Result, framework::client::core::CuratorFramework, locks::api::options::wait_strategy::WaitStrategy,
 };
@@ -19,12 +19,13 @@ use crate::error::Error;
 /// one object serves any number of threads.
 ///
 /// # Both at a time
-/// A thread that holds the write lock can acquire the read lock, and keep it when it releases the write lock: it keeps
-/// its place, so that no writer comes in between (a downgrade). It costs one round trip. The write lock of another
+/// A thread that holds the write lock can acquire the read lock, and keep it when it releases the write lock. It keeps
+/// its place then, so no writer comes in between (a downgrade). It costs one round trip. The write lock of another
 /// thread, or one that was lost, gives no such right.
 ///
-/// The other way round a thread would wait for itself: [`WriteLock::acquire`] fails with
-/// [`Error::WouldDeadlock`] for a thread that holds the read lock. With a timeout it is so as well, and for a mere try it is `false`.
+/// The other way round a thread would wait for itself: [`InterProcessWriteLock::acquire`] fails with
+/// [`Error::WouldDeadlock`] for a thread that holds the read lock. So does an acquire with a timeout; a mere try is
+/// `false`.
 ///
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).
@@ -45,18 +46,18 @@ use crate::error::Error;
 /// ```
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {
-    read: ReadLock,
-    write: WriteLock,
+    read: InterProcessReadLock,
+    write: InterProcessWriteLock,
 }
 
 impl InterProcessReadWriteLock {
     /// The two locks of the directory `path`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessReadWriteLock> {
-        let write = WriteLock::new(client, path)?;
-        let read = ReadLock::new(client, path, &write)?;
+        let write = InterProcessWriteLock::new(client, path)?;
+        let read = InterProcessReadLock::new(client, path, &write)?;
         Ok(InterProcessReadWriteLock { read, write })
     }
 
@@ -77,16 +78,16 @@ impl InterProcessReadWriteLock {
         self
     }
 
-    /// The lock that readers share. A clone of it is the same lock, for where a value is wanted, as by
+    /// The lock that readers share. A clone of it is the same lock; use one where a value is wanted, as by
     /// [`InterProcessMultiLock::from_locks`](crate::InterProcessMultiLock::from_locks).
     #[must_use]
-    pub fn read_lock(&self) -> &ReadLock {
+    pub fn read_lock(&self) -> &InterProcessReadLock {
         &self.read
     }
 
     /// The lock that a writer has alone. A clone of it is the same lock, too.
     #[must_use]
-    pub fn write_lock(&self) -> &WriteLock {
+    pub fn write_lock(&self) -> &InterProcessWriteLock {
         &self.write
     }
 }

@@ -47,7 +47,8 @@ impl Lease {
     /// What the lease's znode carries, read from the server: one round trip.
     ///
     /// # Errors
-    /// [`Error::Server`](crate::Error::Server) with `NoNode` if the lease was lost, and what every operation can end with.
+    /// [`Error::Server`](crate::Error::Server) with `NoNode` if the lease was lost, and what every operation can end
+    /// with.
     pub fn data(&self) -> Result<Vec<u8>> {
         let data = self.leases.client().get_data().for_path(self.hold.path())?;
         Ok(without_request(&data).to_vec())
@@ -57,8 +58,9 @@ impl Lease {
     /// retry policy says, at most the session timeout.
     ///
     /// # Errors
-    /// [`Error::LockLost`](crate::Error::LockLost) if it was lost before; [`Error::ConnectionLoss`](crate::Error::ConnectionLoss)
-    /// if the server did not confirm: the background goes on until the znode is gone.
+    /// [`Error::LockLost`](crate::Error::LockLost) if it was lost before;
+    /// [`Error::ConnectionLoss`](crate::Error::ConnectionLoss) if the server did not confirm: the client keeps deleting
+    /// the znode in the background until it is gone.
     pub fn close(mut self) -> Result<()> {
         self.is_open = false;
         self.leases.release(self.hold.node()).0

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::shared_count::SharedCount;
+use crate::shared_count::{SharedCount, Wake};
 
 /// The number of leases: fixed, or shared with others and changing.
 #[derive(Debug, Clone)]
@@ -21,8 +21,9 @@ impl Limit {
     }
 
     /// Calls `wake` on every change as long as the result lives; it must not block.
-    pub(in crate::locks) fn subscribe(&self, wake: Arc<dyn Fn() + Send + Sync>) -> Option<Arc<dyn Fn() + Send + Sync>> {
+    pub(in crate::locks) fn subscribe(&self, wake: impl FnOnce() -> Arc<Wake>) -> Option<Arc<Wake>> {
         let Limit::Shared(count) = self else { return None };
+        let wake = wake();
         count.subscribe(&wake);
         Some(wake)
     }

@@ -21,9 +21,9 @@ use crate::error::Error;
 /// It is a [semaphore](InterProcessSemaphoreV2) with one lease, first come, first served, and shares the path with
 /// Curator clients in any language. A thread that acquires it twice waits until another one releases it.
 ///
-/// [`release`](Self::release) gives back what [`acquire`](Self::acquire) took, whoever calls it, but first of all what the
-/// calling thread has acquired itself: a thread that has lost the lock hears of that, and frees nobody else's. A guard gives
-/// back what it holds itself, and who releases for another thread can name the hold:
+/// [`release`](Self::release) gives back what [`acquire`](Self::acquire) took, whoever calls it, but first of all what
+/// the calling thread has acquired itself: a thread that has lost the lock hears of that, and frees nobody else's. A
+/// guard gives back what it holds itself, and who releases for another thread can name the hold:
 /// [`release_holds`](crate::InterProcessLock::release_holds).
 ///
 /// Uncontended, acquire and release are one round trip each. What happens when the connection goes is as for the
@@ -72,7 +72,7 @@ impl InterProcessSemaphoreMutex {
     /// A mutex at `path`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
         let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
         let owners = OwnersOf { owners: Owners::of_any_thread(), leases: semaphore.leases().clone() };
@@ -86,8 +86,8 @@ impl InterProcessSemaphoreMutex {
         self
     }
 
-    /// What is known about the lock, if it was acquired through this object and without a guard: by the calling thread, or
-    /// else by any.
+    /// What is known about the lock, if it was acquired through this object and without a guard: by the calling thread,
+    /// or else by any.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
         self.owners.current().map(|held| self.semaphore.leases().hold(held))

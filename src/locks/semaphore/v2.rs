@@ -18,7 +18,7 @@ use crate::{
     locks::{
         api::options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
         contender::{
-            blocking::{Outcome, Place, Wish},
+            blocking::{HeadPlace, Outcome, Wish},
             driver::{StandardLockInternalsDriver, sorted_contenders},
             internals::{LockInternals, children_of},
             spec::Spec,
@@ -33,21 +33,21 @@ const LOCKS: &str = "locks";
 /// The directory of the leases, below the semaphore's path.
 const LEASES: &str = "leases";
 
-/// A semaphore that processes share: up to so many leases at a time, first come, first served. Java:
+/// A semaphore that processes share: at most a given number of leases at a time, first come, first served. Java:
 /// `InterProcessSemaphoreV2`.
 ///
 /// Each lease is a znode in `<path>/leases`. Who finds too few leases queues in `<path>/locks`, and the first of that
 /// queue waits until enough leases were given back. Curator clients in any language share both directories.
 ///
 /// The number of leases is a convention among those that use the path: the same everywhere, or a [`SharedCount`], which
-/// can change while threads wait. Lowering it revokes nothing.
+/// can change while threads wait. Lowering it revokes no lease.
 ///
 /// Uncontended, acquire and give-back are one round trip each, four requests in total.
 ///
 /// # Several leases at once
-/// [`acquire_many`](Self::acquire_many) is all or nothing, and keeps its place in the queue until it has all. So clients
-/// of this crate cannot block each other. Curator's `acquire(n)` takes one lease after the other and lets others in
-/// between: against that one, a deadlock is unavoidable.
+/// [`acquire_many`](Self::acquire_many) is all or nothing, and keeps its place in the queue until it has all. So
+/// clients of this crate cannot block each other. Curator's `acquire(n)` takes one lease after the other and lets
+/// others in between: against that one, a deadlock is unavoidable.
 ///
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex); each lease is told by itself.
@@ -69,7 +69,7 @@ pub struct InterProcessSemaphoreV2 {
     locks: Arc<LockInternals>,
     leases: Arc<LockInternals>,
     limit: Limit,
-    /// The last acquire found others in its way, so the next one queues at once instead of trying first.
+    /// The last acquire had to wait for others, so the next one queues at once instead of trying first.
     is_contended: Arc<AtomicBool>,
 }
 
@@ -80,7 +80,7 @@ impl InterProcessSemaphoreV2 {
     /// A semaphore with a fixed number of leases. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str, max_leases: usize) -> Result<InterProcessSemaphoreV2> {
         InterProcessSemaphoreV2::with_limit(client, path, Limit::Fixed(max_leases))
     }
@@ -101,7 +101,7 @@ impl InterProcessSemaphoreV2 {
     fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
         let queue = Arc::new(StandardLockInternalsDriver::new());
         let mut locks = LockInternals::below(client, path, LOCKS, queue)?;
-        locks.set_queue();
+        locks.is_queue = true;
         let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
         let mut leases = LockInternals::below(client, path, LEASES, counter)?;
         leases.kind = HoldKind::AnyThread;
@@ -109,8 +109,8 @@ impl InterProcessSemaphoreV2 {
         Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: Arc::default() })
     }
 
-    /// What the znodes carry, for others to read, of leases acquired from now on, and of those who wait for one. Defaults
-    /// to the client's default data.
+    /// What the znodes carry, for others to read, of leases acquired from now on, and of those who wait for one.
+    /// Defaults to the client's default data.
     pub fn set_node_data(&self, data: impl Into<Vec<u8>>) {
         let data = data.into();
         // Whoever looks at the queue sees who waits, too.
@@ -127,7 +127,7 @@ impl InterProcessSemaphoreV2 {
         self.acquire_many(1)?.pop().ok_or_else(no_end)
     }
 
-    /// Acquires so many leases at once, waiting as long as it takes.
+    /// Acquires this many leases at once, waiting as long as it takes.
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
@@ -146,7 +146,7 @@ impl InterProcessSemaphoreV2 {
         Ok(self.acquire_many_timeout(1, timeout)?.and_then(|mut leases| leases.pop()))
     }
 
-    /// Acquires so many leases at once unless the time is up first: then none.
+    /// Acquires this many leases at once, or none if the time is up first.
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
@@ -155,13 +155,13 @@ impl InterProcessSemaphoreV2 {
         self.acquire_with(count, &AcquireOptions::new().timeout(timeout))
     }
 
-    /// Acquires so many leases at once, with a timeout, a cancel token, both or neither. `None`: the time was up first,
-    /// and nothing is left behind. One deadline bounds everything.
+    /// Acquires this many leases at once, with a timeout, a cancel token, both or neither. `None`: the time was up
+    /// first, and nothing is left behind. One deadline bounds everything.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases;
-    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
-    /// [`Error::Cancelled`], and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
+    /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases; [`Error::ConnectionLoss`]
+    /// or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`], [`Error::Cancelled`],
+    /// and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
     #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
         let held = self.acquire_nodes(count, options)?;
@@ -188,8 +188,8 @@ impl InterProcessSemaphoreV2 {
         lease.close()
     }
 
-    /// Gives leases back, all of them even if one fails: one round trip for those of this object, however many they are,
-    /// and one session timeout bounds it.
+    /// Gives leases back, all of them even if one fails: one round trip for those of this object, however many they
+    /// are, and one session timeout bounds it.
     ///
     /// # Errors
     /// The first of all errors, as [`Lease::close`]; the others are logged.
@@ -266,7 +266,7 @@ impl InterProcessSemaphoreV2 {
             let Some(held) = self.locks.attempt_lock(Patience { terms: &in_queue, ..patience }, None)? else {
                 return Ok(None);
             };
-            let place = Some(Place { queue: &self.locks, held: held.clone() });
+            let place = Some(HeadPlace { queue: &self.locks, held: held.clone() });
             let spec =
                 Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.lease_spec(patience) };
             match self.acquire_leases(spec, patience, place)? {
@@ -284,14 +284,13 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    /// How long the queue may be is asked where it is.
+    /// The limit on the queue's length applies in the queue's own directory.
     fn lease_spec(&self, patience: Patience<'_>) -> Spec {
         Spec { looks_first: patience.only_try, max_ahead: None, ..self.leases.spec(patience) }
     }
 
-    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<Place<'_>>) -> Result<Outcome> {
-        let (lock, limit) = (&*self.leases, Some(&self.limit));
-        Wish { lock, spec, patience, limit, place, writer: None, owners: None, seeker: None }.acquire()
+    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<HeadPlace<'_>>) -> Result<Outcome> {
+        Wish { limit: Some(&self.limit), place, ..Wish::new(&self.leases, spec, patience) }.acquire()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     locks::{api::options::patience::Patience, contender::internals::LockInternals},
 };
 
-/// Whether a thread that holds one lock of a directory can get another one there.
+/// Whether a thread that holds one lock of a directory can ever get another one there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outlook {
     /// At once, or when others give way: whoever stands in between, or a thread that releases what this one holds.
@@ -21,10 +21,10 @@ enum Outlook {
 }
 
 impl LockInternals {
-    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread would
-    /// wait for ever for what it holds through another object, or through the other half of a read/write lock.
+    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread
+    /// would wait for ever for what it holds through another object, or through the other half of a read/write lock.
     ///
-    /// So does a call with a deadline: it would end by itself, and to no purpose. A mere try waits for nobody.
+    /// So does a call with a deadline, which could only time out. A mere try waits for nobody.
     pub(crate) fn by_thread<'p>(
         &self,
         patience: Patience<'p>,
@@ -33,7 +33,7 @@ impl LockInternals {
         match self.obstacle().filter(|_| !patience.only_try) {
             Some((Outlook::Never, hold)) => Err(self.would_deadlock(&hold)),
             Some((Outlook::WhenOthersAllow, hold)) if patience.stop.deadline.is_none() => {
-                // A try first: two readers side by side are worth no warning.
+                // A try first: two readers side by side need no warning.
                 match attempt(Patience { only_try: true, ..patience }) {
                     Ok(None) | Err(Error::StillTaken { .. }) => self.warn(&hold),
                     Err(error) if error.is_retryable() => {}
@@ -45,7 +45,8 @@ impl LockInternals {
         }
     }
 
-    /// For a lock that any thread may release: a thread that waits for itself is worth a warning, and may be helped.
+    /// For a lock that any thread may release: a thread that waits for itself gets a warning, as another thread may
+    /// release.
     pub(crate) fn warn_of_itself(&self) {
         if let Some((_, hold)) = self.obstacle() {
             self.warn(&hold);
@@ -87,7 +88,7 @@ impl LockInternals {
 fn outlook(wanted: HoldKind, held: HoldKind) -> Outlook {
     use HoldKind::{AnyThread, Custom, Mutex, Read, Unfair, Write};
     match (wanted, held) {
-        // Any thread may release the one, and whom the other waits for only its driver knows.
+        // Any thread may release the former; whom the latter waits for, only its driver knows.
         (AnyThread | Custom, _) | (_, AnyThread | Custom) => Outlook::WhenOthersAllow,
         // There is room for both, unless a writer queues in between. It waits for the first, but it may give up.
         (Read, Read) => Outlook::WhenOthersAllow,

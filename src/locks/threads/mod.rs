@@ -1,5 +1,5 @@
-//! Which thread of this process holds what: [`owners`] counts holds, [`deadlock`] finds threads that would wait for each
-//! other, [`caching`] passes one granted znode among them.
+//! Which thread of this process holds what: [`owners`] counts holds, [`deadlock`] finds threads that would wait for
+//! each other, [`caching`] passes one granted znode among them.
 
 pub(in crate::locks) mod caching;
 pub(in crate::locks) mod deadlock;

@@ -1,4 +1,4 @@
-//! Who in this process has acquired a lock through one object and not given it back.
+//! Which threads of this process hold a lock through one object.
 
 use std::{sync::Arc, thread::ThreadId};
 
@@ -11,14 +11,14 @@ use crate::{
     locks::{api::holds::hold::Hold, contender::internals::LockInternals},
 };
 
-/// How many of a lock that any thread may release may have ended without a release: there are threads that never come
-/// back.
+/// How many lost holds are kept for their threads to release, of a lock that any thread may release. Some threads never
+/// come back.
 const MAX_ENDED: usize = 32;
 
 /// One acquire.
 #[derive(Debug)]
 struct Owner {
-    /// Who acquired it, or tried to give it back.
+    /// The thread that acquired it, or that tried to release it last.
     thread: ThreadId,
     held: Arc<HeldNode>,
     state: OwnerState,
@@ -60,9 +60,9 @@ impl Owner {
     }
 }
 
-/// The acquires of a lock that have yet to be given back: at most one of each thread, or those of a lock that any thread
-/// may release. Of these at most one is held; the others were lost, and their own release has yet to be told so. If that
-/// came upon somebody else's hold instead, it would end it.
+/// The acquires of a lock that are not released yet: at most one of each thread, or any number where any thread may
+/// release. Of the latter at most one is held. The others were lost, and stay here until their own release has been
+/// told: without them that release would end somebody else's hold.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     is_of_any_thread: bool,
@@ -77,7 +77,7 @@ impl Owners {
         Owners { is_of_any_thread: true, ..Owners::default() }
     }
 
-    /// Of several candidates the one that the calling thread means: its own, else one that is held.
+    /// The candidate that the calling thread means: its own, else one that is held.
     fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
         let me = thread_id();
         if !self.is_of_any_thread {
@@ -116,12 +116,12 @@ impl Owners {
             forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
         }
         drop(owners);
-        // Outside of the lock: the end of a watch may have to be told to the server.
+        // Outside the lock: dropping a watch may send a request.
         drop(forgotten);
     }
 
-    /// Counts one hold less, and gives the lock back with the last. Who names the holds it means, as a guard does, releases
-    /// no later one. What the first release has left to the background, another one waits for.
+    /// Counts one hold less, and releases the lock with the last. A caller that names its holds, as a guard does,
+    /// releases no later one. If an earlier release was left to the background, this call waits for that.
     pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
         let (held, before) = {
             let mut owners = self.owners.lock();
@@ -203,8 +203,8 @@ impl Owners {
         Arc::strong_count(&self.guards) > 1
     }
 
-    /// Whether anybody holds the lock, or gave it back without the server's confirmation. A thread that has lost its own
-    /// lock holds it until it releases it.
+    /// Whether anybody holds the lock, or released it without the server's confirmation. A thread that has lost the
+    /// lock counts as a holder until it releases it.
     pub(crate) fn is_any(&self) -> bool {
         let mut owners = self.owners.lock();
         owners.retain(|owner| !owner.is_over());
@@ -224,7 +224,7 @@ impl Owners {
     }
 }
 
-/// Whether a call is about this hold: it names it, or none.
+/// Whether a call is about this hold: it names this one, or names none.
 fn is_meant(held: &Arc<HeldNode>, named: &[Hold]) -> bool {
     named.is_empty() || named.iter().any(|hold| Arc::ptr_eq(hold.node(), held))
 }

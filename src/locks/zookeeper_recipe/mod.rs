@@ -106,13 +106,13 @@ fn unique_name(session_id: i64) -> String {
 /// ```
 pub struct WriteLock {
     candidate: Arc<Candidate>,
-    listener: Arc<Listener>,
+    listener: Arc<CurrentListener>,
 }
 
 /// Whom the candidate tells.
-struct Listener(Mutex<Option<Arc<dyn LockListener>>>);
+struct CurrentListener(Mutex<Option<Arc<dyn LockListener>>>);
 
-impl Listener {
+impl CurrentListener {
     /// Under no lock. The lock is given back when it has been told.
     fn tell(&self, telling: Arc<Telling>, tell: impl FnOnce(&dyn LockListener)) {
         let listener = self.0.lock().clone();
@@ -125,7 +125,7 @@ impl Listener {
     }
 }
 
-impl Audience for Listener {
+impl Audience for CurrentListener {
     fn acquired(&self, _term: &Leadership, telling: Arc<Telling>) {
         self.tell(telling, LockListener::lock_acquired);
     }
@@ -143,7 +143,7 @@ impl WriteLock {
     /// A lock in the directory `dir`. Does no I/O.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for a path that is no path, or `/`.
+    /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, dir: &str) -> Result<WriteLock> {
         WriteLock::build(client, dir, None)
     }
@@ -159,10 +159,10 @@ impl WriteLock {
     fn build(client: &CuratorFramework, dir: &str, listener: Option<Arc<dyn LockListener>>) -> Result<WriteLock> {
         let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
         internals.kind = HoldKind::AnyThread;
-        internals.set_unique(unique_name);
-        internals.set_persistent_directory();
+        internals.unique = unique_name;
+        internals.has_persistent_directory = true;
         let spec = Spec { data: DATA.to_vec(), ..internals.spec(Patience::of(&AcquireOptions::new())) };
-        let listener = Arc::new(Listener(Mutex::new(listener)));
+        let listener = Arc::new(CurrentListener(Mutex::new(listener)));
         Ok(WriteLock { candidate: Candidate::new(internals, spec, listener.clone()), listener })
     }
 

@@ -20,7 +20,7 @@ use crate::session::api::Reply;
 enum Slot<T> {
     Empty,
     /// This thread sleeps, or is about to.
-    Awaited(Thread),
+    ReplyOutcome(Thread),
     Full(T),
     /// No reply comes any more: somebody has taken it, or its sender is gone.
     Done,
@@ -50,7 +50,7 @@ impl<T> ReplySender<T> {
         let before = std::mem::replace(&mut *state, new);
         // The woken thread takes the lock first thing.
         drop(state);
-        if let Slot::Awaited(thread) = before {
+        if let Slot::ReplyOutcome(thread) = before {
             thread.unpark();
         }
     }
@@ -97,11 +97,11 @@ impl<T> ReplySlot<T> {
                 let mut state = self.0.lock();
                 match *state {
                     Slot::Full(_) | Slot::Done => return None,
-                    Slot::Empty | Slot::Awaited(_) if over.is_some() => {
+                    Slot::Empty | Slot::ReplyOutcome(_) if over.is_some() => {
                         *state = Slot::Empty;
                         return over;
                     }
-                    Slot::Empty | Slot::Awaited(_) => *state = Slot::Awaited(thread::current()),
+                    Slot::Empty | Slot::ReplyOutcome(_) => *state = Slot::ReplyOutcome(thread::current()),
                 }
             }
             match stop.deadline {

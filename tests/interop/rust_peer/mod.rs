@@ -33,7 +33,9 @@ pub(crate) fn run(arguments: &[String]) {
         let line = child::listen();
         let words: Vec<&str> = line.split(' ').collect();
         match words[0] {
-            "acquire" | "release" | "hammer" | "count-hammer" | "revoke-all" => to_owner.send(line).unwrap(),
+            "acquire" | "release" | "hammer" | "count-hammer" | "revoke-all" | "request-all" => {
+                to_owner.send(line).unwrap()
+            }
             "stop" => is_stopped.store(true, Ordering::SeqCst),
             "quit" => {
                 client.close();

@@ -35,7 +35,10 @@ impl Owner {
             }
             ["hammer", kind, path, rounds] => self.hammer(kind, path, rounds.parse().unwrap()),
             ["count-hammer", path, rounds] => self.count_hammer(path, rounds.parse().unwrap()),
-            ["revoke-all", path] => self.revoke_all(path),
+            ["revoke-all", path] => self.ask_all(path, Revoker::attempt_revoke),
+            ["request-all", path] => {
+                self.ask_all(path, |client, node| Revoker::request(client, node, "the operator", "maintenance"))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -139,7 +142,7 @@ impl Owner {
     }
 
     /// Asks whoever is first for the lock, until told to stop.
-    fn revoke_all(&mut self, path: &str) -> Result<()> {
+    fn ask_all(&mut self, path: &str, ask: fn(&CuratorFramework, &str) -> Result<()>) -> Result<()> {
         let mutex = self.locks.mutex(path)?;
         let mut last = String::new();
         while !self.is_stopped() {
@@ -151,7 +154,7 @@ impl Owner {
                 last.clone_from(first);
             }
             // Again and again: Curator loses a request that comes before its watch.
-            Revoker::attempt_revoke(&self.client, first)?;
+            ask(&self.client, first)?;
         }
         child::say("stopped");
         Ok(())

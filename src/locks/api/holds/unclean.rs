@@ -19,7 +19,7 @@ use crate::{
         contender::{
             effects::with_acl,
             internals::LockInternals,
-            last_look::{Look, last_look},
+            last_look::{Certainty, last_look},
         },
         threads::owners::Owners,
     },
@@ -46,7 +46,7 @@ impl LockInternals {
     pub(in crate::locks) fn listen_for_deaths(&self, delay: Duration) {
         let directory = ServerPath::from_server(format!("{}{SUFFIX}", self.mark_base()));
         let fresh = || UncleanDeaths { delay: Mutex::new(delay), directory, holders: Mutex::default() };
-        *self.deaths().get_or_init(fresh).delay.lock() = delay;
+        *self.deaths.get_or_init(fresh).delay.lock() = delay;
     }
 
     /// The last step of an acquire: leaves the marks of these holds, and looks for those of the dead. `false`: the time was
@@ -58,7 +58,7 @@ impl LockInternals {
         patience: Patience<'_>,
         owners: Option<&Owners>,
     ) -> Result<bool> {
-        let Some(deaths) = self.deaths().get() else { return Ok(true) };
+        let Some(deaths) = self.deaths.get() else { return Ok(true) };
         let mut step = LastStep { lock: self, held, owners, has_come_through: false };
         let heard = self.mark_and_look(deaths, held, data, patience);
         step.has_come_through = matches!(heard, Ok(true));
@@ -98,15 +98,15 @@ impl LockInternals {
         match (last_look(held, patience.terms.min_validity, look, false), patience.stop.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !patience.only_try => Ok(false),
-            (Look::Certain, _) => {
+            (Certainty::Certain, _) => {
                 self.forget_the_dead(held, marks);
                 Ok(true)
             }
-            (Look::Lost, _) => {
+            (Certainty::Lost, _) => {
                 let reason = held.iter().find_map(|held| held.lost());
                 Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
-            (Look::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
+            (Certainty::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
         }
     }
 

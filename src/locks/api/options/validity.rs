@@ -8,7 +8,7 @@ use crate::{
         api::options::{patience::Patience, terms::Terms},
         contender::{
             internals::LockInternals,
-            last_look::{Look, last_look},
+            last_look::{Certainty, last_look},
         },
         threads::owners::Owners,
     },
@@ -37,7 +37,7 @@ impl LockInternals {
 
     /// Where one znode serves many holds, nothing can be said of one of them alone.
     pub(in crate::locks) fn check_cached(&self, terms: &Terms) -> Result<()> {
-        let refused = if self.deaths().get().is_some() {
+        let refused = if self.deaths.get().is_some() {
             ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
         } else if terms.hold_at_least.is_some() || terms.hold_at_most.is_some() || !terms.min_validity.is_zero() {
             ("options", "neither a validity nor a length of the hold for a lock that is cached")
@@ -59,11 +59,13 @@ impl LockInternals {
         self.check_validity(wanted)?;
         let stop = patience.io(self.client().core.config.connection_timeout);
         match (last_look(&[held], wanted, stop, false), stop.is_over()) {
-            (Look::Certain | Look::Lost, _) => Ok(true),
-            (Look::InDoubt, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
-            (Look::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),
-            (Look::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
-            (Look::InDoubt, None) => Err(self.uncertain(wanted)),
+            (Certainty::Certain | Certainty::Lost, _) => Ok(true),
+            (Certainty::InDoubt, Some(WaitEnd::Cancelled)) => {
+                Err(Error::Cancelled { path: self.base_path().to_owned() })
+            }
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
+            (Certainty::InDoubt, None) => Err(self.uncertain(wanted)),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{
             node::Revocation,
             revocation::{REVOKE_MESSAGE, with_request},
         },
+        znodes::create::is_curators,
     },
     locks::contender::driver::sequence_for,
     proto::types::{ErrorCode, Stat},
@@ -84,10 +85,37 @@ impl Revoker {
         }
     }
 
-    /// Asks the owner of a lock's znode to give the lock back, and says who asks and why. Other than with
-    /// [`attempt_revoke`](Revoker::attempt_revoke) the znode keeps its data: the request stands behind them, for holders of
-    /// this crate. Curator's holders take no notice of it. Two round trips, more if the data change in between. A znode
-    /// that is gone is no error: the lock was given back.
+    /// Asks the owner of a lock's znode to give the lock back, and says who asks and why. Two round trips, more if the data
+    /// change in between. A znode that is gone is no error: the lock was given back.
+    ///
+    /// The znode of one of this crate's contenders keeps its data, and the request stands behind them. Curator's own
+    /// contenders understand nothing but the bare `__REVOKE__`, so theirs is asked as by
+    /// [`attempt_revoke`](Revoker::attempt_revoke); which of both it is, the znode's name tells.
+    ///
+    /// ```
+    /// use curator_locks::{InterProcessMutex, Revoker};
+    /// # use curator_locks::{CuratorFramework, RetryOneTime};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[cfg(feature = "testing")]
+    /// # let server = curator_locks::testing::TestingServer::start()?;
+    /// # #[cfg(feature = "testing")]
+    /// # let servers = server.connect_string();
+    /// # #[cfg(not(feature = "testing"))]
+    /// # let servers = "zk1:2181";
+    /// # if cfg!(not(feature = "testing")) { return Ok(()) }
+    /// # let retry = RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// # let client = CuratorFramework::builder().connect_string(servers).retry_policy(retry).build()?;
+    /// # client.start()?;
+    /// let (tell, told) = crossbeam_channel::unbounded();
+    /// let mutex = InterProcessMutex::new(&client, "/locks/report")?;
+    /// mutex.on_revocation(move |request| drop(tell.send(request.who().map(str::to_owned))));
+    /// let held = mutex.lock()?;
+    /// Revoker::request(&client, held.path(), "the operator", "maintenance at noon")?;
+    /// assert_eq!(told.recv()?.as_deref(), Some("the operator"));
+    /// held.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as every
@@ -100,8 +128,9 @@ impl Revoker {
                 data => data?,
             };
             check_contender(path, &stat)?;
-            let set = client.set_data().with_version(stat.version);
-            match set.for_path_and_data(path, with_request(&data, who, why)) {
+            let is_curators = path.rsplit('/').next().is_some_and(is_curators);
+            let request = if is_curators { REVOKE_MESSAGE.to_vec() } else { with_request(&data, who, why) };
+            match client.set_data().with_version(stat.version).for_path_and_data(path, request) {
                 Err(error) if error.is_no_node() => return Ok(()),
                 Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
                 result => return result.map(drop),

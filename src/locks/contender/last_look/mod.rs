@@ -22,7 +22,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// What a look at several holds shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum Certainty {
     /// There was a moment, just now, at which all were held for certain.
     Certain,
     /// One is gone.
@@ -37,7 +37,7 @@ pub(crate) enum Look {
 ///
 /// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. What
 /// was certain once is therefore no reason to return a lock; only this look is, as the last thing before the return.
-pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, has_to_ask: bool) -> Look {
+pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, has_to_ask: bool) -> Certainty {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
     let stop = by(stop, longest);
@@ -46,9 +46,9 @@ pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, 
     let mut asked: Option<Instant> = None;
     loop {
         match glance(held, time) {
-            Look::Lost => return Look::Lost,
-            Look::Certain if is_answered => return Look::Certain,
-            _ if stop.is_over().is_some() => return Look::InDoubt,
+            Certainty::Lost => return Certainty::Lost,
+            Certainty::Certain if is_answered => return Certainty::Certain,
+            _ if stop.is_over().is_some() => return Certainty::InDoubt,
             _ => {}
         }
         let now = Instant::now();
@@ -72,22 +72,26 @@ fn by(stop: Stop<'_>, time: Duration) -> Stop<'_> {
 }
 
 /// What is known without asking.
-fn glance(held: &[Arc<HeldNode>], time: Duration) -> Look {
+fn glance(held: &[Arc<HeldNode>], time: Duration) -> Certainty {
     // Half of a session timeout at most.
     let now = Instant::now() + time;
-    let mut look = Look::Certain;
+    let mut look = Certainty::Certain;
     for held in held {
         match held.state(now) {
             HoldState::Held => {}
             // Its end was reported, and only the reason is open.
-            HoldState::InDoubt if held.lost().is_some() => return Look::Lost,
-            HoldState::InDoubt => look = Look::InDoubt,
-            _ => return Look::Lost,
+            HoldState::InDoubt if held.lost().is_some() => return Certainty::Lost,
+            HoldState::InDoubt => look = Certainty::InDoubt,
+            _ => return Certainty::Lost,
         }
     }
     // Once more at the end, with the clock read last: a pause in the midst of the states shows.
     let until = held.iter().map(|held| held.valid_until()).min();
-    if until.is_some_and(|at| Instant::now() + time >= at) && look == Look::Certain { Look::InDoubt } else { look }
+    if until.is_some_and(|at| Instant::now() + time >= at) && look == Certainty::Certain {
+        Certainty::InDoubt
+    } else {
+        look
+    }
 }
 
 /// Asks whether the znodes still stand, session by session. `false`: one has not answered.

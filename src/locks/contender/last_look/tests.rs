@@ -20,11 +20,11 @@ use crate::{
 const LONG: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
 
-fn all_certain(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Look {
+fn all_certain(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Certainty {
     last_look(held, time, stop, false)
 }
 
-fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Look {
+fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Certainty {
     last_look(held, time, stop, true)
 }
 
@@ -61,14 +61,16 @@ fn answer(session: &StubSession, replies: [crate::session::api::Reply; 2]) {
 #[test]
 fn what_is_certain_is_not_asked_for() {
     let (session, held) = two();
-    assert_eq!(all_certain(&held, NOW, Stop::default()), Look::Certain);
-    assert_eq!(all_certain(&[], NOW, Stop::default()), Look::Certain);
+    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Certain);
+    assert_eq!(all_certain(&[], NOW, Stop::default()), Certainty::Certain);
     assert!(session.submissions.lock().is_empty());
 }
 
 #[test]
 fn what_has_to_be_confirmed_is_asked_for() {
-    for (reply, look_at_it) in [(stands(), Look::Certain), (Err(SessionError::Server(ErrorCode::NoNode)), Look::Lost)] {
+    for (reply, look_at_it) in
+        [(stands(), Certainty::Certain), (Err(SessionError::Server(ErrorCode::NoNode)), Certainty::Lost)]
+    {
         let (session, held) = two();
         thread::scope(|scope| {
             let look = scope.spawn(|| all_confirmed(&held, NOW, Stop::default()));
@@ -77,16 +79,16 @@ fn what_has_to_be_confirmed_is_asked_for() {
         });
     }
     let (_, held) = two();
-    assert_eq!(all_confirmed(&held, NOW, Stop::at(Instant::now() + Duration::from_millis(20))), Look::InDoubt);
+    assert_eq!(all_confirmed(&held, NOW, Stop::at(Instant::now() + Duration::from_millis(20))), Certainty::InDoubt);
 }
 
 #[test]
 fn one_that_is_lost_is_enough() {
     let (session, held) = two();
     held.last().unwrap().lose(LostReason::NodeDeleted);
-    assert_eq!(all_certain(&held, NOW, Stop::default()), Look::Lost);
+    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Lost);
     put_in_doubt(&session);
-    assert_eq!(all_certain(&held, NOW, Stop::default()), Look::Lost, "whatever is in doubt besides");
+    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Lost, "whatever is in doubt besides");
 }
 
 #[test]
@@ -98,7 +100,7 @@ fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
         answer(&session, [stands(), stands()]);
         assert!(!look.is_finished(), "a server that has answered proves no heartbeat");
         *session.valid_until.lock() = Some(Instant::now() + LONG);
-        assert_eq!(look.join().unwrap(), Look::Certain);
+        assert_eq!(look.join().unwrap(), Certainty::Certain);
     });
 }
 
@@ -106,14 +108,14 @@ fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
 fn what_is_wanted_for_longer_than_it_is_certain_is_waited_for() {
     let (session, held) = two();
     let soon = Stop::at(Instant::now() + Duration::from_millis(20));
-    assert_eq!(all_certain(&held, LONG / 2, soon), Look::Certain);
-    assert_eq!(all_certain(&held, LONG, soon), Look::InDoubt);
+    assert_eq!(all_certain(&held, LONG / 2, soon), Certainty::Certain);
+    assert_eq!(all_certain(&held, LONG, soon), Certainty::InDoubt);
     session.submissions.lock().clear();
     thread::scope(|scope| {
         let look = scope.spawn(|| all_certain(&held, LONG, Stop::default()));
         answer(&session, [stands(), stands()]);
         *session.valid_until.lock() = Some(Instant::now() + 2 * LONG);
-        assert_eq!(look.join().unwrap(), Look::Certain);
+        assert_eq!(look.join().unwrap(), Certainty::Certain);
     });
 }
 
@@ -124,7 +126,7 @@ fn what_was_not_seen_over_the_new_connection_is_certain_with_the_answer() {
     thread::scope(|scope| {
         let look = scope.spawn(|| all_certain(&held, NOW, Stop::default()));
         answer(&session, [stands(), stands()]);
-        assert_eq!(look.join().unwrap(), Look::Certain);
+        assert_eq!(look.join().unwrap(), Certainty::Certain);
     });
 }
 
@@ -137,7 +139,7 @@ fn a_znode_that_is_gone_or_another_one_by_now_is_lost() {
         thread::scope(|scope| {
             let look = scope.spawn(|| all_certain(&held, NOW, Stop::default()));
             answer(&session, [stands(), reply]);
-            assert_eq!(look.join().unwrap(), Look::Lost);
+            assert_eq!(look.join().unwrap(), Certainty::Lost);
         });
     }
 }
@@ -147,13 +149,13 @@ fn the_deadline_and_the_caller_end_it_in_doubt() {
     let (session, held) = two();
     put_in_doubt(&session);
     let soon = Stop::at(Instant::now() + Duration::from_millis(20));
-    assert_eq!(all_certain(&held, NOW, soon), Look::InDoubt);
-    assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now())), Look::InDoubt);
+    assert_eq!(all_certain(&held, NOW, soon), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now())), Certainty::InDoubt);
     let token = CancelToken::new();
     token.cancel();
-    assert_eq!(all_certain(&held, NOW, Stop { deadline: None, cancel: Some(&token) }), Look::InDoubt);
+    assert_eq!(all_certain(&held, NOW, Stop { deadline: None, cancel: Some(&token) }), Certainty::InDoubt);
     session.connection.store(0, Ordering::Release);
     let asked = session.submissions.lock().len();
-    assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now() + Duration::from_millis(20))), Look::InDoubt);
+    assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now() + Duration::from_millis(20))), Certainty::InDoubt);
     assert_eq!(session.submissions.lock().len(), asked, "there is nobody to ask");
 }

@@ -144,8 +144,7 @@ impl<'a> Visit<'a> {
             // Who has queued stays.
             (spec.max_ahead, spec.looks_first) = (None, patience.only_try);
         }
-        let (limit, place, writer, owners) = (None, None, None, None);
-        let wish = Wish { lock, spec, patience, limit, place, writer, owners, seeker: Some(self) };
+        let wish = Wish { seeker: Some(self), ..Wish::new(lock, spec, patience) };
         let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };
         Ok(held.into_iter().next().and_then(|node| self.begin_tenure(node)))
     }

@@ -1,0 +1,71 @@
+//! Where sessions are connected from, as far as the servers tell.
+
+use std::collections::BTreeMap;
+
+use curator_locks::{ConnectString, QueueEntry};
+
+use crate::{
+    args::{Connection, Show},
+    connection::Settings,
+    doctor::four_letters,
+    failure::{Failure, Result},
+};
+
+/// The address of each session; `None`: nobody wants to know.
+pub(crate) struct Hosts(Option<BTreeMap<i64, String>>);
+
+impl Hosts {
+    /// Asks every server for its connections, if that is wanted.
+    pub(crate) fn ask(connection: &Connection, show: &Show) -> Result<Hosts> {
+        if !show.hosts {
+            return Ok(Hosts::unknown());
+        }
+        let settings = Settings::of(connection)?;
+        let servers = ConnectString::parse(&settings.connect)?;
+        let answers = servers.hosts().iter().filter_map(|(host, port)| four_letters(host, *port, "cons"));
+        let answers: Vec<String> = answers.collect();
+        if answers.is_empty() {
+            let why =
+                "no server tells its connections: --hosts needs cons in 4lw.commands.whitelist, and a port without TLS";
+            return Err(Failure::new(why));
+        }
+        Ok(Hosts(Some(answers.iter().flat_map(|answer| answer.lines().filter_map(connection_of)).collect())))
+    }
+
+    pub(crate) fn unknown() -> Hosts {
+        Hosts(None)
+    }
+
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn of(&self, entry: &QueueEntry) -> Option<&str> {
+        self.0.as_ref()?.get(&entry.session).map(String::as_str)
+    }
+}
+
+/// A line such as ` /10.0.0.7:41722[1](queued=0,recved=2,sent=2,sid=0x10000a3b8c50000,lop=PING,...)`.
+fn connection_of(line: &str) -> Option<(i64, String)> {
+    let (address, rest) = line.trim_start().strip_prefix('/')?.split_once('[')?;
+    let session = rest.split_once("sid=0x")?.1;
+    let session = session.split(|digit: char| !digit.is_ascii_hexdigit()).next()?;
+    let (host, _) = address.rsplit_once(':')?;
+    Some((u64::from_str_radix(session, 16).ok()?.cast_signed(), host.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_answer_tells_hosts_and_sessions() {
+        let line = " /10.0.0.7:41722[1](queued=0,recved=2,sent=2,sid=0xf0000a3b8c500001,lop=PING,est=1,to=20000)";
+        assert_eq!(connection_of(line), Some((-0x0fff_f5c4_73af_ffff, "10.0.0.7".to_owned())));
+        let line = "/0:0:0:0:0:0:0:1:41722[1](queued=0,sid=0x1)";
+        assert_eq!(connection_of(line), Some((1, "0:0:0:0:0:0:0:1".to_owned())));
+        // The connection that asks has no session.
+        assert_eq!(connection_of(" /127.0.0.1:5[0](queued=0,recved=1,sent=0)"), None);
+        assert_eq!(connection_of("cons is not executed because it is not in the whitelist."), None);
+    }
+}
