@@ -11,7 +11,7 @@ use std::{
 
 use curator_locks::{Caching, FencingToken, InterProcessMutex, InterProcessReadWriteLock, LockGuard, Result};
 use support::{
-    PATIENCE, children,
+    PATIENCE, await_children, children,
     scope::{client_in, scope},
 };
 
@@ -47,25 +47,58 @@ fn check<T: Ord + Copy>(history: &[Hold<T>]) -> Result<(), (Hold<T>, Hold<T>)> {
 fn no_reader_is_beside_a_writer_and_the_order_is_kept() {
     let clients: Vec<_> = (0..CLIENTS).map(|_| client_in("history")).collect();
     let start = Barrier::new(CLIENTS);
-    let history: Vec<Hold<FencingToken>> = scope(|scope| {
-        let threads: Vec<_> = clients
+    let locks: Vec<_> = clients.iter().map(|client| InterProcessReadWriteLock::new(client, PATH).unwrap()).collect();
+    let history = history_of(&locks, 1, &start);
+    assert_eq!(children(&clients[0], PATH), Vec::<String>::new());
+    assert_in_order(&history);
+}
+
+/// Two processes that cache, and one that does not.
+#[test]
+fn no_reader_is_beside_a_writer_among_threads_and_processes_with_caching() {
+    const THREADS: usize = 4;
+    let clients: Vec<_> = (0..3).map(|_| client_in("cached_read_write")).collect();
+    let start = Barrier::new(clients.len() * THREADS);
+    let locks: Vec<_> = clients
+        .iter()
+        .enumerate()
+        .map(|(k, client)| {
+            let lock = InterProcessReadWriteLock::new(client, PATH).unwrap();
+            if k == 2 { lock } else { lock.with_caching(Caching::new().max_grants(8)) }
+        })
+        .collect();
+    let history = history_of(&locks, THREADS, &start);
+    drop(locks);
+    await_children(&clients[0], PATH, 0);
+    assert_in_order(&history);
+    let local = history.iter().filter(|hold| hold.token.grant() > 1).count();
+    println!("{} holds, {local} of them without a znode of their own", history.len());
+    assert!(local > history.len() / 20, "{local}");
+}
+
+/// What threads of each lock object have seen.
+fn history_of(locks: &[InterProcessReadWriteLock], threads: usize, start: &Barrier) -> Vec<Hold<FencingToken>> {
+    let operations = CLIENTS * OPERATIONS / (locks.len() * threads) + 1;
+    scope(|scope| {
+        let threads: Vec<_> = locks
             .iter()
-            .map(|client| {
-                let start = &start;
+            .flat_map(|lock| std::iter::repeat_n(lock, threads))
+            .map(|lock| {
                 scope.spawn(move || {
-                    let lock = InterProcessReadWriteLock::new(client, PATH).unwrap();
                     start.wait();
-                    (0..OPERATIONS).flat_map(|_| operation(&lock)).collect::<Vec<_>>()
+                    (0..operations).flat_map(|_| operation(lock)).collect::<Vec<_>>()
                 })
             })
             .collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    });
-    assert_eq!(children(&clients[0], PATH), Vec::<String>::new());
+    })
+}
+
+fn assert_in_order(history: &[Hold<FencingToken>]) {
     let writers = history.iter().filter(|hold| hold.writes).count();
     assert!(history.len() >= CLIENTS * OPERATIONS && writers > CLIENTS * OPERATIONS / 20);
-    assert!(readers_overlap(&history), "readers did share the lock, or nothing is proved");
-    if let Err((first, second)) = check(&history) {
+    assert!(readers_overlap(history), "readers did share the lock, or nothing is proved");
+    if let Err((first, second)) = check(history) {
         panic!("not one after the other: {first:?} and {second:?}");
     }
 }

@@ -53,6 +53,8 @@ pub fn lines(results: &Results) -> Vec<Line> {
     let (cached, drain) = ("cached_mutex", "cached_drain");
     ratio("cached mutex cycle / Curator's cycle", ours(cached, 1), (mutex, Curator, 1), "<= 1/1000", 0.001);
     ratio("cached mutex cycle / parking_lot's", ours(cached, 1), (cached, ParkingLot, 1), "<= 100", 100.0);
+    let read = "cached_read";
+    ratio("cached read cycle, 8 threads together / 1 thread", ours(read, 8), ours(read, 1), "<= 1", 1.0);
     ratio("cached hand-over: N = 1000 / N = 10", ours(drain, 1000), ours(drain, 10), "<= 1.6", 1.6);
     for n in [10, 100, 1000] {
         let what = format!("cached hand-over, N = {n}");
@@ -73,6 +75,7 @@ pub fn lines(results: &Results) -> Vec<Line> {
     let hand_over = "requests per hand-over between threads of one client (a delete, no listing)";
     fact(hand_over, "drain_shared_session_packets", 300, "1", 1.05);
     fact("requests per cached cycle, pings not counted", "cached_mutex_requests", 1, "0", 0.0);
+    fact("requests per cached read cycle of 8 threads, pings not counted", "cached_read_requests", 8, "0", 0.0);
     let lone = "longest wait of a lone contender beside 4 caching processes / (max_tenure + 2 round trips)";
     fact(lone, "cached_lone_contender_longest", 4, "<= 1.5", 1.5);
     let java = "a Java contender's median wait beside caching / (max_tenure + 2x without caching)";

@@ -15,6 +15,7 @@ use crate::{
 const BATCH: usize = 2_000;
 const PROCESSES: usize = 4;
 const THREADS: usize = 8;
+const READERS: usize = 8;
 
 /// The default of `Caching::max_tenure`, in nanoseconds.
 const MAX_TENURE: f64 = 50e6;
@@ -22,6 +23,7 @@ const MAX_TENURE: f64 = 50e6;
 pub fn measure(run: &mut Run) -> Outcome<()> {
     let mut limits = run.peer(Kind::Limits)?;
     uncontended(run, &mut limits)?;
+    reads(run)?;
     drains(run, &mut limits)?;
     processes(run)?;
     lone_contender(run)?;
@@ -52,6 +54,36 @@ fn uncontended(run: &mut Run, limits: &mut Peer) -> Outcome<()> {
         run.book(workload, kind, 1, per_cycle.clone(), per_cycle);
     }
     run.print("A cached mutex that nobody else wants, and a re-entrant mutex of one process", &[workload]);
+    run.say(&format!("\nRequests at the server in {cycles} cycles, pings not counted: {requests}."));
+    Ok(())
+}
+
+/// Threads that read by one lock object: time per cycle of all together.
+fn reads(run: &mut Run) -> Outcome<()> {
+    let proxy = FaultProxy::start(run.server.connect_string())?;
+    let ours = &mut Peer::start(Kind::CuratorLocks, &proxy.connect_string())?;
+    let workload = "cached_read";
+    let command = |n: usize| format!("batches cached_read /{workload} {n} {}", BATCH / n);
+    let mut times = [1, READERS].map(|n| (n, Vec::new()));
+    ours.ask(&command(1))?;
+    // As above.
+    thread::sleep(Duration::from_millis(500));
+    ours.ask(&command(READERS))?;
+    proxy.clear_log();
+    // By turns, so that both have the same machine.
+    for _ in 0..run.rounds(40) {
+        for (n, batches) in &mut times {
+            batches.extend(ours.ask(&command(*n))?);
+        }
+    }
+    let requests = proxy.log().iter().filter(|request| request.op != op::PING).count();
+    let cycles: usize = times.iter().map(|(n, batches)| batches.len() * (BATCH / n * n)).sum();
+    run.book_fact("cached_read_requests", Kind::CuratorLocks, READERS, requests as f64 / cycles as f64);
+    for (n, batches) in times {
+        let per_cycle: Vec<f64> = batches.into_iter().map(|nanos| nanos as f64 / (BATCH / n * n) as f64).collect();
+        run.book(workload, Kind::CuratorLocks, n, per_cycle.clone(), per_cycle);
+    }
+    run.print("A cached read lock, n threads that read: time per cycle of all together", &[workload]);
     run.say(&format!("\nRequests at the server in {cycles} cycles, pings not counted: {requests}."));
     Ok(())
 }

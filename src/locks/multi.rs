@@ -22,6 +22,7 @@ use crate::{
         },
         contender::last_look::{Certainty, last_look},
         mutex::InterProcessMutex,
+        threads::caching::options::Caching,
     },
     panics::caught,
     session::wait::{cancel::CancelToken, deadline::WaitEnd},
@@ -66,6 +67,8 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 pub struct InterProcessMultiLock {
     /// In the order in which they are acquired.
     locks: Arc<[Arc<dyn InterProcessLock>]>,
+    /// What it was made of, where paths were given.
+    mutexes: Arc<[InterProcessMutex]>,
     /// Where the time was up last.
     timed_out_at: Arc<Mutex<Option<String>>>,
 }
@@ -87,8 +90,26 @@ impl InterProcessMultiLock {
             let rule = "each path once: a lock acquired twice looks like two locks".into();
             return Err(Error::InvalidArgument { name: "paths", value: (*path).to_owned(), rule });
         }
-        let mutex = |path: &str| InterProcessMutex::new(client, path).map(|mutex| Arc::new(mutex) as _);
-        InterProcessMultiLock::from_locks(paths.into_iter().map(mutex).collect::<Result<Vec<_>>>()?)
+        let mutex = |path: &str| InterProcessMutex::new(client, path);
+        InterProcessMultiLock::of(paths.into_iter().map(mutex).collect::<Result<Vec<_>>>()?)
+    }
+
+    fn of(mutexes: Vec<InterProcessMutex>) -> Result<InterProcessMultiLock> {
+        let locks = mutexes.iter().map(|mutex| Arc::new(mutex.clone()) as Arc<dyn InterProcessLock>);
+        Ok(InterProcessMultiLock { mutexes: mutexes.as_slice().into(), ..InterProcessMultiLock::from_locks(locks)? })
+    }
+
+    /// Has each of its mutexes keep the lock when a thread gives it back: see [`Caching`] and
+    /// [`InterProcessMutex::with_caching`]. Off by default. It is for this object alone: clones made before are other contenders.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for one made [from locks](InterProcessMultiLock::from_locks): give it locks that are cached.
+    pub fn with_caching(self, caching: Caching) -> Result<InterProcessMultiLock> {
+        if self.mutexes.is_empty() {
+            let rule = "made from paths: locks are cached one by one".into();
+            return Err(Error::InvalidArgument { name: "locks", value: self.paths(), rule });
+        }
+        InterProcessMultiLock::of(self.mutexes.iter().map(|mutex| mutex.clone().with_caching(caching)).collect())
     }
 
     /// These locks, in this order. Does no I/O.
@@ -101,7 +122,7 @@ impl InterProcessMultiLock {
             let rule = "at least one lock".into();
             return Err(Error::InvalidArgument { name: "locks", value: "none".into(), rule });
         }
-        Ok(InterProcessMultiLock { locks, timed_out_at: Arc::default() })
+        Ok(InterProcessMultiLock { locks, mutexes: Arc::default(), timed_out_at: Arc::default() })
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Members<'_>>> {

@@ -20,7 +20,7 @@ use crate::{
             internals::LockInternals,
         },
         threads::{
-            caching::{cache::Cache, options::Caching},
+            caching::{cache::Cache, options::Caching, turns::Mode},
             owners::Owners,
         },
     },
@@ -145,8 +145,16 @@ impl InterProcessMutex {
     /// A release then talks to no server, and does not block.
     #[must_use]
     pub fn with_caching(mut self, caching: Caching) -> InterProcessMutex {
-        self.cache = (self.internals.kind == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), caching));
+        self.cache =
+            (self.internals.kind == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), None, caching));
         self
+    }
+
+    /// Has the two halves of a read/write lock keep what they are granted, and hand it on among themselves.
+    pub(in crate::locks) fn cache_both(read: &mut InterProcessMutex, write: &mut InterProcessMutex, caching: Caching) {
+        let cache = Cache::new(write.internals.clone(), Some(read.internals.clone()), caching);
+        write.cache = Some(cache.clone());
+        read.cache = Some(cache);
     }
 
     /// How many threads wait in this object [with caching](InterProcessMutex::with_caching), behind the one that holds
@@ -238,6 +246,10 @@ impl InterProcessMutex {
         &self.internals
     }
 
+    fn mode(&self) -> Mode {
+        if self.internals.kind == HoldKind::Read { Mode::Shared } else { Mode::Exclusive }
+    }
+
     pub(in crate::locks) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
@@ -253,12 +265,15 @@ impl InterProcessMutex {
         }
         self.internals.observed(self.internals.kind.name(), || {
             if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
+                if let Some(cache) = &self.cache {
+                    cache.downgrades(&writer);
+                }
                 return self.internals.attempt_downgrade(patience, &self.owners, &writer);
             }
             self.internals.by_thread(patience, |patience| match &self.cache {
                 Some(cache) => {
                     self.internals.check_cached(patience.terms)?;
-                    cache.acquire(patience, &self.owners)
+                    cache.acquire(self.mode(), patience, &self.owners)
                 }
                 None => self.internals.attempt_lock(patience, Some(&self.owners)),
             })

@@ -11,7 +11,9 @@ use curator_locks::{
     testing::{FaultProxy, TestingServer, op},
 };
 
-use crate::support::{self, PATIENCE, await_queue, builder, builder_at, connect, eventually, namespace, queue};
+use crate::support::{
+    self, PATIENCE, another, await_queue, builder, builder_at, connect, eventually, namespace, queue,
+};
 
 const PATH: &str = "/locks/m";
 
@@ -228,6 +230,26 @@ fn a_multi_lock_of_cached_locks_costs_no_request_either() {
     }
     let packets = server.packets_received().unwrap() - before;
     assert!((1..=2).contains(&packets), "{packets} packets");
+}
+
+#[test]
+fn a_multi_lock_of_paths_caches_all_its_mutexes() {
+    let client = support::client();
+    let both = InterProcessMultiLock::new(&client, ["/b", "/a"]).unwrap().with_caching(Caching::new()).unwrap();
+    let paths = |held: &curator_locks::MultiLockGuard<'_>| {
+        held.holds().iter().map(|hold| hold.path().to_owned()).collect::<Vec<_>>()
+    };
+    let held = both.lock().unwrap();
+    let first = paths(&held);
+    held.release().unwrap();
+    let held = both.lock().unwrap();
+    assert_eq!(paths(&held), first);
+    assert!(held.holds().iter().all(|hold| hold.fencing_token().grant() == 2));
+    held.release().unwrap();
+    let others = another(&client);
+    assert!(InterProcessMultiLock::new(&others, ["/a", "/b"]).unwrap().acquire_timeout(PATIENCE).unwrap());
+    let of_locks = InterProcessMultiLock::from_locks([Arc::new(cached(&client)) as Arc<dyn InterProcessLock>]).unwrap();
+    assert!(matches!(of_locks.with_caching(Caching::new()), Err(Error::InvalidArgument { .. })));
 }
 
 #[test]

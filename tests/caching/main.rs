@@ -8,5 +8,6 @@ mod support;
 mod ends;
 mod faults;
 mod local;
+mod read_write;
 mod rivals;
 mod seekers;

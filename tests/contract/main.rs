@@ -13,6 +13,11 @@
 //! | mutex | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
 //! | cached_mutex | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
 //! | cached_mutex | refused_release | a release asks no server |
+//! | cached_read | exclusion_of_its_own_kind | readers hold together (`read_write`: `readers_hold_together_and_a_writer_alone`) |
+//! | cached_read | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
+//! | cached_read | refused_release | a release asks no server |
+//! | cached_write | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
+//! | cached_write | refused_release | a release asks no server |
 //! | semaphore_mutex | release_by_another_thread | any thread may release it (`semaphore`: `any_thread_may_release_and_a_second_release_is_refused`) |
 //! | semaphore_mutex | reentrancy | it is not re-entrant (`semaphore`: `it_is_not_reentrant_and_a_timed_failure_keeps_what_is_held`) |
 //! | multi | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
@@ -168,6 +173,36 @@ contract! {
         not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
     }
     cached_mutex = subject::CACHED_MUTEX => {
+        run: [
+            released_changes,
+            stale_locker,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
+            exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
+            server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
+            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_withdrawal, old_answer, lost_member,
+        ],
+        not_applicable: [guard_send: super::BELONGS_TO_A_THREAD, refused_release: super::NO_REQUEST],
+    }
+    cached_read = subject::CACHED_READ => {
+        run: [
+            released_changes,
+            stale_locker,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
+            exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
+            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
+            guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
+            released_hold, release_after_close, refused_withdrawal, old_answer, lost_member,
+        ],
+        not_applicable: [
+            exclusion_of_its_own_kind: super::READERS,
+            guard_send: super::BELONGS_TO_A_THREAD,
+            refused_release: super::NO_REQUEST,
+        ],
+    }
+    cached_write = subject::CACHED_WRITE => {
         run: [
             released_changes,
             stale_locker,

@@ -128,6 +128,18 @@ pub(crate) const READ: Subject = Subject { name: "read", make: read, rival: writ
 
 pub(crate) const WRITE: Subject = Subject { name: "write", make: write, rival: write, ..MUTEX };
 
+pub(crate) const CACHED_READ: Subject = Subject {
+    name: "cached_read",
+    make: cached_read,
+    rival: cached_write,
+    is_shared: true,
+    remembers_releases: false,
+    ..MUTEX
+};
+
+pub(crate) const CACHED_WRITE: Subject =
+    Subject { name: "cached_write", make: cached_write, rival: cached_write, remembers_releases: false, ..MUTEX };
+
 pub(crate) const UNFAIR: Subject = Subject { name: "unfair", make: unfair, rival: unfair, queue: Queue::Name, ..MUTEX };
 
 pub(crate) const ZK_WRITE_LOCK: Subject = Subject {
@@ -166,6 +178,18 @@ fn read(client: &CuratorFramework) -> Box<dyn Lock> {
 
 fn write(client: &CuratorFramework) -> Box<dyn Lock> {
     Box::new(InterProcessReadWriteLock::new(client, LOCK).unwrap().write_lock().clone())
+}
+
+fn cached_read(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(cached_read_write(client).read_lock().clone())
+}
+
+fn cached_write(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(cached_read_write(client).write_lock().clone())
+}
+
+fn cached_read_write(client: &CuratorFramework) -> InterProcessReadWriteLock {
+    InterProcessReadWriteLock::new(client, LOCK).unwrap().with_caching(Caching::new().keep_idle(Duration::ZERO))
 }
 
 fn unfair(client: &CuratorFramework) -> Box<dyn Lock> {

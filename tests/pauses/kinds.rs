@@ -34,13 +34,15 @@ const fn alike(name: &'static str, lock: fn(&CuratorFramework, &str) -> Box<dyn 
     Kind { name, victim: lock, rival: lock }
 }
 
-pub static ALL: [Kind; 9] = [
+pub static ALL: [Kind; 11] = [
     alike("mutex", |client, path| Box::new(InterProcessMutex::new(client, path).unwrap())),
     alike("cached_mutex", |client, path| {
         Box::new(InterProcessMutex::new(client, path).unwrap().with_caching(Caching::new()))
     }),
     Kind { name: "read", victim: read, rival: write },
     alike("write", write),
+    Kind { name: "cached_read", victim: cached_read, rival: write },
+    Kind { name: "cached_write", victim: cached_write, rival: cached_read },
     alike("semaphore_mutex", |client, path| Box::new(InterProcessSemaphoreMutex::new(client, path).unwrap())),
     alike("lease", |client, path| Box::new(InterProcessSemaphoreV2::new(client, path, 1).unwrap())),
     alike("unfair", |client, path| Box::new(InterProcessUnfairMutex::new(client, path).unwrap())),
@@ -56,6 +58,18 @@ fn read(client: &CuratorFramework, path: &str) -> Box<dyn Lock> {
 
 fn write(client: &CuratorFramework, path: &str) -> Box<dyn Lock> {
     Box::new(InterProcessReadWriteLock::new(client, path).unwrap().write_lock().clone())
+}
+
+fn cached_read(client: &CuratorFramework, path: &str) -> Box<dyn Lock> {
+    Box::new(cached_read_write(client, path).read_lock().clone())
+}
+
+fn cached_write(client: &CuratorFramework, path: &str) -> Box<dyn Lock> {
+    Box::new(cached_read_write(client, path).write_lock().clone())
+}
+
+fn cached_read_write(client: &CuratorFramework, path: &str) -> InterProcessReadWriteLock {
+    InterProcessReadWriteLock::new(client, path).unwrap().with_caching(Caching::new())
 }
 
 /// What a holder sees when it looks.

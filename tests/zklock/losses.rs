@@ -31,7 +31,7 @@ fn setting(name: &str, default: usize) -> usize {
 #[test]
 fn in_a_black_hole_the_command_is_gone_before_the_next_one_holds_the_lock() {
     let client = support::connect(support::builder(support::server(), ""));
-    let (rounds, next) = (setting("ZKLOCK_BLACK_HOLES", 10), AtomicUsize::new(0));
+    let (rounds, next) = (setting("ZKLOCK_BLACK_HOLES", 20), AtomicUsize::new(0));
     thread::scope(|scope| {
         let lane = || {
             let path = path();

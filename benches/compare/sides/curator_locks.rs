@@ -58,6 +58,10 @@ impl Library for CuratorLocks {
             "semaphore_mutex" => plain(InterProcessSemaphoreMutex::new(client, path)?),
             "unfair" => plain(InterProcessUnfairMutex::new(client, path)?),
             "multi" => plain(InterProcessMultiLock::new(client, [format!("{path}-a"), format!("{path}-b")])?),
+            "cached_read" => {
+                let lock = InterProcessReadWriteLock::new(client, path)?.with_caching(Caching::new());
+                Arc::new(Half { lock, is_write: false })
+            }
             "read" => Arc::new(Half { lock: InterProcessReadWriteLock::new(client, path)?, is_write: false }),
             "write" => Arc::new(Half { lock: InterProcessReadWriteLock::new(client, path)?, is_write: true }),
             "semaphore" => {

@@ -67,6 +67,15 @@ impl<L: Library> Threaded<L> {
         self.library.lock(self.shared()?, kind, path)
     }
 
+    fn kept(&mut self, kind: &str, path: &str) -> Outcome<Arc<dyn Lock>> {
+        let lock = match self.kept.get(path) {
+            Some(lock) => lock.clone(),
+            None => self.lock(kind, path)?,
+        };
+        self.kept.insert(path.to_owned(), lock.clone());
+        Ok(lock)
+    }
+
     fn shared(&self) -> Outcome<&L::Client> {
         self.shared.as_ref().ok_or_else(|| "not connected".into())
     }
@@ -106,11 +115,7 @@ impl<L: Library> Side for Threaded<L> {
             }
             ["batch", kind, path, count] => {
                 let count: usize = count.parse()?;
-                let lock = match self.kept.get(path) {
-                    Some(lock) => lock.clone(),
-                    None => self.lock(kind, path)?,
-                };
-                self.kept.insert(path.to_owned(), lock.clone());
+                let lock = self.kept(kind, path)?;
                 lock.acquire().and_then(|()| lock.release())?;
                 let begin = now()?;
                 for _ in 0..count {
@@ -118,6 +123,10 @@ impl<L: Library> Side for Threaded<L> {
                     lock.release()?;
                 }
                 Ok(vec![now()? - begin])
+            }
+            ["batches", kind, path, threads, count] => {
+                let (lock, threads, count) = (self.kept(kind, path)?, threads.parse()?, count.parse()?);
+                Ok(vec![batches(&*lock, threads, count)?])
             }
             ["hammer", path, millis] => {
                 let (lock, end) = (self.lock("mutex", path)?, now()? + millis.parse::<u64>()? * 1_000_000);
@@ -198,6 +207,30 @@ impl<L: Library> Side for Threaded<L> {
             _ => self.library.answer(self.shared.as_ref(), words),
         }
     }
+}
+
+/// How long threads took for so many cycles each, from when all of them were there.
+fn batches(lock: &dyn Lock, threads: usize, count: usize) -> Outcome<u64> {
+    lock.acquire().and_then(|()| lock.release())?;
+    let all = Barrier::new(threads + 1);
+    thread::scope(|scope| {
+        let work = || {
+            all.wait();
+            for _ in 0..count {
+                lock.acquire()?;
+                lock.release()?;
+            }
+            now()
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        all.wait();
+        let begin = now()?;
+        let mut end = begin;
+        for thread in threads {
+            end = end.max(thread.join().map_err(|_| "a thread panicked")??);
+        }
+        Outcome::Ok(end - begin)
+    })
 }
 
 /// How long each call of `work` took.

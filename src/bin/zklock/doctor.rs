@@ -1,10 +1,6 @@
 //! `zklock doctor`: what is wrong with the set-up, and what to set.
 
-use std::{
-    io::{Read, Write},
-    net::{TcpStream, ToSocketAddrs},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use curator_locks::{
     Acl, ConnectString, CreateMode, CuratorFramework, ErrorCode, InterProcessMutex, RetryNTimes, perms,
@@ -15,11 +11,10 @@ use crate::{
     args::{Connection, Doctor},
     connection::Settings,
     failure::Result,
+    hosts::{connect, four_letters},
     show,
 };
 
-/// A command of four letters takes no longer.
-const PATIENCE: Duration = Duration::from_secs(2);
 const PROBES: usize = 20;
 /// Beyond that ages and schedules are misleading.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
@@ -108,30 +103,6 @@ fn check_server(report: &mut Report, settings: &Settings, host: &str, port: u16)
     let conf = four_letters(host, port, "conf")?;
     let millis = conf.lines().find_map(|line| line.strip_prefix("tickTime=")?.trim().parse().ok());
     millis.map(Duration::from_millis)
-}
-
-fn connect(host: &str, port: u16) -> std::result::Result<TcpStream, String> {
-    let addresses = (host, port).to_socket_addrs().map_err(|error| format!("cannot be resolved: {error}"))?;
-    let mut why = "the name has no address".to_owned();
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => why = format!("{address}: {error}"),
-        }
-    }
-    Err(why)
-}
-
-/// `None`: no answer. A server answers only what is on its list (`4lw.commands.whitelist`).
-pub(crate) fn four_letters(host: &str, port: u16, word: &str) -> Option<String> {
-    let mut stream = connect(host, port).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(word.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    // What came before an error counts.
-    let _ = stream.take(1 << 20).read_to_end(&mut answer);
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    (!answer.is_empty() && !answer.contains("not in the whitelist")).then_some(answer)
 }
 
 fn check_timeout(report: &mut Report, settings: &Settings, client: &CuratorFramework, tick: Option<Duration>) {

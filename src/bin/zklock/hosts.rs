@@ -1,15 +1,22 @@
-//! Where sessions are connected from, as far as the servers tell.
+//! What servers tell those who ask in four letters: where sessions are connected from.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    time::Duration,
+};
 
 use curator_locks::{ConnectString, QueueEntry};
 
 use crate::{
     args::{Connection, Show},
     connection::Settings,
-    doctor::four_letters,
     failure::{Failure, Result},
 };
+
+/// A command of four letters takes no longer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The address of each session; `None`: nobody wants to know.
 pub(crate) struct Hosts(Option<BTreeMap<i64, String>>);
@@ -52,6 +59,30 @@ fn connection_of(line: &str) -> Option<(i64, String)> {
     let session = session.split(|digit: char| !digit.is_ascii_hexdigit()).next()?;
     let (host, _) = address.rsplit_once(':')?;
     Some((u64::from_str_radix(session, 16).ok()?.cast_signed(), host.to_owned()))
+}
+
+pub(crate) fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
+    let addresses = (host, port).to_socket_addrs().map_err(|error| format!("cannot be resolved: {error}"))?;
+    let mut why = "the name has no address".to_owned();
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => why = format!("{address}: {error}"),
+        }
+    }
+    Err(why)
+}
+
+/// `None`: no answer. A server answers only what is on its list (`4lw.commands.whitelist`).
+pub(crate) fn four_letters(host: &str, port: u16, word: &str) -> Option<String> {
+    let mut stream = connect(host, port).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(word.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    // What came before an error counts.
+    let _ = stream.take(1 << 20).read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    (!answer.is_empty() && !answer.contains("not in the whitelist")).then_some(answer)
 }
 
 #[cfg(test)]

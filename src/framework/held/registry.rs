@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -75,7 +75,8 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        let znode = Znode { path, czxid, token: czxid, has_waited: false, outlives_session: false, is_place: false };
+        let znode =
+            Znode { path, czxid, token: czxid, grant: 0, has_waited: false, outlives_session: false, is_place: false };
         self.add_znode(znode, session, connection, watch, None)
     }
 
@@ -106,6 +107,7 @@ impl HeldNodes {
             grant: None,
             keeper: OnceLock::new(),
             reports,
+            out: AtomicUsize::new(0),
             inner: Mutex::new(Inner::new(watch)),
         });
         if let Some(revocable) = &node.revocable {

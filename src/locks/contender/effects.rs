@@ -211,8 +211,9 @@ impl Effects {
             let token = scene.writer.map_or(node.czxid, HeldNode::token);
             let outlives_session = !scene.spec.mode.is_ephemeral();
             let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
+            let grant = scene.writer.map_or(0, HeldNode::grant_number);
             let is_place = scene.lock.is_queue;
-            let znode = Znode { path, czxid: node.czxid, token, has_waited, outlives_session, is_place };
+            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, outlives_session, is_place };
             let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
             // Each of several hears of its own requests.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());

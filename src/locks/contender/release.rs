@@ -67,7 +67,11 @@ impl LockInternals {
     /// The hold ends, and the delete is sent. `Err`: there is none to wait for.
     fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Option<Pending>>, Released> {
         self.end(held).map_err(|lost| (Err(lost), None))?;
-        if self.stays(held) { Err((Ok(()), None)) } else { Ok(self.delete(call, held, false)) }
+        if self.stays(held) || held.has_left_others() {
+            Err((Ok(()), None))
+        } else {
+            Ok(self.delete(call, held, false))
+        }
     }
 
     /// Ends the hold in this process.
@@ -75,10 +79,12 @@ impl LockInternals {
         held.released();
         self.unregister(held);
         self.forget_revocation(held);
-        // Its keeper has gone before it.
+        // Its keeper has gone before it. The znode goes with the last who holds by it.
         let node = held.tenure().map_or(held, |tenure| &**tenure);
-        node.released();
-        self.client().core.held.remove(node);
+        if !held.has_left_others() {
+            node.released();
+            self.client().core.held.remove(node);
+        }
         self.forget_mark(held);
         held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
@@ -239,7 +245,7 @@ impl LockInternals {
         if self.end(held).is_err() {
             return;
         }
-        if self.stays(held) {
+        if self.stays(held) || held.has_left_others() {
             return;
         }
         let job = self.deletion_of_held(held);

@@ -20,7 +20,7 @@ use crate::{
             internals::LockInternals,
         },
         mutex::InterProcessMutex,
-        threads::owners::Owners,
+        threads::{caching::options::Caching, owners::Owners},
     },
 };
 
@@ -36,7 +36,8 @@ macro_rules! half {
         thread_lock_methods! { $lock, $(#[$acquire])* }
 
         impl $lock {
-            /// The paths of all contenders of this kind, in the order of the queue.
+            /// The paths of all contenders of this kind, in the order of the queue. With
+            /// [caching](crate::InterProcessReadWriteLock::with_caching) one znode stands for many threads.
             ///
             /// # Errors
             /// As every operation on a znode.
@@ -136,4 +137,14 @@ impl InterProcessWriteLock {
     pub(in crate::locks) fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessWriteLock> {
         Ok(InterProcessWriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
     }
+
+    /// How many threads of this process wait for either half behind the one that queues at the servers.
+    pub(super) fn local_waiters(&self) -> usize {
+        self.mutex.local_waiters()
+    }
+}
+
+/// Has both keep what they are granted.
+pub(super) fn cache(read: &mut InterProcessReadLock, write: &mut InterProcessWriteLock, caching: Caching) {
+    InterProcessMutex::cache_both(&mut read.mutex, &mut write.mutex, caching);
 }

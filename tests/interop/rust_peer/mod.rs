@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &[String]) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[0] {
             "acquire" | "release" | "hammer" | "count-hammer" | "revoke-all" | "request-all" => {
-                to_owner.send(line).unwrap()
+                to_owner.send(line).unwrap();
             }
             "stop" => is_stopped.store(true, Ordering::SeqCst),
             "quit" => {

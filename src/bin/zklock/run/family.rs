@@ -82,6 +82,7 @@ pub(super) fn describe(pid: Pid) -> String {
     format!("{pid} ({})", String::from_utf8_lossy(&name).trim_end().escape_debug())
 }
 
+#[derive(Debug, PartialEq, Eq)]
 struct Stat {
     lives: bool,
     group: i32,
@@ -111,10 +112,10 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name() {
-        let stat = Stat::read("17 (a) Z 1 (b) S 4 23 42 34816 23 4194560").unwrap();
-        assert_eq!((stat.lives, stat.group, stat.session), (true, 23, 42));
-        assert!(!Stat::read("17 (sh) Z 4 23 42 0").unwrap().lives);
-        assert!(Stat::read("17 (sh) S").is_none() && Stat::read("").is_none());
+        let of = |lives| Some(Stat { lives, group: 23, session: 42 });
+        assert_eq!(Stat::read("17 (a) Z 1 (b) S 4 23 42 34816 23 4194560"), of(true));
+        assert_eq!(Stat::read("17 (sh) Z 4 23 42 0"), of(false));
+        assert_eq!(Stat::read("17 (sh) S").or(Stat::read("")), None);
     }
 
     #[test]

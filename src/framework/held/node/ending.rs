@@ -66,6 +66,7 @@ impl HeldNode {
         }
         inner.lost = self.lost_in(&inner);
         inner.released = true;
+        inner.has_left_others = self.leaves_others();
         if self.grant.is_some() && !inner.is_attended && inner.subscribers.span.is_none() {
             // Nobody has ever asked to be told.
             let over = inner.limits.ended();

@@ -20,7 +20,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -52,6 +52,8 @@ pub(crate) struct Znode {
     pub(crate) czxid: i64,
     /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
     pub(crate) token: i64,
+    /// The grant that it shows beside that; 0 unless the other lock was cached.
+    pub(crate) grant: u64,
     /// Others were in front of it.
     pub(crate) has_waited: bool,
     /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
@@ -100,6 +102,8 @@ pub(crate) struct HeldNode {
     /// Set if this znode serves many holds: who hands them out.
     pub(super) keeper: OnceLock<Weak<dyn Keeper>>,
     pub(super) reports: Reports,
+    /// So many of its holds were not given back yet.
+    pub(super) out: AtomicUsize,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -130,6 +134,8 @@ pub(super) struct Inner {
     pub(super) grants: Vec<Arc<HeldNode>>,
     /// Whether it is among those holds of its znode.
     pub(super) is_attended: bool,
+    /// It was given back while other holds of its znode were not.
+    pub(super) has_left_others: bool,
 }
 
 pub(super) enum WatchState {
@@ -164,6 +170,7 @@ impl Inner {
             warnings: 0,
             grants: Vec::new(),
             is_attended: false,
+            has_left_others: false,
         }
     }
 
@@ -193,7 +200,7 @@ impl HeldNode {
 
     /// Of many holds only the first one has waited at the servers.
     pub(crate) fn has_waited(&self) -> bool {
-        self.znode.has_waited && self.grant_number() <= 1
+        self.znode.has_waited && self.grant.as_ref().is_none_or(|grant| grant.number <= 1)
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {
@@ -236,7 +243,7 @@ impl HeldNode {
 
     /// Which grant of its znode it is; 0 for the only one.
     pub(crate) fn grant_number(&self) -> u64 {
-        self.grant.as_ref().map_or(0, |grant| grant.number)
+        self.grant.as_ref().map_or(self.znode.grant, |grant| grant.number)
     }
 
     /// Who ends this hold, where the znode stays: with the keeper's name for its tenure.

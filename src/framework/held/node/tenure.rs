@@ -4,7 +4,7 @@ use std::{
     iter,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
 };
@@ -49,6 +49,7 @@ impl HeldNode {
         revocable: Option<Arc<RevocableNode>>,
         is_attended: bool,
     ) -> Arc<HeldNode> {
+        self.out.fetch_add(1, Ordering::AcqRel);
         let keeper = self.keeper.get().cloned().unwrap_or_else(|| Weak::<Nobody>::new());
         let grant = Arc::new(HeldNode {
             id: 0,
@@ -64,6 +65,7 @@ impl HeldNode {
             grant: Some(Grant { tenure: self.clone(), tenure_number, number, keeper }),
             keeper: OnceLock::new(),
             reports: Reports::OfGrant,
+            out: AtomicUsize::new(0),
             inner: Mutex::new(Inner::new(None)),
         });
         if let Some(revocable) = &grant.revocable {
@@ -74,6 +76,16 @@ impl HeldNode {
             grant.events.send(Event::Look);
         }
         grant
+    }
+
+    /// Its end: whether other holds of its znode last.
+    pub(super) fn leaves_others(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.tenure.out.fetch_sub(1, Ordering::AcqRel) > 1)
+    }
+
+    /// Whether it was given back while others held by the same znode, which goes with the last of them.
+    pub(crate) fn has_left_others(&self) -> bool {
+        self.inner.lock().has_left_others
     }
 
     pub(crate) fn footing(&self) -> Footing {

@@ -327,6 +327,12 @@ pub(crate) fn sorted_contenders(children: &[String]) -> Vec<&str> {
     places.into_iter().map(|place| place.name).collect()
 }
 
+/// Whether somebody else queues in a directory for whom there is no room beside `own`. Readers have room for readers.
+pub(crate) fn stands_in_the_way(children: &[String], own: &str, is_shared: bool) -> bool {
+    let mut others = children.iter().filter(|name| *name != own).filter_map(|child| Listed::of(child, ""));
+    others.any(|other| !(is_shared && other.is_reader))
+}
+
 /// All children in the order of their texts after the lock name. Java: `LockInternals.getSortedChildren`.
 pub(crate) fn sorted_children<'a>(
     children: &'a [String],

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, iter,
     sync::{Arc, Weak},
     time::Instant,
 };
@@ -16,10 +16,10 @@ use crate::{
         revocation::RevokeWord,
     },
     locks::{
-        contender::{blocking::Queued, driver::sorted_contenders, internals::LockInternals},
+        contender::{blocking::Queued, driver::stands_in_the_way, internals::LockInternals},
         threads::caching::{
             options::Caching,
-            turns::{Next, Turn, Turns, Waiter},
+            turns::{Mode, Next, Turn, Turns, Waiter},
         },
     },
     proto::{request::Request, response::Response, types::EventType},
@@ -36,10 +36,11 @@ use crate::{
 /// One lock object with what its process keeps of it.
 pub(crate) struct Cache {
     this: Weak<Cache>,
-    pub(super) lock: Arc<LockInternals>,
+    /// What holds exclusively.
+    lock: Arc<LockInternals>,
+    /// What readers share, in the same directory.
+    shared: Option<Arc<LockInternals>>,
     limits: Caching,
-    /// What is asked of the znode is asked of whoever holds it.
-    pub(super) revocation: Arc<Revocation>,
     /// Under it nobody is woken and nothing is sent.
     pub(super) state: Mutex<State>,
 }
@@ -51,19 +52,27 @@ pub(super) struct State {
     pub(super) last_waiter: Waiter,
     tenures: Vec<Tenure>,
     /// The contender of a seeker that has given up, until the next one goes on with it.
-    pub(super) queued: Option<Queued>,
+    pub(super) queued: Option<(Mode, Queued)>,
     /// The watch on the directory's children.
     watch: Option<Watch>,
     /// The znode given back last. The watch on it is used up by its own end, so that nothing has to be sent for that.
     given_back: Option<Arc<HeldNode>>,
-    /// Whom the holder wants to be told about requests to give the lock back.
-    listener: Option<Arc<RevocableNode>>,
+    /// Whom the holders want to be told about requests to give the lock back.
+    listeners: Vec<Listener>,
 }
 
 /// A znode that was granted, until it is given back.
 struct Tenure {
     number: u64,
+    mode: Mode,
     node: Arc<HeldNode>,
+}
+
+/// Who is told by one hold.
+struct Listener {
+    tenure: u64,
+    grant: u64,
+    node: Arc<RevocableNode>,
 }
 
 /// What a thread is woken with.
@@ -76,41 +85,70 @@ pub(super) struct Word {
 /// What is to be done under no lock.
 #[must_use]
 pub(super) struct Effects {
-    wake: Option<(ReplySender<Word>, Word)>,
-    farewell: Option<Arc<HeldNode>>,
+    farewells: Vec<Tenure>,
+    wake: Vec<(ReplySender<Word>, Word)>,
     tick: Option<(u64, Instant)>,
 }
 
 impl State {
+    fn tenure(&self, number: u64) -> Option<&Tenure> {
+        self.tenures.iter().find(|tenure| tenure.number == number)
+    }
+
     pub(super) fn node(&self, turn: Turn) -> Option<Arc<HeldNode>> {
         let Turn::Hold { tenure: number, .. } = turn else { return None };
-        self.tenures.iter().find(|tenure| tenure.number == number).map(|tenure| tenure.node.clone())
+        self.tenure(number).map(|tenure| tenure.node.clone())
+    }
+
+    fn number(&self, node: &HeldNode) -> Option<u64> {
+        self.tenures.iter().find(|of| std::ptr::eq(&raw const *of.node, node)).map(|of| of.number)
+    }
+
+    /// This hold does not want to be told any more.
+    pub(super) fn not_listening(&mut self, tenure: u64, grant: u64) -> Option<Arc<RevocableNode>> {
+        let place = self.listeners.iter().position(|of| (of.tenure, of.grant) == (tenure, grant))?;
+        Some(self.listeners.swap_remove(place).node)
     }
 
     pub(super) fn effects(&mut self, next: Next) -> Effects {
-        let wake = next.wake.and_then(|(who, turn)| {
-            let word = Word { turn, tenure: self.node(turn) };
-            Some((self.waiters.remove(&who)?, word))
-        });
-        let farewell = next.farewell.and_then(|number| {
+        let word = |(who, turn)| Some((self.waiters.remove(&who)?, Word { turn, tenure: None }));
+        let mut wake: Vec<_> = next.wake.into_iter().filter_map(word).collect();
+        for (_, word) in &mut wake {
+            word.tenure = self.node(word.turn);
+        }
+        let farewell = |number| {
             let index = self.tenures.iter().position(|tenure| tenure.number == number)?;
-            Some(self.tenures.swap_remove(index).node)
-        });
-        Effects { wake, farewell, tick: next.tick }
+            Some(self.tenures.swap_remove(index))
+        };
+        let farewells = next.farewells.into_iter().filter_map(farewell).collect();
+        Effects { farewells, wake, tick: next.tick }
     }
 }
 
 impl Cache {
-    pub(crate) fn new(lock: Arc<LockInternals>, limits: Caching) -> Arc<Cache> {
-        Arc::new_cyclic(|this: &Weak<Cache>| {
-            let of_revocation = this.clone();
-            let revocation = Arc::new(Revocation::lasting(move |word, _| {
-                let Some(cache) = of_revocation.upgrade() else { return };
-                let word = word.clone();
-                cache.lock.client().core.clone().run_in_background(move || cache.revoked(&word));
-            }));
-            Cache { this: this.clone(), lock, limits, revocation, state: Mutex::default() }
+    /// `shared`: what readers have beside each other, in the same directory.
+    pub(crate) fn new(lock: Arc<LockInternals>, shared: Option<Arc<LockInternals>>, limits: Caching) -> Arc<Cache> {
+        Arc::new_cyclic(|this: &Weak<Cache>| Cache {
+            this: this.clone(),
+            lock,
+            shared,
+            limits,
+            state: Mutex::default(),
         })
+    }
+
+    pub(super) fn lock(&self, mode: Mode) -> &LockInternals {
+        match (&self.shared, mode) {
+            (Some(shared), Mode::Shared) => shared,
+            _ => &self.lock,
+        }
+    }
+
+    /// This hold of a writer goes on as a reader's, whose znode others have to queue for: the writer's goes with the hold.
+    pub(crate) fn downgrades(&self, writer: &HeldNode) {
+        if let Some((_, tenure)) = writer.keeper() {
+            self.state.lock().turns.ends_with_turn(tenure);
+        }
     }
 
     /// How many threads of this process wait behind the one that has the lock or queues for it.
@@ -132,9 +170,10 @@ impl Cache {
     /// word is put into it, which stays there until it is taken; and a waiter that gives up says so under the same lock,
     /// where it has its turn already or never gets one. In the first case it passes the turn on.
     pub(super) fn carry_out(&self, effects: Effects) {
-        let Effects { wake, farewell, tick } = effects;
-        if let Some(node) = farewell {
-            self.give_back(node);
+        let Effects { farewells, wake, tick } = effects;
+        // Before whatever the woken ones send.
+        for tenure in farewells {
+            self.give_back(tenure);
         }
         if let Some((number, at)) = tick {
             let this = self.this.clone();
@@ -146,15 +185,15 @@ impl Cache {
             });
         }
         // Last: who is woken meets nobody here, and may get this thread's processor.
-        if let Some((waiter, word)) = wake {
+        for (waiter, word) in wake {
             // One that gives up at this moment passes its turn on.
             waiter.send(word);
         }
     }
 
     /// The znode goes, in the background until it is known to be gone or its session has ended.
-    fn give_back(&self, node: Arc<HeldNode>) {
-        self.lock.release_in_background(&node);
+    fn give_back(&self, Tenure { node, mode, .. }: Tenure) {
+        self.lock(mode).release_in_background(&node);
         let has_ended = node.session().is_ended();
         let before = std::mem::replace(&mut self.state.lock().given_back, Some(node).filter(|_| !has_ended));
         // Not under the lock: it may be the last to know of a watch.
@@ -168,30 +207,31 @@ impl Cache {
         if let Some(words) = words.filter(|_| was_woken) {
             drop(state);
             // Put there by now, or at once. What is left of a tenure that has ended since goes with whoever had the turn in it.
-            if let Ok(Word { turn: Turn::Hold { tenure, .. }, .. }) = words.wait(Stop::default()) {
-                return self.end_turn(tenure);
+            if let Ok(Word { turn: Turn::Hold { tenure, grant }, .. }) = words.wait(Stop::default()) {
+                return self.end_turn(tenure, grant);
             }
             state = self.state.lock();
         }
         let next = state.turns.leave(who, &self.limits, Instant::now());
         let effects = state.effects(next);
-        let queued = if state.turns.is_vacant() { state.queued.take() } else { None };
+        // Nobody goes on with it any more.
+        let seeks = |mode| state.turns.seeks(mode);
+        let is_left = state.queued.as_ref().is_some_and(|(mode, _)| !seeks(*mode));
+        let queued = if is_left { state.queued.take() } else { None };
         drop(state);
-        if let Some(queued) = queued {
-            queued.withdraw(&self.lock);
+        if let Some((mode, queued)) = queued {
+            queued.withdraw(self.lock(mode));
         }
         self.carry_out(effects);
     }
 
-    /// The turn in this tenure ends.
-    pub(super) fn end_turn(&self, tenure: u64) {
+    /// This turn ends.
+    pub(super) fn end_turn(&self, tenure: u64, grant: u64) {
         let now = Instant::now();
         let (effects, listener) = {
             let mut state = self.state.lock();
-            // After the end of a tenure it may be the next holder's.
-            let is_of_now = state.turns.number().is_none_or(|number| number == tenure);
-            let listener = if is_of_now { state.listener.take() } else { None };
-            let next = state.turns.release(tenure, &self.limits, now);
+            let listener = state.not_listening(tenure, grant);
+            let next = state.turns.release(tenure, grant, &self.limits, now);
             (state.effects(next), listener)
         };
         // The caller's: not under the lock.
@@ -203,6 +243,7 @@ impl Cache {
     pub(super) fn begin(
         &self,
         who: Waiter,
+        mode: Mode,
         node: Arc<HeldNode>,
         receive: impl FnOnce(&mut State, Turn) -> Word,
     ) -> Option<Word> {
@@ -212,13 +253,13 @@ impl Cache {
         let begun = {
             let mut state = self.state.lock();
             state.turns.granted(who, may_last).map(|(turn, number, next)| {
-                state.tenures.push(Tenure { number, node: node.clone() });
+                state.tenures.push(Tenure { number, mode, node: node.clone() });
                 let effects = state.effects(next);
                 (receive(&mut state, turn), number, effects)
             })
         };
         let Some((word, number, effects)) = begun else {
-            self.lock.release_in_background(&node);
+            self.lock(mode).release_in_background(&node);
             return None;
         };
         self.carry_out(effects);
@@ -240,14 +281,12 @@ impl Cache {
 
     /// Asks who stands in the directory, and to be told when that changes.
     fn watch_directory(&self, number: u64) {
-        let node = {
+        let (node, mode) = {
             let state = self.state.lock();
-            if !state.turns.is_of_now(number) {
-                return;
-            }
-            state.node(Turn::Hold { tenure: number, grant: 0 })
+            let tenure = state.tenure(number).filter(|_| state.turns.is_of_now(number));
+            let Some(Tenure { node, mode, .. }) = tenure else { return };
+            (node.clone(), *mode)
         };
-        let Some(node) = node else { return };
         let this = self.this.clone();
         let watcher: Watcher = Arc::new(move |event: &WatchEvent| {
             if let (
@@ -261,7 +300,7 @@ impl Cache {
         let (this, own) = (self.this.clone(), node.path().name().to_owned());
         let on_reply = Box::new(move |reply: Reply| {
             let Some(cache) = this.upgrade() else { return };
-            if !is_alone(&reply, &own) {
+            if has_rivals(&reply, &own, mode) {
                 cache.in_background(move |cache| cache.rivals_came(number));
             }
         });
@@ -274,7 +313,8 @@ impl Cache {
         drop(before);
     }
 
-    /// While a thread holds the lock there is time to look who came. An idle lock goes at once.
+    /// While a thread holds the lock there is time to look who came. An idle lock goes at once, unless readers may have come
+    /// to readers.
     fn directory_changed(&self, number: u64) {
         let has_time = self.state.lock().turns.looks_for_rivals(number);
         if has_time { self.watch_directory(number) } else { self.rivals_came(number) }
@@ -284,16 +324,31 @@ impl Cache {
         self.step(|turns| turns.rivals_came(number, Instant::now()));
     }
 
-    /// Somebody asks for the lock by what it has written into the znode: that is for the holder to decide, and an idle lock
+    /// What is asked of a znode is asked of whoever holds it.
+    pub(super) fn revocable_node(&self, mode: Mode) -> Arc<RevocableNode> {
+        let this = self.this.clone();
+        RevocableNode::new(Arc::new(Revocation::lasting(move |word, held| {
+            let Some(cache) = this.upgrade() else { return };
+            let word = word.clone();
+            cache.lock.client().core.clone().run_in_background(move || cache.revoked(&word, held.as_deref(), mode));
+        })))
+    }
+
+    /// Somebody asks for the lock by what it has written into the znode: that is for the holders to decide, and an idle lock
     /// goes at once.
-    fn revoked(&self, word: &RevokeWord) {
-        let (listener, number) = {
+    fn revoked(&self, word: &RevokeWord, held: Option<&HeldNode>, mode: Mode) {
+        let (listeners, number) = {
             let state = self.state.lock();
-            (state.listener.clone(), state.turns.number())
+            let number = held.and_then(|held| state.number(held));
+            let of_tenure = state.listeners.iter().filter(|listener| Some(listener.tenure) == number);
+            (of_tenure.map(|listener| listener.node.clone()).collect::<Vec<_>>(), number)
         };
-        if let Some(listener) = listener.or_else(|| self.lock.revocable_node()) {
+        if listeners.is_empty()
+            && let Some(listener) = self.lock(mode).revocable_node()
+        {
             listener.tell(word);
         }
+        listeners.iter().for_each(|listener| listener.tell(word));
         if let Some(number) = number {
             self.rivals_came(number);
         }
@@ -311,18 +366,17 @@ impl Cache {
         }
     }
 
-    pub(super) fn listen(&self, listener: &Arc<RevocableNode>) {
-        let before = self.state.lock().listener.replace(listener.clone());
-        // The caller's: not under the lock.
-        drop(before);
+    pub(super) fn listen(&self, tenure: u64, grant: u64, node: &Arc<RevocableNode>) {
+        self.state.lock().listeners.push(Listener { tenure, grant, node: node.clone() });
     }
 }
 
-/// Whether nobody else stands in the directory. Where that is not known, somebody may.
-fn is_alone(reply: &Reply, own: &str) -> bool {
+/// Whether anybody else stands in the directory for whom there is no room beside this znode. Where that is not known,
+/// somebody may.
+fn has_rivals(reply: &Reply, own: &str, mode: Mode) -> bool {
     match reply {
-        Ok(Response::Children { names, .. }) => sorted_contenders(names).iter().all(|name| *name == own),
-        _ => false,
+        Ok(Response::Children { names, .. }) => stands_in_the_way(names, own, mode == Mode::Shared),
+        _ => true,
     }
 }
 
@@ -330,8 +384,7 @@ impl Keeper for Cache {
     fn gone(&self, tenure: &HeldNode) {
         let effects = {
             let mut state = self.state.lock();
-            let number = state.tenures.iter().find(|of| std::ptr::eq(&raw const *of.node, tenure)).map(|of| of.number);
-            let Some(number) = number else { return };
+            let Some(number) = state.number(tenure) else { return };
             let next = state.turns.gone(number);
             state.effects(next)
         };
@@ -341,9 +394,11 @@ impl Keeper for Cache {
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()> {
         grant.released();
         self.lock.unregister(grant);
-        self.lock.forget_revocation(grant);
+        for lock in iter::once(&self.lock).chain(&self.shared) {
+            lock.forget_revocation(grant);
+        }
         let released = grant.lost().map_or(Ok(()), |reason| Err(self.lock.lost(reason)));
-        self.end_turn(tenure);
+        self.end_turn(tenure, grant.grant_number());
         released
     }
 }
@@ -354,7 +409,7 @@ impl Drop for Cache {
         let number = state.turns.close();
         let tenures = std::mem::take(&mut state.tenures);
         for tenure in tenures.into_iter().filter(|tenure| Some(tenure.number) == number) {
-            self.lock.release_in_background(&tenure.node);
+            self.lock(tenure.mode).release_in_background(&tenure.node);
         }
     }
 }

@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 /// How long a process keeps a lock that it has been granted, to hand it from thread to thread without a request. Off unless
-/// a lock is given one, as by [`InterProcessMutex::with_caching`](crate::InterProcessMutex::with_caching).
+/// a lock is given one, by [`InterProcessMutex::with_caching`](crate::InterProcessMutex::with_caching),
+/// [`InterProcessReadWriteLock::with_caching`](crate::InterProcessReadWriteLock::with_caching) or
+/// [`InterProcessMultiLock::with_caching`](crate::InterProcessMultiLock::with_caching).
 ///
 /// Without caching each acquire is a znode of its own. With it one znode stays for a *tenure*: the threads that use the lock
 /// object queue in this process, first come, first served, and a release wakes the next of them. A lock that nobody else
 /// wants costs no request and less than a microsecond. As soon as another process queues for the lock, in whatever language,
 /// the tenure ends: at once if the lock is idle, otherwise after [`max_grants`](Caching::max_grants) or
 /// [`max_tenure`](Caching::max_tenure), whichever comes first. Threads that still wait by then queue again before the znode goes.
+///
+/// Readers share a tenure. It ends for those who come later as soon as a writer of any process queues, and the limits do not
+/// apply; readers of other processes do not end it.
 ///
 /// Nothing else changes: each grant is certain at its return, as without caching, and it has a [hold](crate::Hold) and a
 /// [fencing token](crate::FencingToken) of its own. A token then has two parts, and storage has to compare both.

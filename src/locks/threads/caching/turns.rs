@@ -1,18 +1,31 @@
 //! Whose turn it is among the threads of this process: (state, input) -> (state, what follows), and no more.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, mem, time::Instant};
 
 use crate::locks::threads::caching::options::Caching;
 
 /// Names one acquire of one thread. Who comes later has a greater number.
 pub(crate) type Waiter = u64;
 
+/// Whom a turn, and the znode of a tenure, leaves room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    /// Nobody.
+    Exclusive,
+    /// Any number of shared ones.
+    Shared,
+}
+
 /// One lock object as its process sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Turns {
     stage: Stage,
-    /// Who waits for a turn, first come, first served: the smallest number is in front.
-    queue: VecDeque<Waiter>,
+    /// Who waits for a turn, first come, first served: the smallest number is in front. Nobody while the tenure of now is a shared one: whoever cannot have a
+    /// turn in it ends it, and queues at the servers before its znode goes.
+    queue: VecDeque<(Waiter, Mode)>,
+    /// Those that have ended while somebody had a turn in them. Nobody gets one there any more, and the znode goes with the
+    /// last who has one.
+    ended: Vec<Tenure>,
     tenures: u64,
 }
 
@@ -24,6 +37,7 @@ enum Stage {
     /// own create is on its way, so that those who wait lose no place.
     Seeking {
         seeker: Waiter,
+        mode: Mode,
         before: Option<u64>,
     },
     Granted(Tenure),
@@ -33,15 +47,22 @@ enum Stage {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Tenure {
     number: u64,
+    mode: Mode,
     grants: u64,
     /// Who has the lock, or looks whether it may take it. While it is nobody, nobody waits either.
-    turn: Option<Waiter>,
+    inside: Vec<Inside>,
     /// It may outlast its first hold: what happens to the znode and in the directory is told in time.
     may_last: bool,
     rivals: Option<Rivals>,
     idle_since: Option<Instant>,
     /// A [`Turns::tick`] is to come.
     is_timed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Inside {
+    who: Waiter,
+    grant: u64,
 }
 
 /// Others who want the lock.
@@ -65,198 +86,256 @@ pub(crate) enum Turn {
     No,
 }
 
-/// What follows from an input.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+/// What follows from an input, in this order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 #[must_use = "waiters sleep and znodes stay otherwise"]
 pub(crate) struct Next {
+    /// The tenures whose znodes go.
+    pub(crate) farewells: Vec<u64>,
     /// Who is woken, with what.
-    pub(crate) wake: Option<(Waiter, Turn)>,
-    /// The tenure whose znode goes.
-    pub(crate) farewell: Option<u64>,
+    pub(crate) wake: Vec<(Waiter, Turn)>,
     /// When [`Turns::tick`] is due, for which tenure.
     pub(crate) tick: Option<(u64, Instant)>,
 }
 
+impl Next {
+    fn farewell(number: Option<u64>) -> Next {
+        Next { farewells: number.into_iter().collect(), ..Next::default() }
+    }
+
+    fn and(mut self, then: Next) -> Next {
+        self.farewells.extend(then.farewells);
+        self.wake.extend(then.wake);
+        self.tick = self.tick.or(then.tick);
+        self
+    }
+}
+
 impl Default for Turns {
     fn default() -> Turns {
-        Turns { stage: Stage::Vacant, queue: VecDeque::new(), tenures: 0 }
+        Turns { stage: Stage::Vacant, queue: VecDeque::new(), ended: Vec::new(), tenures: 0 }
     }
 }
 
 impl Turns {
-    /// Somebody wants the lock. Who only tries never waits.
-    pub(crate) fn come(&mut self, who: Waiter, only_tries: bool) -> Turn {
-        match &mut self.stage {
-            Stage::Vacant => {
-                self.stage = Stage::Seeking { seeker: who, before: None };
-                Turn::Seek
-            }
-            Stage::Granted(tenure) if tenure.turn.is_none() => tenure.give(who),
-            Stage::Seeking { .. } | Stage::Granted(_) if only_tries => Turn::No,
-            Stage::Seeking { .. } | Stage::Granted(_) => {
-                self.queue.push_back(who);
-                Turn::Wait
-            }
+    /// Somebody wants the lock. Who only tries never waits, and keeps nobody else from a turn.
+    pub(crate) fn come(&mut self, who: Waiter, mode: Mode, only_tries: bool) -> (Turn, Next) {
+        let ends_tenure = match &mut self.stage {
+            Stage::Vacant => true,
+            Stage::Granted(tenure) if tenure.lets_in(mode) => return (tenure.give(who), Next::default()),
+            // It is idle, and of the other mode. Or a writer comes: no reader gets in from here on.
+            Stage::Granted(tenure) => tenure.inside.is_empty() || tenure.mode == Mode::Shared && !only_tries,
+            Stage::Seeking { .. } => false,
+        };
+        if ends_tenure {
+            // The znode of an idle lock goes first: nobody has waited behind it.
+            let next = Next::farewell(self.retire());
+            self.stage = Stage::Seeking { seeker: who, mode, before: None };
+            (Turn::Seek, next)
+        } else if only_tries {
+            (Turn::No, Next::default())
+        } else {
+            self.queue.push_back((who, mode));
+            (Turn::Wait, Next::default())
         }
     }
 
-    /// The one that has the turn in this tenure could not make sure of the znode, or found that it is gone: it comes again,
-    /// and keeps its place.
-    pub(crate) fn come_again(&mut self, who: Waiter, number: u64, is_gone: bool) -> (Turn, Next) {
-        let farewell = Next { farewell: Some(number), ..Next::default() };
-        if self.tenure(number).is_some() {
-            self.stage = Stage::Seeking { seeker: who, before: (!is_gone).then_some(number) };
-            return (Turn::Seek, if is_gone { farewell } else { Next::default() });
+    /// One that has a turn in this tenure could not make sure of the znode, or found that it is gone: it comes again, and
+    /// keeps its place.
+    pub(crate) fn come_again(&mut self, who: Waiter, mode: Mode, number: u64, is_gone: bool) -> (Turn, Next) {
+        if let Some(tenure) = self.tenure(number) {
+            tenure.leave(who);
+            let left = self.retire();
+            self.stage = Stage::Seeking { seeker: who, mode, before: left.filter(|_| !is_gone) };
+            return (Turn::Seek, Next::farewell(left.filter(|_| is_gone)));
         }
-        let is_taken = match &self.stage {
-            Stage::Vacant => false,
-            Stage::Seeking { .. } => true,
-            Stage::Granted(tenure) => tenure.turn.is_some(),
-        };
-        if is_taken {
-            self.wait_again(who);
-            return (Turn::Wait, farewell);
+        let next = self.leave_ended(number, |inside| inside.who == who);
+        let (turn, then) = self.come(who, mode, false);
+        if turn == Turn::Wait {
+            self.queue.pop_back();
+            self.wait_again(who, mode);
         }
-        (self.come(who, false), farewell)
+        (turn, next.and(then))
     }
 
     /// Back into the queue, in front of those that came later.
-    fn wait_again(&mut self, who: Waiter) {
-        let place = self.queue.partition_point(|other| *other < who);
-        self.queue.insert(place, who);
+    fn wait_again(&mut self, who: Waiter, mode: Mode) {
+        let place = self.queue.partition_point(|(other, _)| *other < who);
+        self.queue.insert(place, (who, mode));
     }
 
     /// The seeker's create is on its way.
     pub(crate) fn created(&mut self, who: Waiter) -> Next {
         match &mut self.stage {
-            Stage::Seeking { seeker, before } if *seeker == who => Next { farewell: before.take(), ..Next::default() },
+            Stage::Seeking { seeker, before, .. } if *seeker == who => Next::farewell(before.take()),
             _ => Next::default(),
         }
     }
 
-    /// The seeker's znode is granted. A tenure begins; `None`: nobody knows of such a seeker.
+    /// The seeker's znode is granted. A tenure begins, of readers with all of them that wait at the head of the queue; `None`:
+    /// nobody knows of such a seeker.
     ///
-    /// The first turn is the seeker's, unless one that came before it came again meanwhile. The first grant counts as the
+    /// A writer's first turn is the seeker's, unless one that came before it came again meanwhile. The first grant counts as the
     /// seeker's in any case: nobody else has just seen the znode.
     pub(crate) fn granted(&mut self, who: Waiter, may_last: bool) -> Option<(Turn, u64, Next)> {
-        let Stage::Seeking { seeker, before } = self.stage else { return None };
+        let Stage::Seeking { seeker, mode, before } = self.stage else { return None };
         if seeker != who {
             return None;
         }
         self.tenures += 1;
         let mut tenure = Tenure {
             number: self.tenures,
+            mode,
             grants: 0,
-            turn: None,
+            inside: Vec::new(),
             may_last,
             rivals: None,
             idle_since: None,
             is_timed: false,
         };
         let mut turn = tenure.give(who);
-        let mut next = Next { farewell: before, ..Next::default() };
-        if self.queue.front().is_some_and(|first| *first < who)
-            && let Some(first) = self.queue.pop_front()
+        let mut next = Next::farewell(before);
+        let is_shared = mode == Mode::Shared;
+        if let Some((first, Mode::Exclusive)) = self.queue.front().copied()
+            && !is_shared
+            && first < who
         {
-            next.wake = Some((first, tenure.give(first)));
+            self.queue.pop_front();
+            tenure.leave(who);
+            next.wake.push((first, tenure.give(first)));
             turn = Turn::Wait;
-            self.wait_again(who);
+            self.wait_again(who, mode);
+        }
+        while is_shared
+            && may_last
+            && let Some((reader, Mode::Shared)) = self.queue.front().copied()
+        {
+            self.queue.pop_front();
+            next.wake.push((reader, tenure.give(reader)));
         }
         self.stage = Stage::Granted(tenure);
+        if is_shared && !(may_last && self.queue.is_empty()) {
+            next = next.and(self.end());
+        }
         Some((turn, self.tenures, next))
     }
 
     /// The seeker gives up, and the next one that waits goes on with its contender: the process keeps its place at the
-    /// servers. `None`: nobody waits.
+    /// servers. `None`: nobody waits, or for another kind of znode.
     pub(crate) fn bequeath(&mut self, who: Waiter) -> Option<Next> {
-        match &mut self.stage {
-            Stage::Seeking { seeker, .. } if *seeker == who => {
-                *seeker = self.queue.pop_front()?;
-                Some(Next { wake: Some((*seeker, Turn::Seek)), ..Next::default() })
-            }
-            Stage::Vacant | Stage::Seeking { .. } | Stage::Granted(_) => None,
-        }
+        let Stage::Seeking { seeker, mode, .. } = &mut self.stage else { return None };
+        let (heir, _) = *self.queue.front().filter(|(_, wanted)| *seeker == who && wanted == mode)?;
+        *seeker = heir;
+        self.queue.pop_front();
+        Some(Next { wake: vec![(heir, Turn::Seek)], ..Next::default() })
+    }
+
+    /// Whether somebody queues at the servers, for this kind of znode.
+    pub(crate) fn seeks(&self, wanted: Mode) -> bool {
+        matches!(self.stage, Stage::Seeking { mode, .. } if mode == wanted)
     }
 
     /// It does not want the lock any more, and has not begun to look whether it may take it.
     pub(crate) fn leave(&mut self, who: Waiter, limits: &Caching, now: Instant) -> Next {
-        match &self.stage {
-            Stage::Seeking { seeker, before } if *seeker == who => {
-                let before = *before;
-                self.pass_on(before)
-            }
-            Stage::Granted(tenure) if tenure.turn == Some(who) => {
-                let number = tenure.number;
-                self.release(number, limits, now)
-            }
-            Stage::Vacant | Stage::Seeking { .. } | Stage::Granted(_) => {
-                self.queue.retain(|other| *other != who);
-                Next::default()
-            }
+        if let Stage::Seeking { seeker, before, .. } = self.stage
+            && seeker == who
+        {
+            return self.pass_on(before);
         }
+        let of_now = match &self.stage {
+            Stage::Granted(tenure) => Some(tenure),
+            Stage::Vacant | Stage::Seeking { .. } => None,
+        };
+        let turn = of_now.into_iter().chain(&self.ended).find_map(|tenure| {
+            tenure.inside.iter().find(|inside| inside.who == who).map(|inside| (tenure.number, inside.grant))
+        });
+        if let Some((number, grant)) = turn {
+            return self.release(number, grant, limits, now);
+        }
+        self.queue.retain(|(other, _)| *other != who);
+        Next::default()
     }
 
-    /// The one that has the turn in this tenure gives it back, whether it took the lock or only looked.
-    pub(crate) fn release(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
-        // What is left of a tenure that has ended goes with its last holder.
-        let Some(tenure) = self.tenure(number) else { return Next { farewell: Some(number), ..Next::default() } };
-        tenure.turn = None;
-        if tenure.is_over(limits, now) {
-            return self.pass_on(Some(number));
+    /// The one that has this turn gives it back, whether it took the lock or only looked.
+    pub(crate) fn release(&mut self, number: u64, grant: u64, limits: &Caching, now: Instant) -> Next {
+        let Some(tenure) = self.tenure(number) else {
+            return self.leave_ended(number, |inside| inside.grant == grant);
+        };
+        tenure.inside.retain(|inside| inside.grant != grant);
+        if !tenure.inside.is_empty() {
+            return Next::default();
         }
-        let Some(next) = self.queue.pop_front() else { return self.rest(number, limits, now) };
-        let turn = self.tenure(number).map(|tenure| tenure.give(next));
-        Next { wake: turn.map(|turn| (next, turn)), ..Next::default() }
+        if tenure.is_over(limits, now) {
+            return self.end();
+        }
+        let (mode, has_rivals) = (tenure.mode, tenure.rivals.is_some());
+        match self.queue.front().copied() {
+            None => self.rest(limits, now),
+            Some((next, wanted)) if wanted == mode => {
+                self.queue.pop_front();
+                let turn = self.tenure(number).map(|tenure| (next, tenure.give(next)));
+                Next { wake: turn.into_iter().collect(), ..Next::default() }
+            }
+            Some(_) if has_rivals => self.end(),
+            // As nobody else waits, there is no place to lose, and the new znode finds itself alone.
+            Some(_) => Next::farewell(self.retire()).and(self.pass_on(None)),
+        }
     }
 
     /// Nobody here wants the lock.
-    fn rest(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
-        let Some(tenure) = self.tenure(number) else { return Next::default() };
+    fn rest(&mut self, limits: &Caching, now: Instant) -> Next {
+        let Stage::Granted(tenure) = &mut self.stage else { return Next::default() };
         if tenure.rivals.is_some() || limits.keep_idle.is_zero() {
-            return self.pass_on(Some(number));
+            return self.end();
         }
         tenure.idle_since = Some(now);
-        let is_timed = std::mem::replace(&mut tenure.is_timed, true);
+        let is_timed = mem::replace(&mut tenure.is_timed, true);
         let at = now.checked_add(limits.keep_idle).filter(|_| !is_timed);
-        Next { tick: at.map(|at| (number, at)), ..Next::default() }
+        Next { tick: at.map(|at| (tenure.number, at)), ..Next::default() }
     }
 
     /// The znode, or its session, is gone. Those who wait keep their order.
     pub(crate) fn gone(&mut self, number: u64) -> Next {
-        let Some(tenure) = self.tenure(number) else { return Next::default() };
+        if self.tenure(number).is_none() {
+            return Next::default();
+        }
         // Whoever has the lock, or looks, finds that it is gone, and sees to the rest.
-        let farewell = tenure.turn.is_none().then_some(number);
-        Next { farewell, ..self.pass_on(None) }
+        Next::farewell(self.retire()).and(self.pass_on(None))
     }
 
-    /// Somebody else stands in the directory, or may.
+    /// Somebody else stands in the directory, for whom there is no room beside this tenure; or may.
     pub(crate) fn rivals_came(&mut self, number: u64, now: Instant) -> Next {
         let Some(tenure) = self.tenure(number) else { return Next::default() };
-        if tenure.turn.is_none() {
-            return self.pass_on(Some(number));
+        if tenure.inside.is_empty() || tenure.mode == Mode::Shared {
+            return self.end();
         }
         tenure.rivals.get_or_insert(Rivals { since: now, grants: tenure.grants });
         Next::default()
     }
 
-    /// Whether somebody has the turn in this tenure, and nobody is known to wait elsewhere.
-    pub(crate) fn looks_for_rivals(&self, number: u64) -> bool {
-        match &self.stage {
-            Stage::Granted(tenure) => tenure.number == number && tenure.turn.is_some() && tenure.rivals.is_none(),
-            Stage::Vacant | Stage::Seeking { .. } => false,
+    /// The one that has the lock leaves something behind that others have to queue for: the tenure ends with its turn.
+    pub(crate) fn ends_with_turn(&mut self, number: u64) {
+        if let Some(tenure) = self.tenure(number) {
+            tenure.may_last = false;
         }
+    }
+
+    /// Whether there is time to look who came into the directory, and it matters.
+    pub(crate) fn looks_for_rivals(&self, number: u64) -> bool {
+        let has_time = |tenure: &Tenure| tenure.mode == Mode::Shared || !tenure.inside.is_empty();
+        matches!(&self.stage, Stage::Granted(tenure) if tenure.number == number && has_time(tenure) && tenure.rivals.is_none())
     }
 
     /// It is time to look whether the lock has been idle for long.
     pub(crate) fn tick(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
         let Some(tenure) = self.tenure(number) else { return Next::default() };
         tenure.is_timed = false;
-        let idle_since = tenure.idle_since.filter(|_| tenure.turn.is_none());
+        let idle_since = tenure.idle_since.filter(|_| tenure.inside.is_empty());
         let Some(end) = idle_since.and_then(|since| since.checked_add(limits.keep_idle)) else {
             return Next::default();
         };
         if now >= end {
-            return self.pass_on(Some(number));
+            return self.end();
         }
         tenure.is_timed = true;
         Next { tick: Some((number, end)), ..Next::default() }
@@ -264,9 +343,9 @@ impl Turns {
 
     /// The lock object goes. The tenure whose znode goes with it, unless a thread has the lock.
     pub(crate) fn close(&mut self) -> Option<u64> {
-        match std::mem::replace(&mut self.stage, Stage::Vacant) {
+        match mem::replace(&mut self.stage, Stage::Vacant) {
             Stage::Seeking { before, .. } => before,
-            Stage::Granted(Tenure { number, turn: None, .. }) => Some(number),
+            Stage::Granted(tenure) if tenure.inside.is_empty() => Some(tenure.number),
             Stage::Vacant | Stage::Granted(_) => None,
         }
     }
@@ -279,31 +358,32 @@ impl Turns {
         }
     }
 
-    /// Whether there is no znode of ours, and nobody wants one.
-    pub(crate) fn is_vacant(&self) -> bool {
-        matches!(self.stage, Stage::Vacant)
-    }
-
     /// Whether this is the tenure of now, and nobody is known to wait elsewhere.
     pub(crate) fn is_of_now(&self, number: u64) -> bool {
         matches!(&self.stage, Stage::Granted(tenure) if tenure.number == number && tenure.rivals.is_none())
     }
 
-    /// The rule of fairness.
+    /// The rules of fairness.
     #[cfg(test)]
     pub(super) fn check(&self, limits: &Caching) -> Result<(), String> {
+        if let Some(tenure) = self.ended.iter().find(|tenure| tenure.inside.is_empty()) {
+            return Err(format!("tenure {} has ended, and its znode stays", tenure.number));
+        }
         let Stage::Granted(tenure) = &self.stage else { return Ok(()) };
+        if !self.queue.is_empty() && (tenure.inside.is_empty() || tenure.mode == Mode::Shared) {
+            return Err(format!("{:?} waits behind {tenure:?}", self.queue));
+        }
         let Some(rivals) = &tenure.rivals else { return Ok(()) };
         let more = tenure.grants - rivals.grants;
         if more > limits.max_grants { Err(format!("{more} grants while others wait")) } else { Ok(()) }
     }
 
     /// How many of this process somebody who comes now would wait for.
-    pub(crate) fn ahead(&self) -> usize {
+    pub(crate) fn ahead(&self, mode: Mode) -> usize {
         let has_turn = match &self.stage {
             Stage::Vacant => false,
             Stage::Seeking { .. } => true,
-            Stage::Granted(tenure) => tenure.turn.is_some(),
+            Stage::Granted(tenure) => !tenure.inside.is_empty() && !tenure.lets_in(mode),
         };
         self.queue.len() + usize::from(has_turn)
     }
@@ -313,15 +393,43 @@ impl Turns {
         self.queue.len()
     }
 
+    /// The tenure of now ends.
+    fn end(&mut self) -> Next {
+        let left = self.retire();
+        self.pass_on(left)
+    }
+
+    /// Nobody gets a turn in the tenure of now any more. Its number, if nobody has one: then its znode goes.
+    fn retire(&mut self) -> Option<u64> {
+        let Stage::Granted(tenure) = mem::replace(&mut self.stage, Stage::Vacant) else { return None };
+        if tenure.inside.is_empty() {
+            return Some(tenure.number);
+        }
+        self.ended.push(tenure);
+        None
+    }
+
     /// The next one that waits queues at the servers, and the znode of the tenure before goes after that; at once if nobody
     /// waits.
     fn pass_on(&mut self, before: Option<u64>) -> Next {
-        let Some(seeker) = self.queue.pop_front() else {
+        let Some((seeker, mode)) = self.queue.pop_front() else {
             self.stage = Stage::Vacant;
-            return Next { farewell: before, ..Next::default() };
+            return Next::farewell(before);
         };
-        self.stage = Stage::Seeking { seeker, before };
-        Next { wake: Some((seeker, Turn::Seek)), ..Next::default() }
+        self.stage = Stage::Seeking { seeker, mode, before };
+        Next { wake: vec![(seeker, Turn::Seek)], ..Next::default() }
+    }
+
+    /// What is left of a tenure that has ended goes with its last holder.
+    fn leave_ended(&mut self, number: u64, is_meant: impl Fn(&Inside) -> bool) -> Next {
+        let Some(place) = self.ended.iter().position(|tenure| tenure.number == number) else { return Next::default() };
+        let Some(tenure) = self.ended.get_mut(place) else { return Next::default() };
+        tenure.inside.retain(|inside| !is_meant(inside));
+        let is_left = tenure.inside.is_empty();
+        if is_left {
+            self.ended.swap_remove(place);
+        }
+        Next::farewell(is_left.then_some(number))
     }
 
     fn tenure(&mut self, number: u64) -> Option<&mut Tenure> {
@@ -333,11 +441,20 @@ impl Turns {
 }
 
 impl Tenure {
+    /// Whether somebody who comes has a turn at once.
+    fn lets_in(&self, mode: Mode) -> bool {
+        self.mode == mode && (mode == Mode::Shared || self.inside.is_empty())
+    }
+
     fn give(&mut self, who: Waiter) -> Turn {
         self.grants += 1;
-        self.turn = Some(who);
+        self.inside.push(Inside { who, grant: self.grants });
         self.idle_since = None;
         Turn::Hold { tenure: self.number, grant: self.grants }
+    }
+
+    fn leave(&mut self, who: Waiter) {
+        self.inside.retain(|inside| inside.who != who);
     }
 
     /// Whether the lock moves on although threads of this process want it.

@@ -18,7 +18,7 @@ use crate::{
             caching::{
                 cache::{Cache, State, Word},
                 look::{Look, look},
-                turns::{Turn, Waiter},
+                turns::{Mode, Turn, Waiter},
             },
             owners::Owners,
         },
@@ -32,15 +32,15 @@ use crate::{
 impl Cache {
     /// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up
     /// first, or it would have had to wait.
-    pub(crate) fn acquire(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
-        match self.visit(patience, owners)? {
-            None if patience.terms.has_to_say => Err(self.lock.still_taken(None)),
+    pub(crate) fn acquire(&self, mode: Mode, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
+        match self.visit(mode, patience, owners)? {
+            None if patience.terms.has_to_say => Err(self.lock(mode).still_taken(None)),
             held => Ok(held),
         }
     }
 
-    fn visit(&self, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
-        let (mut visit, mut word) = Visit::begin(self, patience)?;
+    fn visit(&self, mode: Mode, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
+        let (mut visit, mut word) = Visit::begin(self, mode, patience)?;
         loop {
             let next = match word.turn {
                 Turn::No => return Ok(None),
@@ -62,13 +62,15 @@ impl Cache {
 /// One acquire of one thread. Dropping it gives the turn up.
 struct Visit<'a> {
     cache: &'a Cache,
+    lock: &'a LockInternals,
+    mode: Mode,
     who: Waiter,
     patience: Patience<'a>,
     /// Where it is told that it is its turn, from when it begins to wait to when it has taken that.
     words: Option<ReplySlot<Word>>,
     has_waited: bool,
-    /// It has the turn there, and looks.
-    looks_in: Option<u64>,
+    /// It has this turn, and looks.
+    looks_in: Option<(u64, u64)>,
     is_over: bool,
 }
 
@@ -80,20 +82,23 @@ enum Taken {
 }
 
 impl<'a> Visit<'a> {
-    fn begin(cache: &'a Cache, patience: Patience<'a>) -> Result<(Visit<'a>, Word)> {
+    fn begin(cache: &'a Cache, mode: Mode, patience: Patience<'a>) -> Result<(Visit<'a>, Word)> {
+        let lock = cache.lock(mode);
         let mut state = cache.state.lock();
-        let ahead = state.turns.ahead();
+        let ahead = state.turns.ahead(mode);
         if patience.terms.max_ahead.is_some_and(|most| ahead > most) {
             drop(state);
-            return Err(Error::Busy { path: cache.lock.base_path().to_owned(), ahead });
+            return Err(Error::Busy { path: lock.base_path().to_owned(), ahead });
         }
         state.last_waiter += 1;
         let who = state.last_waiter;
-        let turn = state.turns.come(who, patience.only_try);
-        let is_over = turn == Turn::No;
-        let mut visit = Visit { cache, who, patience, words: None, has_waited: false, looks_in: None, is_over };
+        let (turn, next) = state.turns.come(who, mode, patience.only_try);
+        let effects = state.effects(next);
+        let (words, is_over) = (None, turn == Turn::No);
+        let mut visit = Visit { cache, lock, mode, who, patience, words, has_waited: false, looks_in: None, is_over };
         let word = visit.received(&mut state, turn);
         drop(state);
+        cache.carry_out(effects);
         Ok((visit, word))
     }
 
@@ -108,7 +113,7 @@ impl<'a> Visit<'a> {
     }
 
     fn call(&self) -> Call<'a> {
-        self.cache.lock.client().call("acquire", self.cache.lock.base_path(), self.patience.stop)
+        self.lock.client().call("acquire", self.lock.base_path(), self.patience.stop)
     }
 
     /// Sleeps until it is its turn.
@@ -117,12 +122,12 @@ impl<'a> Visit<'a> {
         // Not before: a cycle in which nobody waits is to read the clock as seldom as can be.
         let (stop, since) = (self.patience.stop, *self.patience.since.get_or_insert_with(Instant::now));
         loop {
-            let bound = next_recheck(self.cache.lock.client()).map_or(stop, |at| stop.by(at));
+            let bound = next_recheck(self.lock.client()).map_or(stop, |at| stop.by(at));
             let end = match words.wait(bound) {
                 Ok(word) => {
                     self.words = None;
                     if matches!(word.turn, Turn::Hold { .. }) {
-                        self.cache.lock.client().core.counters.waits.record(since.elapsed());
+                        self.lock.client().core.counters.waits.record(since.elapsed());
                     }
                     return Ok(Some(word));
                 }
@@ -138,7 +143,7 @@ impl<'a> Visit<'a> {
 
     /// Queues at the servers.
     fn seek(&mut self) -> Result<Option<Word>> {
-        let (lock, patience) = (&*self.cache.lock, self.patience);
+        let (lock, patience) = (self.lock, self.patience);
         let mut spec = lock.spec(patience);
         if self.has_waited {
             // Who has queued stays.
@@ -152,17 +157,17 @@ impl<'a> Visit<'a> {
     /// A tenure begins. `None`: nobody knows of such a seeker.
     fn begin_tenure(&mut self, node: Arc<HeldNode>) -> Option<Word> {
         let cache = self.cache;
-        cache.begin(self.who, node, |state, turn| self.received(state, turn))
+        cache.begin(self.who, self.mode, node, |state, turn| self.received(state, turn))
     }
 
     /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this.
     fn take(&mut self, word: &Word, number: u64, grant: u64, owners: &Owners) -> Result<Taken> {
-        let (cache, lock) = (self.cache, &*self.cache.lock);
-        self.looks_in = Some(number);
-        let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, true)))) };
+        let (cache, lock) = (self.cache, self.lock);
+        self.looks_in = Some((number, grant));
+        let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, grant, true)))) };
         let revocable = lock.revocable_node();
         if let Some(listener) = &revocable {
-            cache.listen(listener);
+            cache.listen(number, grant, listener);
         }
         let is_attended = lock.client().core.config.max_hold_time.is_some();
         let held = tenure.grant(number, grant, revocable, is_attended);
@@ -192,24 +197,27 @@ impl<'a> Visit<'a> {
             Look::Stopped(WaitEnd::Deadline) => Ok(Taken::Not(None)),
             Look::Gone => {
                 drop(entered);
-                Ok(Taken::Not(Some(self.again(number, true))))
+                Ok(Taken::Not(Some(self.again(number, grant, true))))
             }
             Look::InDoubt => {
                 drop(entered);
-                Ok(Taken::Not(Some(self.again(number, false))))
+                Ok(Taken::Not(Some(self.again(number, grant, false))))
             }
         }
     }
 
     /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
-    fn again(&mut self, number: u64, is_gone: bool) -> Word {
+    fn again(&mut self, number: u64, grant: u64, is_gone: bool) -> Word {
         self.looks_in = None;
         let cache = self.cache;
         let mut state = cache.state.lock();
-        let (turn, next) = state.turns.come_again(self.who, number, is_gone);
+        let listener = state.not_listening(number, grant);
+        let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone);
         let effects = state.effects(next);
         let word = self.received(&mut state, turn);
         drop(state);
+        // The caller's: not under the lock.
+        drop(listener);
         cache.carry_out(effects);
         word
     }
@@ -219,7 +227,7 @@ impl Drop for Visit<'_> {
     fn drop(&mut self) {
         match self.looks_in {
             _ if self.is_over => {}
-            Some(tenure) => self.cache.end_turn(tenure),
+            Some((tenure, grant)) => self.cache.end_turn(tenure, grant),
             None => self.cache.leave(self.who, self.words.as_ref()),
         }
     }
@@ -255,17 +263,18 @@ impl Seeker for Visit<'_> {
 
     /// What is asked of the znode goes to whoever holds it then.
     fn revocable_node(&self) -> Arc<RevocableNode> {
-        RevocableNode::new(self.cache.revocation.clone())
+        self.cache.revocable_node(self.mode)
     }
 
     fn inherit(&self) -> Option<Queued> {
-        self.cache.state.lock().queued.take()
+        let queued = self.cache.state.lock().queued.take();
+        queued.map(|(_, contender)| contender)
     }
 
     fn bequeath(&self, contender: Queued) -> Option<Queued> {
         let mut state = self.cache.state.lock();
         let Some(next) = state.turns.bequeath(self.who) else { return Some(contender) };
-        state.queued = Some(contender);
+        state.queued = Some((self.mode, contender));
         let effects = state.effects(next);
         drop(state);
         self.cache.carry_out(effects);

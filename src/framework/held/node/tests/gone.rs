@@ -102,6 +102,7 @@ fn a_znode_that_no_session_owns_is_nobodys_to_ask_about() {
         path: ServerPath::from_server("/held"),
         czxid: 3,
         token: 3,
+        grant: 0,
         has_waited: false,
         outlives_session: true,
         is_place: false,
