@@ -15,8 +15,6 @@
 //! ```
 
 mod builder;
-#[cfg(feature = "tls")]
-mod certificates;
 mod cluster;
 mod error;
 mod expiry;
@@ -29,11 +27,11 @@ mod server;
 mod tls;
 
 pub use builder::TestingServerBuilder;
-#[cfg(feature = "tls")]
-pub use certificates::{TestingAuthority, TestingCertificate};
 pub use cluster::{TestingCluster, TestingClusterBuilder};
 pub use error::TestingError;
 pub use expiry::expire_session;
 pub use proxy::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, op};
 pub use server::TestingServer;
 pub use tls::TlsServerConfig;
+#[cfg(feature = "tls")]
+pub use tls::certificates::{TestingAuthority, TestingCertificate};

@@ -4,18 +4,25 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "network/black_hole.rs"]
 mod black_hole;
 mod cleaning;
+#[path = "network/cuts.rs"]
 mod cuts;
 mod defects;
+#[path = "network/elections.rs"]
 mod elections;
+#[path = "network/ensemble.rs"]
 mod ensemble;
+#[path = "network/expiry.rs"]
 mod expiry;
 mod leaving;
 mod mixed;
 mod multi;
 mod panics;
+#[path = "network/read_only.rs"]
 mod read_only;
+#[path = "network/replies.rs"]
 mod replies;
 mod retries;
 mod scene;

@@ -61,6 +61,7 @@ fn connection_of(line: &str) -> Option<(i64, String)> {
     Some((u64::from_str_radix(session, 16).ok()?.cast_signed(), host.to_owned()))
 }
 
+/// Any one of the server's addresses that answers, or why none does.
 pub(crate) fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     let addresses = (host, port).to_socket_addrs().map_err(|error| format!("cannot be resolved: {error}"))?;
     let mut why = "the name has no address".to_owned();

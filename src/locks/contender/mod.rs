@@ -1,7 +1,7 @@
 //! One contender, from its create to its release: who may enter, decided in one place for every kind of lock.
 //!
 //! [`machine`] is the contender: (state, input, view) -> (state, what to do next). It has no socket, thread, clock or
-//! channel, so that `tests/model.rs` can try it in every interleaving. [`spec`] is what differs between the kinds of
+//! channel, so that `tests/model` can try it in every interleaving. [`spec`] is what differs between the kinds of
 //! lock, and the words that contender and shells exchange. [`unlisted`] knows when a create needs no list. Two shells
 //! carry out what the contender wants, [`blocking`] for threads that wait and [`callbacks`] for those that are told;
 //! [`effects`] is what they share. [`release`] is how a lock is given back; where the outcome is unknown, the client's

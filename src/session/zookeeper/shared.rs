@@ -13,7 +13,7 @@ use ::zookeeper::ZkState;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Condvar, Mutex};
 
-use super::state::{HandleState, Proof, Queued, WatchToSet};
+use super::state::{HandleState, Proof, QueuedRequest, WatchToSet};
 use crate::{
     proto::{request::Request, types::EventType},
     session::{
@@ -298,7 +298,7 @@ impl HandleShared {
             if std::mem::take(&mut state.heartbeat_due) {
                 return WorkerTask::Heartbeat(state.up_epoch);
             }
-            if let Some(Queued { ticket, request, on_reply }) = state.queue.pop_front() {
+            if let Some(QueuedRequest { ticket, request, on_reply }) = state.queue.pop_front() {
                 state.current = Some((ticket, on_reply));
                 return WorkerTask::Request(ticket, request, state.up_epoch);
             }

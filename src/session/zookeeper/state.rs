@@ -63,7 +63,7 @@ pub(super) struct WatchToSet {
     pub(super) seen: WatchTarget,
 }
 
-pub(super) struct Queued {
+pub(super) struct QueuedRequest {
     pub(super) ticket: u64,
     pub(super) request: Request,
     pub(super) on_reply: OnReply,
@@ -93,7 +93,7 @@ pub(super) struct HandleState {
     pub(super) up_epoch: u64,
     pub(super) connections: u64,
     pub(super) next_ticket: u64,
-    pub(super) queue: VecDeque<Queued>,
+    pub(super) queue: VecDeque<QueuedRequest>,
     /// What the handle works on. Taken away when the watchdog gives it up.
     pub(super) current: Option<(u64, OnReply)>,
     pub(super) next_attempt: Instant,
@@ -153,7 +153,7 @@ impl HandleState {
             let stage = WatchStage::Requested { early: None };
             self.watches.insert(ticket, Watched { path: request.path().to_owned(), kind, stage, watcher });
         }
-        self.queue.push_back(Queued { ticket, request, on_reply });
+        self.queue.push_back(QueuedRequest { ticket, request, on_reply });
         Ticket(ticket)
     }
 

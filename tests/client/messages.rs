@@ -1,0 +1,183 @@
+//! What errors and logs say to a person: what happened, to what, why, and what to do.
+#![cfg(feature = "testing")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    Builder, ConnectionState, CuratorFramework, Error, HoldState, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessSemaphoreMutex, Locker, LostReason, RetryOneTime,
+    testing::{FaultProxy, TestingServer},
+};
+
+use crate::support::{
+    builder, builder_at, client, connect, eventually, expire,
+    logs::{catch_logs, logged},
+    namespace, quick_server,
+};
+
+fn impatient(connect_string: &str) -> Builder {
+    builder_at(connect_string, &namespace())
+        .connection_timeout(Duration::from_millis(1500))
+        .retry_policy(RetryOneTime::new(Duration::from_millis(10)))
+}
+
+/// A client that never gets a connection, once it knows why.
+fn unconnected(builder: Builder) -> CuratorFramework {
+    let client = builder.build().unwrap();
+    client.start().unwrap();
+    eventually("it is known why there is no connection", || client.connection_error().is_some());
+    client
+}
+
+fn acquire_error(client: &CuratorFramework) -> String {
+    let mutex = InterProcessMutex::new(client, "/x").unwrap();
+    mutex.acquire().unwrap_err().to_string()
+}
+
+#[test]
+fn an_acquire_that_never_had_a_connection_names_each_server_and_what_it_said() {
+    catch_logs(log::LevelFilter::Debug);
+    let nobody = FaultProxy::start("127.0.0.1:1").unwrap();
+    nobody.refuse();
+    let servers = format!("{},zk.invalid:2181", nobody.connect_string());
+    let client = unconnected(impatient(&servers));
+    let refused = format!("{}: Connection refused", nobody.connect_string());
+    eventually("both servers were tried", || {
+        let error = client.connection_error().map(|error| error.to_string()).unwrap_or_default();
+        error.contains(&refused) && error.contains("zk.invalid: cannot be resolved")
+    });
+    let said = acquire_error(&client);
+    let expected = format!("acquire /x: no connection to the servers ({refused}; zk.invalid: cannot be resolved");
+    assert!(said.starts_with(&expected) && said.ends_with("; the lock was not acquired"), "{said}");
+    // What `fn main() -> Result` prints.
+    let printed = format!("{:?}", InterProcessMutex::new(&client, "/x").unwrap().acquire().unwrap_err());
+    assert!(printed.starts_with(&format!("ConnectionLoss: {expected}")), "{printed}");
+    let warnings = || logged().lines().filter(|line| line.starts_with("WARN") && line.contains(&refused)).count();
+    eventually("it is warned about", || warnings() == 1);
+    let begin = Instant::now();
+    eventually("some more attempts", || begin.elapsed() > Duration::from_millis(2500));
+    assert_eq!(warnings(), 1, "{}", logged());
+}
+
+#[test]
+fn a_name_without_an_address_is_the_reason() {
+    let client = unconnected(impatient("zk.invalid:2181"));
+    assert!(!client.block_until_connected(Some(Duration::from_millis(10))).unwrap());
+    let said = acquire_error(&client);
+    assert!(said.contains("no connection to the servers (zk.invalid: cannot be resolved"), "{said}");
+}
+
+#[test]
+fn a_server_that_does_not_speak_the_protocol_is_the_reason() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    std::thread::spawn(move || silent.incoming().for_each(drop));
+    let said = acquire_error(&unconnected(impatient(&address.to_string())));
+    let closed = said.contains("instead of answering the handshake");
+    assert!(said.contains(&address.to_string()) && closed, "{said}");
+}
+
+#[test]
+fn lock_data_above_the_servers_limit_is_refused_before_it_is_sent_and_the_connection_stays() {
+    let client = client();
+    let session = client.session_id();
+    let held = InterProcessMutex::new(&client, "/small").unwrap();
+    let held = held.lock().unwrap();
+    let large = InterProcessMutex::new(&client, "/large").unwrap().with_lock_data(vec![b'x'; 2 << 20]);
+    let error = large.acquire().unwrap_err();
+    assert!(matches!(&error, Error::FrameTooLarge { path, limit: 0xf_ffff, .. } if path == "/large"), "{error:?}");
+    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
+    assert!(held.is_valid() && client.connection_state() == Some(ConnectionState::Connected));
+    assert_eq!(client.session_id(), session);
+    let fits = InterProcessMutex::new(&client, "/fits").unwrap().with_lock_data(vec![b'x'; 1_000_000]);
+    fits.acquire().unwrap();
+    fits.release().unwrap();
+}
+
+#[test]
+fn who_gives_up_on_several_locks_learns_which_one_was_taken() {
+    let client = client();
+    let taken = InterProcessSemaphoreMutex::new(&client, "/b").unwrap();
+    taken.acquire().unwrap();
+    let members: [Arc<dyn InterProcessLock>; 3] = [
+        Arc::new(InterProcessMutex::new(&client, "/a").unwrap()),
+        Arc::new(InterProcessSemaphoreMutex::new(&client, "/b").unwrap()),
+        Arc::new(InterProcessMutex::new(&client, "/c").unwrap()),
+    ];
+    let all = InterProcessMultiLock::from_locks(members).unwrap();
+    assert_eq!(all.timed_out_at(), None);
+    assert!(!all.acquire_timeout(Duration::from_secs(1)).unwrap());
+    assert_eq!(all.timed_out_at().as_deref(), Some("/b"));
+    let error = Locker::with_timeout(&all, Duration::from_secs(1)).unwrap_err().to_string();
+    assert_eq!(error, "acquiring /b did not end within 1s");
+    let one = InterProcessSemaphoreMutex::new(&client, "/b").unwrap();
+    let error = Locker::with_timeout(&one, Duration::from_secs(1)).unwrap_err().to_string();
+    assert_eq!(error, "acquiring /b did not end within 1s");
+}
+
+#[test]
+fn an_outage_is_one_warning_and_its_end_one_line_and_a_lost_lock_is_warned_about() {
+    catch_logs(log::LevelFilter::Debug);
+    let server = quick_server().start().unwrap();
+    let proxy = FaultProxy::start(server.connect_string()).unwrap();
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()).session_timeout(Duration::from_secs(4)));
+    let session = format!("{:#x}", client.session_id());
+    let mutex = InterProcessMutex::new(&client, "/m").unwrap();
+    let held = mutex.lock().unwrap();
+    let node = held.path().rsplit('/').next().unwrap().to_owned();
+    let lines = |level: &str, part: &str| {
+        logged()
+            .lines()
+            .filter(|line| line.starts_with(level) && line.contains(part))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+
+    proxy.refuse();
+    proxy.cut();
+    eventually("suspended", || client.connection_state() == Some(ConnectionState::Suspended));
+    proxy.pass().unwrap();
+    eventually("reconnected", || client.connection_state() == Some(ConnectionState::Reconnected));
+    assert_eq!(lines("WARN", &session).len(), 1, "{:?}", lines("WARN", &session));
+    assert!(lines("WARN", &session)[0].contains("SUSPENDED"));
+    eventually("its end is told", || !lines("INFO", &format!("RECONNECTED, session {session}")).is_empty());
+
+    client.delete().for_path(held.path()).unwrap();
+    eventually("lost", || held.state() == HoldState::Lost(LostReason::NodeDeleted));
+    drop(held);
+    eventually("it is warned about", || lines("WARN", &node).len() == 1);
+    assert!(lines("WARN", &node)[0].contains("somebody deleted the lock's znode"), "{:?}", lines("WARN", &node));
+}
+
+#[test]
+fn a_lost_lock_is_warned_about_also_where_its_guard_is_dropped_before_anybody_knows() {
+    catch_logs(log::LevelFilter::Debug);
+    let client = client();
+    let held = InterProcessMutex::new(&client, "/m").unwrap();
+    let held = held.lock().unwrap();
+    let node = held.path().rsplit('/').next().unwrap().to_owned();
+    expire(&client);
+    eventually("lost", || held.is_lost());
+    drop(held);
+    eventually("it is warned about", || {
+        logged().lines().any(|line| line.starts_with("WARN") && line.contains(&node) && line.contains("expired"))
+    });
+}
+
+#[test]
+fn a_server_can_be_had_on_a_port_of_ones_own() {
+    let first = TestingServer::start().unwrap();
+    let port = first.port();
+    drop(first);
+    let second = TestingServer::builder().port(port).start().unwrap();
+    assert_eq!(second.port(), port);
+    let client = connect(builder(&second, "x"));
+    assert!(client.is_connected());
+}

@@ -1,0 +1,19 @@
+//! Leaders: who is told that it leads, when it is told that it does not, and who comes next.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+#[path = "../../support/mod.rs"]
+mod support;
+
+mod latch;
+mod latch_faults;
+mod probe;
+mod selector;
+mod selector_faults;
+mod table;
+
+/// What a child process runs; by itself it does nothing.
+#[test]
+fn child_process() {
+    let Some((_, arguments)) = support::child::role() else { return };
+    table::run(&arguments);
+}

@@ -1,0 +1,11 @@
+//! Semaphore, semaphore mutex and shared count against a real server.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod contention;
+mod faults;
+mod leases;
+mod mutex;
+mod shared_count;
+
+#[path = "../../support/mod.rs"]
+mod support;

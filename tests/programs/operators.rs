@@ -1,0 +1,86 @@
+//! What operators get to see: who queues, and who holds a lock for too long.
+#![cfg(feature = "testing")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::{thread, time::Duration};
+
+use curator_locks::{
+    AcquireOptions, CancelToken, Error, FencingChecker, InterProcessMutex, InterProcessReadWriteLock, LockInternals,
+};
+
+use crate::support::{
+    builder, connect, eventually,
+    logs::{catch_logs, logged},
+    namespace, server,
+};
+
+#[test]
+fn participants_are_listed_with_session_token_data_and_time_in_the_order_of_the_queue() {
+    let namespace = namespace();
+    let (one, two) = (connect(builder(server(), &namespace)), connect(builder(server(), &namespace)));
+    assert_eq!(LockInternals::participants(&one, "/l").unwrap(), []);
+    let holder = InterProcessMutex::new(&one, "/l").unwrap().with_lock_data("holder");
+    let waiter = InterProcessReadWriteLock::new(&two, "/l").unwrap().with_lock_data("waiter");
+    let held = holder.lock().unwrap();
+    one.create().for_path("/l/readme").unwrap();
+    let token = CancelToken::new();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| waiter.read_lock().acquire_with(&AcquireOptions::new().cancel_token(&token)));
+        eventually("both stand in the queue", || LockInternals::participants(&one, "/l").unwrap().len() == 2);
+        let queue = LockInternals::participants(&one, "/l").unwrap();
+        assert_eq!(queue[0].path, held.path());
+        assert_eq!(queue[0].fencing_token, held.fencing_token());
+        assert_eq!((queue[0].position, queue[0].session), (0, one.session_id()));
+        assert_eq!((queue[1].position, queue[1].session), (1, two.session_id()));
+        assert_eq!((&queue[0].data[..], &queue[1].data[..]), (&b"holder"[..], &b"waiter"[..]));
+        assert!(queue[0].since_millis > 0 && queue[0].since_millis <= queue[1].since_millis);
+        token.cancel();
+        // A reader behind a mutex's node may have got in; what counts here is the list.
+        let _ = waits.join().unwrap();
+    });
+}
+
+#[test]
+fn a_lock_that_is_held_for_long_is_warned_about_less_and_less_often() {
+    catch_logs(log::LevelFilter::Trace);
+    let client = connect(builder(server(), &namespace()).max_hold_time(Duration::from_millis(200)));
+    let mutex = InterProcessMutex::new(&client, "/long").unwrap();
+    let held = mutex.lock().unwrap();
+    let node = held.path().rsplit('/').next().unwrap().to_owned();
+    let warnings =
+        || logged().lines().filter(|line| line.contains(&node) && line.contains("maximum hold time")).count();
+    eventually("three warnings: at 0.2, 0.4 and 0.8 s", || warnings() == 3);
+    assert!(held.is_valid(), "it is not taken away");
+    held.release().unwrap();
+    let brief = InterProcessMutex::new(&client, "/brief").unwrap();
+    brief.acquire().unwrap();
+    brief.release().unwrap();
+    assert_eq!(warnings(), 3);
+}
+
+#[test]
+fn a_maximum_hold_time_of_zero_is_refused() {
+    match builder(server(), "x").max_hold_time(Duration::ZERO).build() {
+        Err(Error::InvalidArgument { name: "max_hold_time", .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn storage_refuses_the_token_of_a_holder_whose_lock_has_passed_on() {
+    let client = connect(builder(server(), &namespace()));
+    let mutex = InterProcessMutex::new(&client, "/fenced").unwrap();
+    let storage = FencingChecker::new();
+    let early = mutex.lock().unwrap().fencing_token();
+    storage.check(early).unwrap();
+    // The directory goes and is made anew, which restarts the sequence numbers, but not the tokens.
+    eventually("the directory is gone", || {
+        mutex.internals().clean().is_ok() && client.check_exists().for_path("/fenced").unwrap().is_none()
+    });
+    let late = mutex.lock().unwrap().fencing_token();
+    storage.check(late).unwrap();
+    assert_eq!(storage.check(early).unwrap_err().newest, late);
+}
