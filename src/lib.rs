@@ -74,6 +74,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod base;
 pub mod docs;
 mod error;
 mod framework;
@@ -82,17 +83,17 @@ mod locks;
 #[path = "../tests/support/machine.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::indexing_slicing, reason = "what all tests share")]
 mod machine;
-mod panics;
-mod paths;
 mod proto;
 mod session;
-mod shared_count;
-mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod unlocked;
 pub mod unversioned;
 
+pub use base::telemetry::{
+    counters::{Acquires, Connections, Losses, Requests},
+    histogram::Histogram,
+    snapshot::Metrics,
+};
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, ConnectionStateErrorPolicy,
@@ -110,8 +111,8 @@ pub use locks::{
     LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
     LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
     QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SemaphoreMutexGuard,
-    StaleToken, StandardLockInternalsDriver, UncleanDeath, WaitStrategy, WriteLockDriver, ZooKeeperFencingChecker,
-    zookeeper_recipe,
+    SharedCount, StaleToken, StandardLockInternalsDriver, UncleanDeath, VersionedValue, WaitStrategy, WriteLockDriver,
+    ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]
@@ -119,12 +120,6 @@ pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
 pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
-pub use shared_count::{SharedCount, VersionedValue};
-pub use telemetry::{
-    counters::{Acquires, Connections, Losses, Requests},
-    histogram::Histogram,
-    snapshot::Metrics,
-};
 
 /// The README's examples run.
 #[cfg(all(doctest, feature = "testing"))]

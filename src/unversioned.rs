@@ -7,6 +7,7 @@
 //! [`NativeSessionFactory`].
 
 pub use crate::{
+    base::telemetry::counters::SessionCounters,
     proto::{
         request::{MultiOp, Request},
         response::{MultiResult, ReplyKind, Response},
@@ -19,7 +20,6 @@ pub use crate::{
         },
         native::factory::NativeSessionFactory,
     },
-    telemetry::counters::SessionCounters,
 };
 
 /// The bytes of the protocol, for this crate's own tests and benchmarks.

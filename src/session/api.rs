@@ -8,13 +8,13 @@ use std::{
 
 use super::servers::connect_string::ConnectString;
 use crate::{
+    base::telemetry::counters::SessionCounters,
     error,
     proto::{
         request::Request,
         response::Response,
         types::{ErrorCode, EventType},
     },
-    telemetry::counters::SessionCounters,
 };
 
 /// The answer to one request.

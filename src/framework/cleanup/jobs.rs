@@ -15,12 +15,14 @@ use parking_lot::Mutex;
 
 use super::removal::{Mark, MarkedStep, Progress, Removal, SearchIn};
 use crate::{
+    base::{
+        paths::ServerPath,
+        telemetry::counters::{CountedJob, Counters},
+    },
     error::Meaning,
     framework::events::event::{Event, EventSender},
-    paths::ServerPath,
     proto::{response::Response, types::ErrorCode},
     session::api::{Reply, Session, SessionError, Submission},
-    telemetry::counters::{CountedJob, Counters},
 };
 
 /// How long a job rests after a server could not do it. The pause doubles each time, and starts anew with each connection.

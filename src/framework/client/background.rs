@@ -7,13 +7,12 @@ use std::{
 
 use super::core::{Core, CuratorFramework, LastHandle};
 use crate::{
+    base::{panics::caught, paths::Prefix},
     error::{Error, LostReason, Result},
     framework::events::{
         connection_state::{ConnectionState, ConnectionStateMachine},
         event::{Event, Task},
     },
-    panics::caught,
-    paths::Prefix,
     session::{
         api::{SessionConfig, SessionEvent, SessionObserver},
         servers::connect_string::ConnectString,

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use crate::{
+    base::{panics::caught, paths::Prefix, telemetry::counters::Counters, unlocked::drop_unlocked},
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::{Cleanup, Job},
@@ -21,8 +22,6 @@ use crate::{
         },
         held::{grants::RecentGrants, holds::Holds, registry::HeldNodes},
     },
-    panics::caught,
-    paths::Prefix,
     session::{
         api::Session,
         wait::{
@@ -30,8 +29,6 @@ use crate::{
             deadline::{Stop, WaitEnd},
         },
     },
-    telemetry::counters::Counters,
-    unlocked::drop_unlocked,
 };
 
 /// Where a client is in its life. Java: `CuratorFrameworkState`.

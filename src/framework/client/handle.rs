@@ -13,12 +13,10 @@ use super::{
     core::{CuratorFramework, CuratorFrameworkState, ListenerId},
 };
 use crate::{
+    base::{paths::Prefix, telemetry::snapshot::Metrics, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
-    paths::Prefix,
     session::wait::deadline::Stop,
-    telemetry::snapshot::Metrics,
-    unlocked::drop_unlocked,
 };
 
 impl CuratorFramework {

@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::node::HeldNode;
-use crate::{paths::ServerPath, unlocked::drop_unlocked};
+use crate::base::{paths::ServerPath, unlocked::drop_unlocked};
 
 /// What a lock keeps others from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,13 +16,13 @@ use super::{
     node::{HeldNode, Inner, RevocableNode, Znode, report::Reports},
 };
 use crate::{
+    base::telemetry::counters::Counters,
     error::LostReason,
     framework::events::{
         dispatch::Dispatcher,
         event::{Event, EventSender},
     },
     session::{api::Session, wait::pending::Watch},
-    telemetry::counters::Counters,
 };
 
 /// All znodes held by one client.
@@ -69,7 +69,7 @@ impl HeldNodes {
     #[cfg(test)]
     pub(crate) fn add(
         &self,
-        path: crate::paths::ServerPath,
+        path: crate::base::paths::ServerPath,
         session: Arc<dyn Session>,
         czxid: i64,
         connection: u64,

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, mem, sync::Arc};
 use crossbeam_channel::Sender;
 
 use super::{changes::HoldState, deadlines::Deadlines};
-use crate::{framework::events::dispatch::Dispatcher, session::wait::cancel::CancelToken, telemetry::spans::HoldSpan};
+use crate::{
+    base::telemetry::spans::HoldSpan, framework::events::dispatch::Dispatcher, session::wait::cancel::CancelToken,
+};
 
 /// A callback for [`HoldState`]; runs on the dispatch thread.
 pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;

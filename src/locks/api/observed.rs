@@ -3,8 +3,8 @@
 use std::{slice, sync::Arc};
 
 use crate::{
-    error::Result, framework::held::node::HeldNode, locks::contender::internals::LockInternals,
-    telemetry::spans::AcquireSpan,
+    base::telemetry::spans::AcquireSpan, error::Result, framework::held::node::HeldNode,
+    locks::contender::internals::LockInternals,
 };
 
 impl LockInternals {

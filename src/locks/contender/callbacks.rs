@@ -10,6 +10,7 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
 use crate::{
+    base::{panics::caught, paths::ServerPath},
     error::{Error, Result},
     framework::{
         cleanup::jobs::Job, client::call::Call, config::retry::RetrySleeper, events::followers::Follower,
@@ -20,8 +21,6 @@ use crate::{
         internals::LockInternals,
         spec::{Answer, Ask, Do, End, Input, Reaction, Spec},
     },
-    panics::caught,
-    paths::ServerPath,
     proto::{
         request::Request,
         types::{CreateMode, ErrorCode},

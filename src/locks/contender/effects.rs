@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
@@ -25,7 +26,6 @@ use crate::{
         },
         semaphore::limit::Limit,
     },
-    paths::ServerPath,
     proto::{request::Request, response::Response, types::CreateMode},
     session::{
         api::{Session, WatchEvent, Watcher},

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use parking_lot::Mutex;
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, LostReason, Result},
     framework::{
         client::core::CuratorFramework,
@@ -25,7 +26,6 @@ use crate::{
             unlisted::Unlisted,
         },
     },
-    paths::ServerPath,
     proto::types::{CreateMode, ErrorCode},
     session::wait::pending::Watch,
 };

@@ -9,6 +9,7 @@ use std::{
 use crossbeam_channel::{Receiver, select};
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, LostReason, Result},
     framework::{
         cleanup::{jobs::Job, removal::Mark},
@@ -22,7 +23,6 @@ use crate::{
             spec::{Leftover, Naming, Spec},
         },
     },
-    paths::ServerPath,
     proto::{request::Request, types::ErrorCode},
     session::{
         api::{Reply, Session, SessionError, Submission},

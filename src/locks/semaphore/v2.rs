@@ -23,9 +23,8 @@ use crate::{
             internals::{LockInternals, children_of},
             spec::Spec,
         },
-        semaphore::{lease::Lease, limit::Limit},
+        semaphore::{lease::Lease, limit::Limit, shared_count::SharedCount},
     },
-    shared_count::SharedCount,
 };
 
 /// The directory of the queue, below the semaphore's path.

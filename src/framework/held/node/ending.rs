@@ -8,10 +8,10 @@ use std::{
 
 use super::HeldNode;
 use crate::{
+    base::unlocked::drop_unlocked,
     error::LostReason,
     framework::{events::event::Event, held::limits::Limits},
     session::wait::cancel::CancelToken,
-    unlocked::drop_unlocked,
 };
 
 impl HeldNode {

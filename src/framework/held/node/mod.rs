@@ -35,15 +35,14 @@ use super::{
     subscribers::Subscribers,
 };
 use crate::{
+    base::{paths::ServerPath, telemetry::counters::Counters},
     error::{LostReason, Result},
     framework::events::{dispatch::Dispatcher, event::EventSender},
-    paths::ServerPath,
     proto::types::Stat,
     session::{
         api::Session,
         wait::{cancel::CancelToken, pending::Watch},
     },
-    telemetry::counters::Counters,
 };
 
 /// The znode that is a hold.

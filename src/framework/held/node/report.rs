@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Instant};
 
-use crate::{error::LostReason, framework::held::changes::HoldState, paths::ServerPath, telemetry::counters::Counters};
+use crate::{
+    base::{paths::ServerPath, telemetry::counters::Counters},
+    error::LostReason,
+    framework::held::changes::HoldState,
+};
 
 /// Whom a held znode reports to.
 #[derive(Clone)]

@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use super::{HeldNode, Inner, WatchState};
 use crate::{
+    base::{telemetry::spans::HoldSpan, unlocked::drop_unlocked},
     framework::{
         events::event::Event,
         held::{
@@ -20,8 +21,6 @@ use crate::{
         },
     },
     session::wait::cancel::CancelToken,
-    telemetry::spans::HoldSpan,
-    unlocked::drop_unlocked,
 };
 
 /// Ends the subscription when it is dropped.

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{Grant, HeldNode, Inner, Keeper, RevocableNode, report::Reports};
-use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
+use crate::{base::unlocked::drop_unlocked, error::Result, framework::events::event::Event};
 
 /// What the client knows of a held znode without asking a server.
 #[derive(Debug, Clone, Copy)]

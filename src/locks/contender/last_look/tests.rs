@@ -6,15 +6,14 @@ use std::{sync::atomic::Ordering, thread};
 
 use super::*;
 use crate::{
+    base::{paths::ServerPath, telemetry::counters::Counters},
     error::LostReason,
     framework::{
         events::{dispatch::Dispatcher, event::event_channel},
         held::registry::HeldNodes,
     },
-    paths::ServerPath,
     proto::types::Stat,
     session::{fake::stub::StubSession, wait::cancel::CancelToken},
-    telemetry::counters::Counters,
 };
 
 const LONG: Duration = Duration::from_secs(60);
