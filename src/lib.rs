@@ -89,11 +89,7 @@ mod session;
 pub mod testing;
 pub mod unversioned;
 
-pub use base::telemetry::{
-    counters::{Acquires, Connections, Losses, Requests},
-    histogram::Histogram,
-    snapshot::Metrics,
-};
+pub use base::telemetry::{Acquires, Connections, Histogram, Losses, Metrics, Requests};
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, ConnectionStateErrorPolicy,
@@ -120,8 +116,3 @@ pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
 pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
-
-/// The README's examples run.
-#[cfg(all(doctest, feature = "testing"))]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -12,3 +12,7 @@ pub(crate) mod histogram;
 pub(crate) mod instruments;
 pub(crate) mod snapshot;
 pub(crate) mod spans;
+
+pub use counters::{Acquires, Connections, Losses, Requests};
+pub use histogram::Histogram;
+pub use snapshot::Metrics;
