@@ -7,6 +7,7 @@
 //! [`NativeSessionFactory`].
 
 pub use crate::{
+    base::telemetry::counters::SessionCounters,
     proto::{
         request::{MultiOp, Request},
         response::{MultiResult, ReplyKind, Response},
