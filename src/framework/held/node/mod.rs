@@ -292,13 +292,13 @@ pub(crate) struct RevocableNode {
     /// The transaction of the last request that was told, so that reading it twice does not tell it twice.
     told: AtomicI64,
     last: Mutex<Option<RevokeWord>>,
-    /// The hold, once the lock was granted.
-    held: OnceLock<Weak<HeldNode>>,
+    /// The hold, once the lock was granted. It may come to nothing before it is the caller's, and another one follows.
+    held: Mutex<Weak<HeldNode>>,
 }
 
 impl RevocableNode {
     pub(crate) fn new(revocation: Arc<Revocation>) -> Arc<RevocableNode> {
-        let (told, last, held) = (AtomicI64::new(0), Mutex::default(), OnceLock::new());
+        let (told, last, held) = (AtomicI64::new(0), Mutex::default(), Mutex::default());
         Arc::new(RevocableNode { revocation, told, last, held })
     }
 
@@ -308,7 +308,7 @@ impl RevocableNode {
 
     /// Its contender was granted the lock.
     pub(super) fn holds(&self, held: &Arc<HeldNode>) {
-        let _ = self.held.set(Arc::downgrade(held));
+        *self.held.lock() = Arc::downgrade(held);
     }
 
     /// The last request.
@@ -327,7 +327,8 @@ impl RevocableNode {
     /// A request was read, here or by whoever looks after the znode.
     pub(crate) fn tell(&self, word: &RevokeWord) {
         *self.last.lock() = Some(word.clone());
-        (self.revocation.request)(word, self.held.get().and_then(Weak::upgrade));
+        let held = self.held.lock().upgrade();
+        (self.revocation.request)(word, held);
     }
 }
 

@@ -56,16 +56,18 @@ fn ask(client: &CuratorFramework, tenure: &Arc<HeldNode>, stop: Stop<'_>) -> Res
     // When the question was sent that was answered last, and over which connection.
     let mut confirmed: Option<(Instant, u64)> = None;
     loop {
+        // First: with the footing the session's end is what is looked at last.
+        let over = stop.is_over();
         let footing = tenure.footing();
         let is_confirmed = confirmed.is_some_and(|(at, over)| over == footing.connection && at.elapsed() < timeout / 2);
         if footing.is_gone {
             return Ok(Look::Gone);
         }
+        if let Some(end) = over {
+            return Ok(Look::Stopped(end));
+        }
         if is_firm(&footing, is_confirmed) {
             return Ok(Look::Certain);
-        }
-        if let Some(end) = stop.is_over() {
-            return Ok(Look::Stopped(end));
         }
         if bound.is_over().is_some() {
             return Ok(Look::InDoubt);
@@ -85,5 +87,44 @@ fn ask(client: &CuratorFramework, tenure: &Arc<HeldNode>, stop: Stop<'_>) -> Res
             // The next prompt heartbeats make the session certain.
             pause(timeout, bound);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{sync::atomic::Ordering, thread, time::Duration};
+
+    use super::*;
+    use crate::{
+        base::paths::ServerPath,
+        framework::config::retry::RetryOneTime,
+        session::{api::Ticket, fake::stub::StubSession, wait::pending::Watch},
+    };
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// The znode was not seen over the connection of now, and nobody answers.
+    #[test]
+    fn who_is_certain_only_when_its_time_is_up_does_not_get_the_lock() {
+        let retry = RetryOneTime::new(Duration::from_millis(1));
+        let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
+        let session = StubSession::new();
+        *session.valid_until.lock() = Some(Instant::now() + LONG);
+        let path = ServerPath::from_server("/locks/m/lock-0000000000");
+        let watch = Watch::new(session.clone(), Ticket(0));
+        let tenure = client.core.held.add(path, session.clone(), 1, 1, Some(watch));
+        session.connection.store(2, Ordering::SeqCst);
+        let end = Instant::now() + Duration::from_millis(200);
+        let looked = thread::scope(|scope| {
+            let looks = scope.spawn(|| look(&client, &tenure, true, Stop::at(end)).unwrap());
+            while session.submissions.lock().is_empty() {
+                thread::yield_now();
+            }
+            // Whoever looks sleeps until its time is up, and finds this when it wakes.
+            session.connection.store(1, Ordering::SeqCst);
+            looks.join().unwrap()
+        });
+        assert_eq!(looked, Look::Stopped(WaitEnd::Deadline));
     }
 }

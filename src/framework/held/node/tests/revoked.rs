@@ -26,3 +26,18 @@ fn each_request_is_told_once_and_other_data_never() {
         assert_eq!(told.load(Ordering::Relaxed), expected, "{data:?} at {mzxid}");
     }
 }
+
+/// A hold may come to nothing before it is the caller's: its contender queues again.
+#[test]
+fn a_request_is_about_the_hold_that_the_contender_got_last() {
+    let about = Arc::new(Mutex::new(None));
+    let is_about = about.clone();
+    let node = RevocableNode::new(Arc::new(Revocation::lasting(move |_, held| *is_about.lock() = held)));
+    let scene = Scene::new(None);
+    let (first, second) = (scene.hold(), scene.hold());
+    node.holds(&first);
+    drop(first);
+    node.holds(&second);
+    node.read(b"__REVOKE__", &Stat { mzxid: 4, ..Stat::default() });
+    assert!(about.lock().take().is_some_and(|held| Arc::ptr_eq(&held, &second)));
+}
