@@ -116,6 +116,7 @@ pub fn table(lines: &[Line]) -> String {
                 None => ("-".to_owned(), "not measured"),
                 Some(measured) => {
                     let measured = match measured {
+                        0.0 => "0".to_owned(),
                         small if small < 0.1 => format!("1/{:.0}", 1.0 / small),
                         large if large >= 100.0 => format!("{large:.0}"),
                         _ => format!("{measured:.2}"),
