@@ -49,7 +49,7 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// Each lock does what it does alone. Before the return, an acquire waits for a lock in doubt until the next heartbeats
 /// have made it certain again, or releases all and begins again.
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
 /// # use curator_locks::{CuratorFramework, InterProcessMultiLock};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
@@ -62,6 +62,16 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// let held = both.lock()?; // or as a guard
 /// held.release()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct InterProcessMultiLock {
@@ -358,7 +368,7 @@ impl fmt::Debug for InterProcessMultiLock {
 ///
 /// The guard reports what its member locks report: it is valid while all of them are.
 ///
-/// ```no_run
+/// ```
 /// # use std::time::{Duration, Instant};
 /// # use curator_locks::InterProcessMultiLock;
 /// # fn example(both: &InterProcessMultiLock) -> curator_locks::Result<()> {
@@ -371,6 +381,16 @@ impl fmt::Debug for InterProcessMultiLock {
 /// }
 /// held.release()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&curator_locks::InterProcessMultiLock::new(&client, ["/accounts/17", "/accounts/4"])?)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[must_use = "the locks are released at once if the guard is not kept"]
 pub struct MultiLockGuard<'a> {

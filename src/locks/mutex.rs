@@ -194,7 +194,7 @@ impl InterProcessMutex {
     /// While the connection is suspended no request arrives; the client tells of it after the reconnect. A request
     /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
     /// # use curator_locks::InterProcessMutex;
     /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
@@ -207,6 +207,23 @@ impl InterProcessMutex {
     /// }
     /// held.release()
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     let mutex = InterProcessMutex::new(&client, "/example")?;
+    /// #     let other = mutex.clone();
+    /// #     std::thread::spawn(move || loop {
+    /// #         for holder in other.participant_nodes().unwrap_or_default() {
+    /// #             let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
+    /// #         }
+    /// #     });
+    /// #     Ok(example(&mutex)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
         self.make_revocable_with_executor(listener, |task| task());

@@ -43,7 +43,7 @@ const NAME: &str = "lock";
 /// administrator deletes the holder's znode, another contender creates its own, and the holder releases before it has
 /// heard of that (it hears of it once it has held the lock for 100 ms).
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{CuratorFramework, InterProcessUnfairMutex};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
 /// let nightly_report = InterProcessUnfairMutex::new(client, "/jobs/nightly-report")?;
@@ -53,6 +53,16 @@ const NAME: &str = "lock";
 /// }
 /// # Ok(())
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct InterProcessUnfairMutex {

@@ -52,7 +52,7 @@ const LEASES: &str = "leases";
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex); each lease is told by itself.
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
@@ -63,6 +63,16 @@ const LEASES: &str = "leases";
 /// }
 /// lease.close()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {

@@ -16,7 +16,7 @@ use crate::{
 /// [`Released`](HoldState::Released), from the moment in which the release begins; its fencing token stays readable. One
 /// that was [`Lost`](HoldState::Lost) before that stays lost.
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{HoldState, InterProcessMutex};
 /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
 /// let held = mutex.lock()?;
@@ -27,6 +27,16 @@ use crate::{
 /// assert_eq!(outlives.map(|hold| hold.state()), Some(HoldState::Released));
 /// # Ok(())
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct Hold {
@@ -98,7 +108,7 @@ impl Hold {
     /// Each call makes a channel of its own, with all changes. So ask once, in front of a loop: in the loop a lock in doubt
     /// would be told as in doubt in each round.
     ///
-    /// ```no_run
+    /// ```
     /// # use curator_locks::{HoldState, InterProcessMutex};
     /// # fn example(mutex: &InterProcessMutex, work: crossbeam_channel::Receiver<u32>) -> curator_locks::Result<()> {
     /// let held = mutex.lock()?;
@@ -118,6 +128,20 @@ impl Hold {
     /// }
     /// held.release()
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     let (send, work) = crossbeam_channel::unbounded();
+    /// #     send.send(1)?;
+    /// #     drop(send);
+    /// #     example(&curator_locks::InterProcessMutex::new(&client, "/example")?, work)?;
+    /// #     Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     #[must_use]
     pub fn state_changes(&self) -> StateChanges {
