@@ -16,3 +16,8 @@ chapter!(guarantees, "../docs/guarantees.md");
 chapter!(sharing, "../docs/sharing.md");
 chapter!(operations, "../docs/operations.md");
 chapter!(porting, "../docs/porting.md");
+
+/// The README's examples run.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -52,6 +52,7 @@
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`], [`RevocationRequest`] |
 //! | who holds, who waits, since when | [`LockQueue`], of every kind of lock and of other clients, too; [`LockInternals::participants`] |
+//! | what a client counts, for operators | [`CuratorFramework::metrics`]: [`Metrics`], with [`Histogram`], [`Acquires`], [`Losses`], [`Connections`], [`Requests`] |
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
@@ -66,12 +67,14 @@
 //! | [What is guaranteed](docs::guarantees) | each promise, its condition, what breaks it; fencing |
 //! | [Coming from Curator](docs::porting) | method by method, and what is stricter |
 //! | [Sharing locks](docs::sharing) | with Curator in Java and kazoo in Python |
-//! | [Running it](docs::operations) | how to choose the session timeout, logs, access control |
+//! | [Running it](docs::operations) | how to choose the session timeout, logs, numbers, what to alert on, access control |
 //!
 //! No lock service can keep a holder from being paused after its last look at the clock. Storage that must not be written
 //! twice checks the [`FencingToken`]: see [Fencing](docs::guarantees#fencing).
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod base;
 pub mod docs;
 mod error;
 mod framework;
@@ -80,16 +83,13 @@ mod locks;
 #[path = "../tests/support/machine.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::indexing_slicing, reason = "what all tests share")]
 mod machine;
-mod panics;
-mod paths;
 mod proto;
 mod session;
-mod shared_count;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod unlocked;
 pub mod unversioned;
 
+pub use base::telemetry::{Acquires, Connections, Histogram, Losses, Metrics, Requests};
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, ConnectionStateErrorPolicy,
@@ -107,8 +107,8 @@ pub use locks::{
     LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
     LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
     QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SemaphoreMutexGuard,
-    StaleToken, StandardLockInternalsDriver, UncleanDeath, WaitStrategy, WriteLockDriver, ZooKeeperFencingChecker,
-    zookeeper_recipe,
+    SharedCount, StaleToken, StandardLockInternalsDriver, UncleanDeath, VersionedValue, WaitStrategy, WriteLockDriver,
+    ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]
@@ -116,9 +116,3 @@ pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
 pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
-pub use shared_count::{SharedCount, VersionedValue};
-
-/// The README's examples run.
-#[cfg(all(doctest, feature = "testing"))]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -34,6 +34,7 @@
 //! ```
 
 pub use crate::{
+    base::telemetry::counters::SessionCounters,
     proto::{
         request::{MultiOp, Request},
         response::{MultiResult, ReplyKind, Response},

@@ -5,10 +5,6 @@
 #![allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::indexing_slicing)]
 
 mod acceptance;
-mod caching;
-mod contention;
-mod costs;
-mod drains;
 mod heap;
 mod machine;
 mod peer;
@@ -17,12 +13,13 @@ mod relay;
 mod results;
 mod run;
 mod same;
+mod sections;
 mod sides;
-mod uncontended;
 
 use std::{env, path::PathBuf, time::Instant};
 
 use run::{Run, Storage};
+use sections::{caching, contention, costs, drains, uncontended};
 use sides::Outcome;
 
 fn main() -> Outcome<()> {

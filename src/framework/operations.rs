@@ -9,8 +9,8 @@ use super::{
     znodes::create::Creation,
 };
 use crate::{
+    base::paths::ServerPath,
     error::{Error, Result},
-    paths::ServerPath,
     proto::{
         request::Request,
         response::Response,

@@ -10,8 +10,8 @@ use super::{
     held::node::HeldNode,
 };
 use crate::{
+    base::paths::ServerPath,
     error::{Error, LostReason, Result},
-    paths::ServerPath,
     proto::{
         request::{MultiOp, Request},
         response::{MultiResult, Response},

@@ -56,6 +56,7 @@ pub use read_write::{InterProcessReadLock, InterProcessReadWriteLock, InterProce
 pub use semaphore::{
     lease::Lease,
     mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard},
+    shared_count::{SharedCount, VersionedValue},
     v2::InterProcessSemaphoreV2,
 };
 pub use threads::caching::Caching;

@@ -11,6 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
+    base::panics::caught,
     error::{Error, LostReason, Result},
     framework::{client::core::CuratorFramework, held::changes::HoldState},
     locks::{
@@ -24,7 +25,6 @@ use crate::{
         mutex::InterProcessMutex,
         threads::caching::options::Caching,
     },
-    panics::caught,
     session::wait::{cancel::CancelToken, deadline::WaitEnd},
 };
 

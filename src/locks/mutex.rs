@@ -280,18 +280,20 @@ impl InterProcessMutex {
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
-            if let Some(cache) = &self.cache {
-                cache.downgrades(&writer);
+        self.internals.observed(self.internals.kind.name(), || {
+            if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
+                if let Some(cache) = &self.cache {
+                    cache.downgrades(&writer);
+                }
+                return self.internals.attempt_downgrade(patience, &self.owners, &writer);
             }
-            return self.internals.attempt_downgrade(patience, &self.owners, &writer);
-        }
-        self.internals.by_thread(patience, |patience| match &self.cache {
-            Some(cache) => {
-                self.internals.check_cached(patience.terms)?;
-                cache.acquire(self.mode(), patience, &self.owners)
-            }
-            None => self.internals.attempt_lock(patience, Some(&self.owners)),
+            self.internals.by_thread(patience, |patience| match &self.cache {
+                Some(cache) => {
+                    self.internals.check_cached(patience.terms)?;
+                    cache.acquire(self.mode(), patience, &self.owners)
+                }
+                None => self.internals.attempt_lock(patience, Some(&self.owners)),
+            })
         })
     }
 }

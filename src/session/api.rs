@@ -8,6 +8,7 @@ use std::{
 
 use super::servers::connect_string::ConnectString;
 use crate::{
+    base::telemetry::counters::SessionCounters,
     error,
     proto::{
         request::Request,
@@ -199,6 +200,8 @@ pub struct SessionConfig {
     pub max_frame_size: usize,
     /// The largest request sent, in bytes: a server that gets a larger one than it takes ends the connection.
     pub max_request_size: usize,
+    /// What the session counts for its client.
+    pub counters: Arc<SessionCounters>,
 }
 
 impl fmt::Debug for SessionConfig {

@@ -285,6 +285,7 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
         can_be_read_only: false,
         max_frame_size: 4096,
         max_request_size: 4096,
+        counters: Default::default(),
     };
     vec![
         show(&buffer),

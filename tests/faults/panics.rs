@@ -310,6 +310,7 @@ fn session_that_panics(server: &str) -> Arc<dyn Session> {
         can_be_read_only: false,
         max_frame_size: 1 << 20,
         max_request_size: 1 << 20,
+        counters: Default::default(),
     };
     let observer = Arc::new(|event| assert!(matches!(event, SessionEvent::Connected { .. }), "not {event:?}"));
     let session = NativeSessionFactory.open(&config, observer).unwrap();

@@ -28,6 +28,7 @@ impl RawSession {
             can_be_read_only: false,
             max_frame_size: 4 * 1024 * 1024,
             max_request_size: 4 * 1024 * 1024,
+            counters: Default::default(),
         };
         RawSession(NativeSessionFactory.open(&config, Arc::new(|_| {})).unwrap())
     }

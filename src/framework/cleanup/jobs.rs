@@ -15,9 +15,12 @@ use parking_lot::Mutex;
 
 use super::removal::{Mark, MarkedStep, Progress, Removal, SearchIn};
 use crate::{
+    base::{
+        paths::ServerPath,
+        telemetry::counters::{CountedJob, Counters},
+    },
     error::Meaning,
     framework::events::event::{Event, EventSender},
-    paths::ServerPath,
     proto::{response::Response, types::ErrorCode},
     session::api::{Reply, Session, SessionError, Submission},
 };
@@ -35,11 +38,13 @@ pub(crate) struct Job {
     done: Option<Sender<()>>,
     pause: Duration,
     has_warned: bool,
+    /// Counts as long as the job is there.
+    counted: Option<CountedJob>,
 }
 
 impl Job {
     pub(crate) fn new(removal: Removal, session: Option<&Arc<dyn Session>>) -> Job {
-        Job { removal, session: session.cloned(), done: None, pause: FIRST_PAUSE, has_warned: false }
+        Job { removal, session: session.cloned(), done: None, pause: FIRST_PAUSE, has_warned: false, counted: None }
     }
 
     pub(crate) fn delete(path: ServerPath, session: Option<&Arc<dyn Session>>) -> Job {
@@ -134,6 +139,7 @@ pub(crate) struct Cleanup {
     /// so it overlooks nothing that comes later.
     is_told: AtomicBool,
     events: EventSender,
+    counters: Arc<Counters>,
 }
 
 /// The jobs by their state, so that a look costs only what there is to do.
@@ -150,11 +156,13 @@ struct Jobs {
 }
 
 impl Cleanup {
-    pub(crate) fn new(events: EventSender) -> Self {
-        Cleanup { jobs: Mutex::default(), next_id: AtomicU64::new(1), is_told: AtomicBool::new(false), events }
+    pub(crate) fn new(events: EventSender, counters: Arc<Counters>) -> Self {
+        let (next_id, is_told) = (AtomicU64::new(1), AtomicBool::new(false));
+        Cleanup { jobs: Mutex::default(), next_id, is_told, events, counters }
     }
 
-    pub(crate) fn add(&self, job: Job) {
+    pub(crate) fn add(&self, mut job: Job) {
+        job.counted = Some(self.counters.clean_up_job());
         log::debug!("to be cleaned up: {:?}", job.removal);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.jobs.lock().waiting.insert(id, job);

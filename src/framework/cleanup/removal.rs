@@ -2,8 +2,8 @@
 //! clock in it.
 
 use crate::{
+    base::paths::ServerPath,
     error::Meaning,
-    paths::ServerPath,
     proto::{
         request::{MultiOp, Request},
         response::{MultiResult, Response},

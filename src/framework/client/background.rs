@@ -7,13 +7,12 @@ use std::{
 
 use super::core::{Core, CuratorFramework, LastHandle};
 use crate::{
+    base::{panics::caught, paths::Prefix},
     error::{Error, LostReason, Result},
     framework::events::{
         connection_state::{ConnectionState, ConnectionStateMachine},
         event::{Event, Task},
     },
-    panics::caught,
-    paths::Prefix,
     session::{
         api::{SessionConfig, SessionEvent, SessionObserver},
         servers::connect_string::ConnectString,
@@ -217,6 +216,7 @@ impl Background {
             can_be_read_only: config.can_be_read_only,
             max_frame_size: config.max_frame_size,
             max_request_size: config.max_request_size,
+            counters: self.core.counters.session.clone(),
         };
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
         let session = config.session_factory.open(&session_config, observer)?;

@@ -6,15 +6,17 @@ use super::core::CuratorFramework;
 #[cfg(feature = "tls")]
 use crate::session::{native::factory::TlsSessionFactory, transport::tls_config::TlsConfig};
 use crate::{
+    base::paths::Prefix,
     error::{Error, Result},
-    framework::config::{
-        Config,
-        acl::{AclProvider, DefaultAclProvider},
-        ensemble::{EnsembleProvider, FixedEnsembleProvider},
-        retry::RetryPolicy,
+    framework::{
+        config::{
+            Config,
+            acl::{AclProvider, DefaultAclProvider},
+            ensemble::{EnsembleProvider, FixedEnsembleProvider},
+            retry::RetryPolicy,
+        },
+        events::connection_state::ConnectionStateErrorPolicy,
     },
-    framework::events::connection_state::ConnectionStateErrorPolicy,
-    paths::Prefix,
     session::{api::SessionFactory, native::factory::NativeSessionFactory, servers::connect_string::ConnectString},
 };
 

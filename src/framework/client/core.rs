@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use crate::{
+    base::{panics::caught, paths::Prefix, telemetry::counters::Counters, unlocked::drop_unlocked},
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::{Cleanup, Job},
@@ -21,8 +22,6 @@ use crate::{
         },
         held::{grants::RecentGrants, holds::Holds, registry::HeldNodes},
     },
-    panics::caught,
-    paths::Prefix,
     session::{
         api::Session,
         wait::{
@@ -30,7 +29,6 @@ use crate::{
             deadline::{Stop, WaitEnd},
         },
     },
-    unlocked::drop_unlocked,
 };
 
 /// Where a client is in its life. Java: `CuratorFrameworkState`.
@@ -76,6 +74,7 @@ pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) +
 /// What all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
+    pub(crate) counters: Arc<Counters>,
     /// Cancelled when the client is closed.
     pub(crate) closed: CancelToken,
     pub(crate) held: HeldNodes,
@@ -176,12 +175,14 @@ impl CuratorFramework {
     pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
         let (events, received) = event_channel();
         let dispatcher = Arc::new(Dispatcher::new());
+        let counters = Counters::new();
         let core = Arc::new(Core {
-            held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone()),
+            held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone(), counters.clone()),
             config,
             closed: CancelToken::new(),
             holds: Holds::default(),
-            cleanup: Cleanup::new(events.clone()),
+            cleanup: Cleanup::new(events.clone(), counters.clone()),
+            counters,
             grants: RecentGrants::default(),
             dispatcher,
             followers: Followers::default(),
@@ -304,6 +305,7 @@ impl Core {
     /// Publishes a connection state and tells the listeners.
     pub(crate) fn raise(&self, client: Option<CuratorFramework>, state: ConnectionState) {
         self.log_state(state);
+        self.count_state(state);
         {
             let mut link = self.link.lock();
             link.state = Some(state);
@@ -330,6 +332,17 @@ impl Core {
             ConnectionState::Connected | ConnectionState::Reconnected | ConnectionState::ReadOnly => {
                 log::info!("connection state {state}, session {:#x}", self.session_id());
             }
+        }
+    }
+
+    fn count_state(&self, state: ConnectionState) {
+        let connections = &self.counters.connections;
+        match state {
+            ConnectionState::Connected => connections.connected.count(),
+            ConnectionState::Suspended => connections.suspended.count(),
+            ConnectionState::Reconnected => connections.reconnected.count(),
+            ConnectionState::Lost => connections.lost.count(),
+            ConnectionState::ReadOnly => connections.read_only.count(),
         }
     }
 

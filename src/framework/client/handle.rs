@@ -13,11 +13,10 @@ use super::{
     core::{CuratorFramework, CuratorFrameworkState, ListenerId},
 };
 use crate::{
+    base::{paths::Prefix, telemetry::snapshot::Metrics, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
-    paths::Prefix,
     session::wait::deadline::Stop,
-    unlocked::drop_unlocked,
 };
 
 impl CuratorFramework {
@@ -119,6 +118,13 @@ impl CuratorFramework {
     #[must_use]
     pub fn connection_error(&self) -> Option<Arc<io::Error>> {
         self.core.current_session().and_then(|session| session.last_error())
+    }
+
+    /// What the client has counted so far: waits, holds, losses, requests. Handles of one client share the numbers. Reads
+    /// atomics, and never blocks.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.core.counters.snapshot()
     }
 
     /// A client that puts another namespace in front of its paths, on the same session. Empty for none.

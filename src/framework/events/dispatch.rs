@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::event::Task;
 use crate::{
+    base::panics::caught,
     error::{Error, Result},
-    panics::caught,
 };
 
 thread_local! {

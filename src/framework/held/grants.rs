@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use parking_lot::Mutex;
 
-use crate::paths::ServerPath;
+use crate::base::paths::ServerPath;
 
 /// How many grants the client remembers. A forgotten one costs its successor a listing, no more.
 const REMEMBERED: usize = 4096;

@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::node::HeldNode;
-use crate::{paths::ServerPath, unlocked::drop_unlocked};
+use crate::base::{paths::ServerPath, unlocked::drop_unlocked};
 
 /// What a lock keeps others from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,16 +29,22 @@ pub(crate) enum HoldKind {
     AnyThread,
 }
 
+impl HoldKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            HoldKind::Mutex => "mutex",
+            HoldKind::Read => "read lock",
+            HoldKind::Write => "write lock",
+            HoldKind::Custom => "lock",
+            HoldKind::Unfair => "unfair mutex",
+            HoldKind::AnyThread => "semaphore mutex",
+        }
+    }
+}
+
 impl fmt::Display for HoldKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            HoldKind::Mutex => "the mutex",
-            HoldKind::Read => "the read lock",
-            HoldKind::Write => "the write lock",
-            HoldKind::Custom => "the lock",
-            HoldKind::Unfair => "the unfair mutex",
-            HoldKind::AnyThread => "the semaphore mutex",
-        })
+        write!(f, "the {}", self.name())
     }
 }
 

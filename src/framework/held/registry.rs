@@ -13,9 +13,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     limits::WATCH_AFTER,
-    node::{HeldNode, Inner, RevocableNode, Znode},
+    node::{HeldNode, Inner, RevocableNode, Znode, report::Reports},
 };
 use crate::{
+    base::telemetry::counters::Counters,
     error::LostReason,
     framework::events::{
         dispatch::Dispatcher,
@@ -32,6 +33,7 @@ pub(crate) struct HeldNodes {
     max_hold_time: Option<Duration>,
     events: EventSender,
     dispatcher: Arc<Dispatcher>,
+    counters: Arc<Counters>,
 }
 
 struct Registry {
@@ -46,22 +48,35 @@ struct Registry {
 }
 
 impl HeldNodes {
-    pub(crate) fn new(max_hold_time: Option<Duration>, events: EventSender, dispatcher: Arc<Dispatcher>) -> Self {
+    pub(crate) fn new(
+        max_hold_time: Option<Duration>,
+        events: EventSender,
+        dispatcher: Arc<Dispatcher>,
+        counters: Arc<Counters>,
+    ) -> Self {
         let registry = Registry { nodes: HashMap::new(), next_look: None, is_looking: false, was_idle: false };
-        HeldNodes { nodes: Mutex::new(registry), next_id: AtomicU64::new(1), max_hold_time, events, dispatcher }
+        HeldNodes {
+            nodes: Mutex::new(registry),
+            next_id: AtomicU64::new(1),
+            max_hold_time,
+            events,
+            dispatcher,
+            counters,
+        }
     }
 
     /// Begins to look after a znode that was seen to exist over `connection`.
     #[cfg(test)]
     pub(crate) fn add(
         &self,
-        path: crate::paths::ServerPath,
+        path: crate::base::paths::ServerPath,
         session: Arc<dyn Session>,
         czxid: i64,
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited: false, outlives_session: false };
+        let znode =
+            Znode { path, czxid, token: czxid, grant: 0, has_waited: false, outlives_session: false, is_place: false };
         self.add_znode(znode, session, connection, watch, None)
     }
 
@@ -75,6 +90,10 @@ impl HeldNodes {
         watch: Option<Watch>,
         revocable: Option<Arc<RevocableNode>>,
     ) -> Arc<HeldNode> {
+        let reports = if znode.is_place { Reports::Uncounted } else { Reports::Counted(self.counters.clone()) };
+        if let Some(counters) = reports.counters() {
+            counters.held.add(1);
+        }
         let node = Arc::new(HeldNode {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             znode: Arc::new(znode),
@@ -87,6 +106,7 @@ impl HeldNodes {
             dispatcher: self.dispatcher.clone(),
             grant: None,
             keeper: OnceLock::new(),
+            reports,
             out: AtomicUsize::new(0),
             inner: Mutex::new(Inner::new(watch)),
         });
@@ -112,7 +132,10 @@ impl HeldNodes {
     }
 
     pub(crate) fn remove(&self, node: &HeldNode) {
-        self.nodes.lock().nodes.remove(&node.id);
+        let was_there = self.nodes.lock().nodes.remove(&node.id).is_some();
+        if let Some(counters) = node.reports.counters().filter(|_| was_there) {
+            counters.held.add(-1);
+        }
     }
 
     /// Marks every znode that ends with the session (`None`: with the client) as lost. Listeners hear of it at the next

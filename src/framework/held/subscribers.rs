@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, mem, sync::Arc};
 use crossbeam_channel::Sender;
 
 use super::{changes::HoldState, deadlines::Deadlines};
-use crate::{framework::events::dispatch::Dispatcher, session::wait::cancel::CancelToken};
+use crate::{
+    base::telemetry::spans::HoldSpan, framework::events::dispatch::Dispatcher, session::wait::cancel::CancelToken,
+};
 
 /// A callback for [`HoldState`]; runs on the dispatch thread.
 pub(crate) type HoldListener = Arc<dyn Fn(HoldState) + Send + Sync>;
@@ -23,6 +25,8 @@ pub(super) struct Subscribers {
     pub(super) next_channel: u64,
     /// Who hears some time before the hold stops being certain.
     pub(super) deadlines: Deadlines,
+    /// Ends with the hold.
+    pub(super) span: Option<HoldSpan>,
 }
 
 impl Subscribers {

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, Result},
     framework::{
         cleanup::jobs::Job,
@@ -12,7 +13,6 @@ use crate::{
         },
         config::acl::{leaf_acl, parent_acl},
     },
-    paths::ServerPath,
     proto::{
         request::Request,
         response::Response,

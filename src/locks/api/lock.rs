@@ -3,13 +3,13 @@
 use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc, time::Duration};
 
 use crate::{
+    base::panics::caught,
     error::{Error, Result},
     locks::api::{
         guard::OfThread,
         holds::hold::{Hold, note_panic},
         options::acquire::AcquireOptions,
     },
-    panics::caught,
 };
 
 /// A lock that processes share. Java: `InterProcessLock`.

@@ -22,7 +22,7 @@ use crate::{
         api::options::{patience::Patience, wait_strategy::WaitStrategy},
         contender::{
             driver::number_text,
-            effects::{Debris, Effects, Scene, failed, moment, with_acl},
+            effects::{Debris, Effects, Mail, Scene, failed, moment, with_acl},
             internals::LockInternals,
             spec::{Answer, Ask, Companion, Do, End, Failed, Input, Naming, Reaction, Spec},
         },
@@ -172,11 +172,12 @@ impl<'a> Wish<'a> {
         self.lock.check_validity(self.spec.min_validity)?;
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
+        let since = self.patience.since.unwrap_or_else(Instant::now);
         let (place, mut effects) = (self.place.take(), self.effects());
         let mut wake = |input: Input<Error>| {
             let sender = effects.sender();
             // The thread may have gone.
-            move || drop(sender.send(input.clone()))
+            move || drop(sender.send(Mail::new(input.clone())))
         };
         // Before the first look at the limit, so that no change after it is missed.
         let _subscription = self.limit.map(|limit| limit.subscribe(|| Arc::new(wake(Input::Woken))));
@@ -193,6 +194,9 @@ impl<'a> Wish<'a> {
         let outcome = shell.run()?;
         match &outcome {
             Outcome::Granted { held, .. } => {
+                if let Some(counters) = held.first().and_then(|held| held.counters()) {
+                    counters.waits.record(since.elapsed());
+                }
                 self.lock.limit_holds(held, self.patience.terms);
                 match self.lock.hear_of_deaths(held, &self.spec.data, self.patience, self.owners)? {
                     true => Ok(outcome),
@@ -321,7 +325,7 @@ impl<'a> Shell<'a> {
         for (request, watch) in ask {
             let watcher = watch.map(|watch| {
                 let sender = self.effects.sender();
-                self.effects.watcher(self.wish.lock, watch, move |input| drop(sender.send(input)))
+                self.effects.watcher(self.wish.lock, watch, move |input| drop(sender.send(Mail::new(input))))
             });
             requests.push((with_acl(self.client(), request), watcher));
         }
@@ -370,7 +374,7 @@ impl<'a> Shell<'a> {
         let stop = self.wish.patience.stop;
         let bound = recheck.map_or(stop, |at| stop.by(at));
         match bound.recv(self.effects.inputs()) {
-            Ok(input) => input,
+            Ok(mail) => self.effects.read(mail),
             Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),
                 None => Input::Woken,

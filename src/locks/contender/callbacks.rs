@@ -10,18 +10,17 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
 use crate::{
+    base::{panics::caught, paths::ServerPath},
     error::{Error, Result},
     framework::{
         cleanup::jobs::Job, client::call::Call, config::retry::RetrySleeper, events::followers::Follower,
         held::node::HeldNode,
     },
     locks::contender::{
-        effects::{Effects, Scene, failed, moment, with_acl},
+        effects::{Effects, Mail, Scene, failed, moment, with_acl},
         internals::LockInternals,
         spec::{Answer, Ask, Do, End, Input, Reaction, Spec},
     },
-    panics::caught,
-    paths::ServerPath,
     proto::{
         request::Request,
         types::{CreateMode, ErrorCode},
@@ -64,6 +63,13 @@ struct Work {
     has_made_directory: bool,
     caller: Option<Caller>,
     on_end: OnEnd,
+}
+
+impl Work {
+    fn mail(&mut self) -> Option<Input<Error>> {
+        let mail = self.effects.inputs().try_recv().ok()?;
+        Some(self.effects.read(mail))
+    }
 }
 
 /// What has to happen before the next step.
@@ -223,10 +229,10 @@ impl Attempt {
     }
 
     /// Puts an input into the mailbox, and has somebody look there.
-    fn mail(self: &Arc<Self>, sender: Sender<Input<Error>>) -> impl Fn(Input<Error>) + Send + Sync + 'static {
+    fn mail(self: &Arc<Self>, sender: Sender<Mail>) -> impl Fn(Input<Error>) + Send + Sync + 'static {
         let this = Arc::downgrade(self);
         move |input| {
-            let _ = sender.send(input);
+            let _ = sender.send(Mail::new(input));
             if let Some(this) = this.upgrade() {
                 let core = this.lock.client().core.clone();
                 core.run_in_background(move || this.look_into_mailbox());
@@ -235,8 +241,7 @@ impl Attempt {
     }
 
     fn look_into_mailbox(self: &Arc<Self>) {
-        let take =
-            |work: &mut Work| if work.awaits == Awaits::Event { work.effects.inputs().try_recv().ok() } else { None };
+        let take = |work: &mut Work| if work.awaits == Awaits::Event { work.mail() } else { None };
         if let Some(input) = self.with(take).flatten() {
             self.drive(input);
         }
@@ -282,7 +287,7 @@ impl Attempt {
     fn sleep(&self) -> Option<Input<Error>> {
         let (input, caller) = self.with(|work| {
             work.retries = 0;
-            let input = work.effects.inputs().try_recv().ok();
+            let input = work.mail();
             if input.is_none() {
                 work.awaits = Awaits::Event;
             }
@@ -318,6 +323,10 @@ impl Attempt {
             }
         };
         self.clear_away(work.effects, work.has_made_directory && result.is_err());
+        if let Ok(held) = &result {
+            self.lock.client().core.counters.acquires.told.count();
+            held.trace(self.lock.base_path());
+        }
         (work.on_end)(self, result, work.caller);
     }
 }

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
@@ -25,7 +26,6 @@ use crate::{
         },
         semaphore::limit::Limit,
     },
-    paths::ServerPath,
     proto::{request::Request, response::Response, types::CreateMode},
     session::{
         api::{Session, WatchEvent, Watcher},
@@ -64,9 +64,24 @@ pub(super) struct Effects {
     /// What wakes the contender: made when it first has to wait, before the watches are sent for, so that no event is
     /// lost.
     mailbox: Option<Mailbox>,
+    /// When the news came that was read last.
+    told: Option<Instant>,
 }
 
-type Mailbox = (Sender<Input<Error>>, Receiver<Input<Error>>);
+type Mailbox = (Sender<Mail>, Receiver<Mail>);
+
+/// What wakes a contender.
+pub(super) struct Mail {
+    input: Input<Error>,
+    at: Instant,
+}
+
+impl Mail {
+    /// Comes now.
+    pub(super) fn new(input: Input<Error>) -> Mail {
+        Mail { input, at: Instant::now() }
+    }
+}
 
 /// What is to be cleared away, under no lock.
 #[must_use = "znodes and watches stay otherwise"]
@@ -90,6 +105,7 @@ impl Effects {
             target: None,
             revocable,
             mailbox: None,
+            told: None,
         }
     }
 
@@ -98,11 +114,11 @@ impl Effects {
     }
 
     /// Puts inputs into the mailbox.
-    pub(super) fn sender(&mut self) -> Sender<Input<Error>> {
+    pub(super) fn sender(&mut self) -> Sender<Mail> {
         self.mailbox().0.clone()
     }
 
-    pub(super) fn inputs(&mut self) -> &Receiver<Input<Error>> {
+    pub(super) fn inputs(&mut self) -> &Receiver<Mail> {
         &self.mailbox().1
     }
 
@@ -133,6 +149,12 @@ impl Effects {
     pub(super) fn sent<T>(&mut self, sent: impl IntoIterator<Item = T>, watch: impl Fn(T) -> Option<Watch>) {
         let left = self.asked.iter().zip(sent).filter_map(|(id, sent)| Some(((*id)?, watch(sent)?)));
         self.watches.extend(left);
+    }
+
+    /// Reads what has come.
+    pub(super) fn read(&mut self, mail: Mail) -> Input<Error> {
+        self.told = Some(mail.at);
+        mail.input
     }
 
     /// `tell` is called with what the watch reports, and must not block.
@@ -190,7 +212,8 @@ impl Effects {
             let outlives_session = !scene.spec.mode.is_ephemeral();
             let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
             let grant = scene.writer.map_or(0, HeldNode::grant_number);
-            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, outlives_session };
+            let is_place = scene.lock.is_queue;
+            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, outlives_session, is_place };
             let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
             // Each of several hears of its own requests.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
@@ -209,7 +232,7 @@ impl Effects {
         let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
         let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held)));
         drop(before);
-        let of_own = mailbox.try_iter().filter_map(|input| match input {
+        let of_own = mailbox.try_iter().filter_map(|mail| match mail.input {
             Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
             _ => None,
         });
@@ -247,6 +270,10 @@ impl Effects {
     pub(super) fn take_held(&mut self) -> Vec<Arc<HeldNode>> {
         // The last look may have gone over another connection than the first.
         self.held.iter().for_each(|held| held.seen_again(self.contender.seen_over));
+        let counters = self.held.first().and_then(|held| held.counters());
+        if let Some((told, counters)) = self.told.zip(counters) {
+            counters.hand_overs.record(told.elapsed());
+        }
         std::mem::take(&mut self.held)
     }
 

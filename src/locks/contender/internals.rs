@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use parking_lot::Mutex;
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, LostReason, Result},
     framework::{
         client::core::CuratorFramework,
@@ -25,7 +26,6 @@ use crate::{
             unlisted::Unlisted,
         },
     },
-    paths::ServerPath,
     proto::types::{CreateMode, ErrorCode},
     session::wait::pending::Watch,
 };
@@ -78,6 +78,8 @@ pub struct LockInternals {
     pub(super) goes_by_numbers: bool,
     /// For a recipe whose directory is no container, and stays. Not for a thread that waits.
     pub(in crate::locks) has_persistent_directory: bool,
+    /// Its znodes are no locks, but places in the queue for one: who has its turn there holds nothing yet.
+    pub(in crate::locks) is_queue: bool,
     pub(in crate::locks) deaths: Deaths,
 }
 
@@ -113,6 +115,7 @@ impl LockInternals {
             unlisted: Arc::default(),
             goes_by_numbers: true,
             has_persistent_directory: false,
+            is_queue: false,
             deaths: Deaths::new(),
         })
     }

@@ -9,6 +9,7 @@ use std::{
 use crossbeam_channel::{Receiver, select};
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, LostReason, Result},
     framework::{
         cleanup::{jobs::Job, removal::Mark},
@@ -22,7 +23,6 @@ use crate::{
             spec::{Leftover, Naming, Spec},
         },
     },
-    paths::ServerPath,
     proto::{request::Request, types::ErrorCode},
     session::{
         api::{Reply, Session, SessionError, Submission},
@@ -144,7 +144,7 @@ impl LockInternals {
             };
             if error.is_no_node() {
                 // After a lost reply this is the answer to it.
-                let result = if in_doubt { Ok(()) } else { Err(self.lost(LostReason::NodeDeleted)) };
+                let result = if in_doubt { Ok(()) } else { Err(self.was_gone(held)) };
                 return (result, None);
             }
             if held.session().is_ended() && !held.outlives_session() {
@@ -165,7 +165,7 @@ impl LockInternals {
         let result = gone.and_then(|was_there| match was_there || in_doubt {
             _ if held.session().is_ended() => Err(self.expired(held)),
             true => Ok(()),
-            false => Err(self.lost(LostReason::NodeDeleted)),
+            false => Err(self.was_gone(held)),
         });
         (result, left)
     }
@@ -203,6 +203,12 @@ impl LockInternals {
         } else {
             Err(call.error(SessionError::Expired))
         }
+    }
+
+    /// The release found no znode.
+    fn was_gone(&self, held: &HeldNode) -> Error {
+        held.was_gone()();
+        self.lost(LostReason::NodeDeleted)
     }
 
     fn expired(&self, held: &HeldNode) -> Error {
@@ -247,7 +253,7 @@ impl LockInternals {
             return self.client().core.clean_up(job);
         }
         self.unlisted.lock().leaves(held.path().name());
-        self.delete_in_background(held.session(), held.path(), job);
+        self.delete_in_background(held.session(), held.path(), job, held.was_gone());
     }
 
     /// Deletes what an acquire left behind, in the background, until it is known to be gone or its session has ended.
@@ -263,7 +269,7 @@ impl LockInternals {
                 let job = self.deletion(path.clone(), node.czxid, session);
                 if is_ephemeral && owner.connection() != 0 && matches!(naming, Naming::Unique(_)) {
                     // Sent now, so that it comes before whatever this thread sends next.
-                    return self.delete_in_background(owner, &path, job);
+                    return self.delete_in_background(owner, &path, job, || {});
                 }
                 job
             }
@@ -275,12 +281,20 @@ impl LockInternals {
         self.client().core.clean_up(job);
     }
 
-    /// Sends a delete without waiting. If the server does not confirm it, the job goes on.
-    fn delete_in_background(&self, session: &Arc<dyn Session>, path: &ServerPath, job: Job) {
+    /// Sends a delete without waiting. If the server does not confirm it, the job goes on; if there was no znode, `was_gone` is
+    /// called.
+    fn delete_in_background(
+        &self,
+        session: &Arc<dyn Session>,
+        path: &ServerPath,
+        job: Job,
+        was_gone: impl FnOnce() + Send + 'static,
+    ) {
         let (core, unlisted, name) = (self.client().core.clone(), self.unlisted.clone(), path.name().to_owned());
         let on_reply = Box::new(move |reply: Reply| match reply {
             Ok(_) => unlisted.lock().left(&name),
-            Err(SessionError::Expired | SessionError::Closed | SessionError::Server(ErrorCode::NoNode)) => {}
+            Err(SessionError::Server(ErrorCode::NoNode)) => was_gone(),
+            Err(SessionError::Expired | SessionError::Closed) => {}
             Err(_) => core.clean_up(job),
         });
         session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);

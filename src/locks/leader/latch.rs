@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
 use parking_lot::Mutex;
 
 use crate::{
+    base::panics::caught,
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
@@ -32,7 +33,6 @@ use crate::{
         },
         leader::leadership::{Executor, LeaderState, Leadership},
     },
-    panics::caught,
 };
 
 const WHAT: &str = "the leader latch";

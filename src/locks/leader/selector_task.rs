@@ -11,6 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
+    base::panics::caught,
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
@@ -24,7 +25,6 @@ use crate::{
         },
         mutex::InterProcessMutex,
     },
-    panics::caught,
     session::wait::{cancel::CancelToken, deadline::Stop},
 };
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, Result},
     framework::client::{call::Call, core::CuratorFramework},
     locks::{
@@ -13,7 +14,6 @@ use crate::{
             names::{self, Named, is_kazoo_lease},
         },
     },
-    paths::ServerPath,
     proto::{request::Request, response::Response, types::Stat},
     session::{
         api::Session,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::shared_count::{SharedCount, Wake};
+use crate::locks::semaphore::shared_count::{SharedCount, Wake};
 
 /// The number of leases: fixed, or shared with others and changing.
 #[derive(Debug, Clone)]

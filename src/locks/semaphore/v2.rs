@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -23,9 +23,8 @@ use crate::{
             internals::{LockInternals, children_of},
             spec::Spec,
         },
-        semaphore::{lease::Lease, limit::Limit},
+        semaphore::{lease::Lease, limit::Limit, shared_count::SharedCount},
     },
-    shared_count::SharedCount,
 };
 
 /// The directory of the queue, below the semaphore's path.
@@ -110,7 +109,8 @@ impl InterProcessSemaphoreV2 {
 
     fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
         let queue = Arc::new(StandardLockInternalsDriver::new());
-        let locks = LockInternals::below(client, path, LOCKS, queue)?;
+        let mut locks = LockInternals::below(client, path, LOCKS, queue)?;
+        locks.is_queue = true;
         let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
         let mut leases = LockInternals::below(client, path, LEASES, counter)?;
         leases.kind = HoldKind::AnyThread;
@@ -184,7 +184,9 @@ impl InterProcessSemaphoreV2 {
     ) -> Result<Option<Vec<Arc<HeldNode>>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;
-        self.enter(count, Patience::of(options))
+        // Before the queue, which is only a part of the wait.
+        let patience = Patience { since: Some(Instant::now()), ..Patience::of(options) };
+        self.leases.observed("semaphore", || self.enter(count, patience))
     }
 
     /// Gives a lease back, as [`Lease::close`] does.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 pub use self::{listener::LockListener, znode_name::ZNodeName};
 use crate::{
+    base::panics::caught,
     error::Result,
     framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
     locks::{
@@ -26,7 +27,6 @@ use crate::{
         },
         leader::leadership::Leadership,
     },
-    panics::caught,
 };
 
 #[cfg(doc)]

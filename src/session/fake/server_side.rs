@@ -36,6 +36,7 @@ pub(crate) fn config() -> SessionConfig {
         can_be_read_only: false,
         max_frame_size: 4 * 1024 * 1024,
         max_request_size: 4 * 1024 * 1024,
+        counters: Default::default(),
     }
 }
 

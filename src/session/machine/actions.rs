@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    panics::message,
+    base::panics::message,
     proto::response::Response,
     session::api::{OnReply, SessionError, SessionEvent, SessionObserver, WatchEvent, Watcher},
 };

@@ -78,9 +78,10 @@ impl Liveness {
         true
     }
 
-    pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant) {
+    /// Whether the answer came soon enough to prove something.
+    pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant) -> bool {
         if now.saturating_duration_since(sent) > self.timeout / 6 {
-            return;
+            return false;
         }
         let apart = self.timeout / 4;
         let followed = self.prompt.iter().filter(|earlier| earlier.answered + apart <= sent);
@@ -93,6 +94,7 @@ impl Liveness {
         // session whose round trip takes r is never valid for less than 0.40 T - 3 r, or 0.34 T - 3 r until the second proof,
         // where thirds of T leave 0.28 T. T/40 more than has to be, because the leader's pings are not punctual either.
         self.next_heartbeat = self.next_heartbeat.min(now + apart + self.timeout / 40);
+        true
     }
 
     /// Whether nothing was received for so long that the connection is dead, whatever TCP says.

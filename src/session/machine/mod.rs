@@ -184,6 +184,11 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
+    /// How many watches there are, at the server or on their way.
+    pub(crate) fn watches(&self) -> usize {
+        self.watches.len()
+    }
+
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         if self.is_alive() { self.liveness.valid_until() } else { None }
     }
@@ -212,6 +217,7 @@ impl<C, W: Clone> Machine<C, W> {
             self.watches.request(ticket, table, request.path(), watcher);
             ticket
         });
+        self.config.counters.requested(request);
         let purpose = Purpose::Caller { completion, watch };
         self.unsent.push_back(Unsent { ticket, frame, kind: request.reply_kind(), purpose });
         ticket
@@ -259,6 +265,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
         let ticket = self.take_ticket();
+        self.config.counters.requested(request);
         self.unsent.push_back(Unsent { ticket, frame: request.encode(0), kind: request.reply_kind(), purpose });
     }
 
@@ -266,6 +273,12 @@ impl<C, W: Clone> Machine<C, W> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         ticket
+    }
+
+    /// Puts a request in front of all others on this connection, under one of the numbers that replies to such have.
+    fn queue_first(&mut self, request: &Request, xid: i32) {
+        self.config.counters.requested(request);
+        self.preamble.extend(request.encode(xid));
     }
 
     /// Whether there is something to write to the connection.
@@ -378,10 +391,10 @@ impl<C, W: Clone> Machine<C, W> {
 
     fn queue_auths(&mut self) {
         self.unconfirmed_auths.clear();
-        for (scheme, auth) in &self.config.authorizations {
-            let request = Request::Auth { scheme: scheme.clone(), auth: auth.clone() };
-            self.preamble.extend(request.encode(XID_AUTH));
-            self.unconfirmed_auths.push_back(scheme.clone());
+        for (scheme, auth) in self.config.authorizations.clone() {
+            let request = Request::Auth { scheme: scheme.clone(), auth };
+            self.queue_first(&request, XID_AUTH);
+            self.unconfirmed_auths.push_back(scheme);
         }
     }
 
@@ -397,7 +410,7 @@ impl<C, W: Clone> Machine<C, W> {
             if size > 0 && SET_WATCHES_FRAME + size + added > SET_WATCHES_CHUNK {
                 let [data, exist, child] = std::mem::take(&mut chunk);
                 let request = Request::SetWatches { relative_zxid: self.last_zxid, data, exist, child };
-                self.preamble.extend(request.encode(XID_SET_WATCHES));
+                self.queue_first(&request, XID_SET_WATCHES);
                 size = 0;
             }
             let Some((path, list)) = next else { return };
@@ -420,6 +433,11 @@ impl<C, W: Clone> Machine<C, W> {
         // Only a caller's request is worth keeping: a heartbeat or a removal belongs to the connection.
         self.unsent.retain(|unsent| matches!(unsent.purpose, Purpose::Caller { .. }));
         for request in std::mem::take(&mut self.in_flight) {
+            match request.purpose {
+                Purpose::Caller { .. } => self.config.counters.unanswered.count(),
+                Purpose::Heartbeat(_) => self.config.counters.heartbeat_unanswered(),
+                Purpose::Housekeeping | Purpose::Close => {}
+            }
             self.fail(request, SessionError::ConnectionLoss(cause.cloned()), actions);
         }
         if !was_up {
@@ -449,6 +467,7 @@ impl<C, W: Clone> Machine<C, W> {
         match header.xid {
             XID_NOTIFICATION => {
                 let notification = Notification::decode(body)?;
+                self.config.counters.watch_events.count();
                 let event = WatchEvent::Node { event: notification.event, connection: self.connections };
                 let fired = self.watches.fire(notification.event, &notification.path);
                 actions.extend(fired.into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
@@ -540,7 +559,8 @@ impl<C, W: Clone> Machine<C, W> {
             }
             Purpose::Heartbeat(sent) => {
                 if reply.is_ok() {
-                    self.liveness.heartbeat_answered(sent, now);
+                    let is_prompt = self.liveness.heartbeat_answered(sent, now);
+                    self.config.counters.heartbeat_answered(now.saturating_duration_since(sent), is_prompt);
                 }
             }
             Purpose::Housekeeping => {}
@@ -603,7 +623,7 @@ impl<C, W: Clone> Machine<C, W> {
                 self.queue_own(&Request::Sync { path: "/".into() }, Purpose::Heartbeat(now));
             }
             // Only a quorum can sync.
-            Link::Up { read_only: true } => self.preamble.extend(Request::Ping.encode(XID_PING)),
+            Link::Up { read_only: true } => self.queue_first(&Request::Ping, XID_PING),
             Link::Failing | Link::Down => {}
         }
     }

@@ -205,7 +205,6 @@ impl<W: Clone> Watches<W> {
     }
 
     /// How many watches are booked, in whatever stage.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.by_ticket.len()
     }

@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -64,6 +64,8 @@ pub(super) struct SessionShared {
     /// Nanoseconds since `born`; 0 for none.
     pub(super) valid_until: AtomicU64,
     pub(super) ended: AtomicBool,
+    /// How many watches the client was told of.
+    watches: AtomicUsize,
 }
 
 impl Guarded {
@@ -102,6 +104,7 @@ impl SessionShared {
             timeout_ms: AtomicU64::new(timeout_ms),
             valid_until: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            watches: AtomicUsize::new(0),
         }
     }
 
@@ -137,6 +140,12 @@ impl SessionShared {
         self.timeout_ms.store(millis(machine.timeout()), Ordering::Release);
         self.valid_until.store(valid_until, Ordering::Release);
         self.ended.store(!machine.is_alive(), Ordering::Release);
+        let (watches, before) = (machine.watches(), self.watches.load(Ordering::Relaxed));
+        if watches != before {
+            // Under the lock under which the machine is, so nobody else does so at the same time.
+            self.watches.store(watches, Ordering::Relaxed);
+            self.config.counters.watches.change(before, watches);
+        }
     }
 
     fn carry_out(&self, actions: Actions<OnReply, Watcher>) {

@@ -3,8 +3,8 @@
 use std::{fmt, net::Ipv6Addr, str::FromStr};
 
 use crate::{
+    base::paths::validate_path,
     error::{Error, Result},
-    paths::validate_path,
 };
 
 const DEFAULT_PORT: u16 = 2181;

@@ -96,7 +96,7 @@ impl fmt::Debug for Pending {
 /// A watch at the server.
 ///
 /// Dropping it gives the watch up on both sides, which may send a request: drop it with no lock held
-/// ([`drop_unlocked`](crate::unlocked::drop_unlocked)).
+/// ([`drop_unlocked`](crate::base::unlocked::drop_unlocked)).
 pub(crate) struct Watch {
     session: Arc<dyn Session>,
     ticket: Ticket,

@@ -114,7 +114,7 @@ impl ZooKeeperSessionFactory {
     /// # Errors
     /// [`Error::InvalidPath`].
     pub fn probe_directory(mut self, path: &str) -> Result<ZooKeeperSessionFactory> {
-        crate::paths::validate_path(path)?;
+        crate::base::paths::validate_path(path)?;
         self.probe_directory = path.trim_end_matches('/').to_owned();
         Ok(self)
     }

@@ -113,7 +113,11 @@ impl HandleShared {
         let mut actions = Vec::new();
         let tickets = {
             let mut state = self.state.lock();
-            batch.into_iter().map(|submission| state.submit(submission, &mut actions)).collect()
+            let submit = |submission: Submission| {
+                self.config.counters.requested(&submission.request);
+                state.submit(submission, &mut actions)
+            };
+            batch.into_iter().map(submit).collect()
         };
         self.work.notify_all();
         self.carry_out(actions);
@@ -341,7 +345,8 @@ impl HandleShared {
         let mut state = self.state.lock();
         if state.up && state.up_epoch == epoch {
             state.liveness.received(now);
-            state.liveness.heartbeat_answered(sent, now);
+            let is_prompt = state.liveness.heartbeat_answered(sent, now);
+            self.config.counters.heartbeat_answered(now.saturating_duration_since(sent), is_prompt);
         }
     }
 

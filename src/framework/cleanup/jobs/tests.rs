@@ -15,7 +15,12 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let (events, received) = event_channel();
-        Scene { cleanup: Cleanup::new(events), received, desk: StubSession::new(), now: Instant::now() }
+        Scene {
+            cleanup: Cleanup::new(events, Counters::new()),
+            received,
+            desk: StubSession::new(),
+            now: Instant::now(),
+        }
     }
 
     fn session(&self) -> Arc<dyn Session> {

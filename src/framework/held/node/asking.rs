@@ -8,6 +8,7 @@ use std::{
 
 use super::{Deletion, HeldNode, WatchState};
 use crate::{
+    base::unlocked::drop_unlocked,
     error::{LostReason, Meaning},
     framework::{events::event::Event, held::limits::WATCH_AFTER},
     proto::{
@@ -19,7 +20,6 @@ use crate::{
         api::{Reply, SessionError, Submission, Ticket, WatchEvent, Watcher},
         wait::pending::Watch,
     },
-    unlocked::drop_unlocked,
 };
 
 impl HeldNode {

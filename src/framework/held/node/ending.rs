@@ -8,10 +8,10 @@ use std::{
 
 use super::HeldNode;
 use crate::{
+    base::unlocked::drop_unlocked,
     error::LostReason,
     framework::{events::event::Event, held::limits::Limits},
     session::wait::cancel::CancelToken,
-    unlocked::drop_unlocked,
 };
 
 impl HeldNode {
@@ -67,7 +67,7 @@ impl HeldNode {
         inner.lost = self.lost_in(&inner);
         inner.released = true;
         inner.has_left_others = self.leaves_others();
-        if self.grant.is_some() && !inner.is_attended {
+        if self.grant.is_some() && !inner.is_attended && inner.subscribers.span.is_none() {
             // Nobody has ever asked to be told.
             let over = inner.limits.ended();
             return drop_unlocked(inner, over);

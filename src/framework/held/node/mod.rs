@@ -6,10 +6,12 @@
 //! | `telling` | whom it tells, and when its thread has to look |
 //! | `ending` | losses, releases, limits |
 //! | `asking` | what the server is asked, and what its answers mean |
+//! | `report` | what operators hear of it |
 //! | `tenure` | one znode that serves many holds |
 
 mod asking;
 mod ending;
+pub(in crate::framework::held) mod report;
 mod state;
 pub(crate) mod telling;
 pub(crate) mod tenure;
@@ -24,6 +26,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use report::Reports;
 
 use super::{
     changes::HoldState,
@@ -32,9 +35,9 @@ use super::{
     subscribers::Subscribers,
 };
 use crate::{
+    base::{paths::ServerPath, telemetry::counters::Counters},
     error::{LostReason, Result},
     framework::events::{dispatch::Dispatcher, event::EventSender},
-    paths::ServerPath,
     proto::types::Stat,
     session::{
         api::Session,
@@ -55,6 +58,8 @@ pub(crate) struct Znode {
     /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
     /// that made it, nobody looks any more whether it is there.
     pub(crate) outlives_session: bool,
+    /// It is no lock, but a place in the queue for one.
+    pub(crate) is_place: bool,
 }
 
 /// Who hands a held znode on from hold to hold.
@@ -95,6 +100,7 @@ pub(crate) struct HeldNode {
     pub(super) grant: Option<Grant>,
     /// Set if this znode serves many holds: who hands them out.
     pub(super) keeper: OnceLock<Weak<dyn Keeper>>,
+    pub(super) reports: Reports,
     /// So many of its holds were not given back yet.
     pub(super) out: AtomicUsize,
     pub(super) inner: Mutex<Inner>,
@@ -206,6 +212,17 @@ impl HeldNode {
 
     pub(crate) fn czxid(&self) -> i64 {
         self.znode.czxid
+    }
+
+    /// `None`: it does not count as a lock.
+    pub(crate) fn counters(&self) -> Option<&Counters> {
+        self.reports.counters().map(|counters| &**counters)
+    }
+
+    /// What to call when its release has found that it was deleted before.
+    pub(crate) fn was_gone(&self) -> impl FnOnce() + Send + use<> {
+        let (reports, znode) = (self.reports.clone(), self.znode.clone());
+        move || reports.was_gone(&znode.path)
     }
 
     /// What storage has to be shown: grows with every grant of a lock.

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use super::{HeldNode, Inner, WatchState};
 use crate::{
-    error::LostReason,
+    base::{telemetry::spans::HoldSpan, unlocked::drop_unlocked},
     framework::{
         events::event::Event,
         held::{
@@ -21,7 +21,6 @@ use crate::{
         },
     },
     session::wait::cancel::CancelToken,
-    unlocked::drop_unlocked,
 };
 
 /// Ends the subscription when it is dropped.
@@ -188,7 +187,10 @@ impl HeldNode {
             inner.lost.get_or_insert(reason);
         }
         if mem::replace(&mut inner.told, state) != state {
-            self.log_state(state);
+            self.reports.changed(&self.znode.path, self.since, state);
+            if let Some(span) = &mut inner.subscribers.span {
+                span.ends(state);
+            }
         }
         inner.subscribers.tell(state, &self.dispatcher);
         if self.may_be_anothers(inner, now) {
@@ -202,15 +204,12 @@ impl HeldNode {
         if inner.is_final() { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
     }
 
-    fn log_state(&self, state: HoldState) {
-        match state {
-            // The holder's own doing.
-            HoldState::Lost(LostReason::ClientClosed) => log::debug!("{}: the client was closed", self.znode.path),
-            HoldState::Lost(reason) => log::warn!("{}: the lock is lost: {reason}", self.znode.path),
-            HoldState::Held | HoldState::InDoubt | HoldState::Released => {
-                log::debug!("{}: {state:?}", self.znode.path);
-            }
-        }
+    /// Traced from here on, up to its release or loss.
+    pub(crate) fn trace(&self, path: &str) {
+        let Some(span) = HoldSpan::begin(path, self.token()) else { return };
+        let mut inner = self.inner.lock();
+        let over = if inner.is_final() { Some(span) } else { inner.subscribers.span.replace(span) };
+        drop_unlocked(inner, over);
     }
 
     /// At the limit, and each time the hold has lasted twice as long as at the last warning.

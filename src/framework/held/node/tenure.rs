@@ -11,8 +11,8 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Grant, HeldNode, Inner, Keeper, RevocableNode};
-use crate::{error::Result, framework::events::event::Event, unlocked::drop_unlocked};
+use super::{Grant, HeldNode, Inner, Keeper, RevocableNode, report::Reports};
+use crate::{base::unlocked::drop_unlocked, error::Result, framework::events::event::Event};
 
 /// What the client knows of a held znode without asking a server.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +64,7 @@ impl HeldNode {
             dispatcher: self.dispatcher.clone(),
             grant: Some(Grant { tenure: self.clone(), tenure_number, number, keeper }),
             keeper: OnceLock::new(),
+            reports: Reports::OfGrant,
             out: AtomicUsize::new(0),
             inner: Mutex::new(Inner::new(None)),
         });

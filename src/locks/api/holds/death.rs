@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{framework::held::node::HeldNode, locks::api::fencing::token::FencingToken, paths::ServerPath};
+use crate::{base::paths::ServerPath, framework::held::node::HeldNode, locks::api::fencing::token::FencingToken};
 
 /// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted its
 /// znode and it heard of that before its release, or its thread panicked.

@@ -8,6 +8,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, Result},
     framework::{client::call::Call, held::node::HeldNode},
     locks::{
@@ -23,7 +24,6 @@ use crate::{
         },
         threads::owners::Owners,
     },
-    paths::ServerPath,
     proto::{
         request::Request,
         response::Response,

@@ -19,13 +19,15 @@ pub(crate) struct Patience<'a> {
     /// Do not wait for others at all, and do not write if the lock is taken.
     pub(crate) only_try: bool,
     pub(crate) terms: &'a Terms,
+    /// When the call began, where that was before this.
+    pub(crate) since: Option<Instant>,
 }
 
 impl<'a> Patience<'a> {
     /// From the moment of this call on, unless it is part of one that has begun before.
     pub(in crate::locks) fn of(options: &'a AcquireOptions) -> Patience<'a> {
         let stop = Stop { deadline: options.deadline(), cancel: options.cancellation() };
-        Patience { stop, only_try: options.is_mere_try(), terms: &options.terms }
+        Patience { stop, only_try: options.is_mere_try(), terms: &options.terms, since: None }
     }
 
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.

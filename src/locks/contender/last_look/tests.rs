@@ -6,12 +6,12 @@ use std::{sync::atomic::Ordering, thread};
 
 use super::*;
 use crate::{
+    base::{paths::ServerPath, telemetry::counters::Counters},
     error::LostReason,
     framework::{
         events::{dispatch::Dispatcher, event::event_channel},
         held::registry::HeldNodes,
     },
-    paths::ServerPath,
     proto::types::Stat,
     session::{fake::stub::StubSession, wait::cancel::CancelToken},
 };
@@ -31,7 +31,7 @@ fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Cert
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();
     *session.valid_until.lock() = Some(Instant::now() + LONG);
-    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()));
+    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Counters::new());
     let held = ["/a", "/b"].map(|path| nodes.add(ServerPath::from_server(path), session.clone(), 3, 1, None));
     (session, held.into())
 }

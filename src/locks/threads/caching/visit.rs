@@ -1,6 +1,6 @@
 //! One acquire of one thread: it waits for its turn, queues at the servers where it is the first, and looks before it returns.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use crate::{
     error::{Error, Result},
@@ -119,12 +119,16 @@ impl<'a> Visit<'a> {
     /// Sleeps until it is its turn.
     fn wait(&mut self) -> Result<Option<Word>> {
         let Some(words) = &self.words else { return Ok(None) };
-        let stop = self.patience.stop;
+        // Not before: a cycle in which nobody waits is to read the clock as seldom as can be.
+        let (stop, since) = (self.patience.stop, *self.patience.since.get_or_insert_with(Instant::now));
         loop {
             let bound = next_recheck(self.lock.client()).map_or(stop, |at| stop.by(at));
             let end = match words.wait(bound) {
                 Ok(word) => {
                     self.words = None;
+                    if matches!(word.turn, Turn::Hold { .. }) {
+                        self.lock.client().core.counters.waits.record(since.elapsed());
+                    }
                     return Ok(Some(word));
                 }
                 Err(end) => stop.is_over().or((bound.deadline == stop.deadline).then_some(end)),

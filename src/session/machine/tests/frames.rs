@@ -18,6 +18,7 @@ fn frame_config() -> SessionConfig {
         can_be_read_only: true,
         max_frame_size: LIMIT,
         max_request_size: LIMIT,
+        counters: Default::default(),
     }
 }
 

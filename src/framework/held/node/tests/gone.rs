@@ -105,6 +105,7 @@ fn a_znode_that_no_session_owns_is_nobodys_to_ask_about() {
         grant: 0,
         has_waited: false,
         outlives_session: true,
+        is_place: false,
     };
     let node = scene.held.add_znode(znode, scene.said.clone(), 1, None, None);
     scene.deletes(&node);

@@ -59,7 +59,12 @@ impl Scene {
         let said = said(begun + LONG);
         let dispatcher = Arc::new(Dispatcher::new());
         dispatcher.start().unwrap();
-        Scene { held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher)), received, said, begun }
+        Scene {
+            held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher, Counters::new())),
+            received,
+            said,
+            begun,
+        }
     }
 
     fn hold(&self) -> Arc<HeldNode> {

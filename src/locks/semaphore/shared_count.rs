@@ -9,9 +9,9 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
+    base::{paths::ServerPath, unlocked::drop_unlocked},
     error::{Error, Meaning, Result},
     framework::client::core::{CuratorFramework, CuratorFrameworkState, ListenerId},
-    paths::ServerPath,
     proto::{
         request::Request,
         response::Response,
@@ -24,7 +24,6 @@ use crate::{
             pending::{Watch, submit},
         },
     },
-    unlocked::drop_unlocked,
 };
 
 /// How long it waits until it asks again what the server has put off.

@@ -1,0 +1,120 @@
+//! One counter, one gauge, one histogram: relaxed atomics, and with the feature `metrics` the facade's as well.
+//!
+//! The facade's handles are asked for once, as to ask takes a lock and allocates.
+
+use std::{
+    array,
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use super::histogram::{BUCKETS, Histogram, bucket_of};
+
+/// The value of the facade's label, where there is one.
+pub(super) type Label = Option<(&'static str, &'static str)>;
+
+/// Grows. On a cache line of its own: threads that count something else must not wait for it.
+#[repr(align(64))]
+#[derive(Debug)]
+pub(crate) struct Counter {
+    value: AtomicU64,
+    #[cfg(feature = "metrics")]
+    published: metrics::Counter,
+}
+
+impl Counter {
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
+    pub(super) fn new(name: &'static str, label: Label) -> Counter {
+        Counter {
+            value: AtomicU64::new(0),
+            #[cfg(feature = "metrics")]
+            published: match label {
+                Some((key, value)) => metrics::counter!(name, key => value),
+                None => metrics::counter!(name),
+            },
+        }
+    }
+
+    pub(crate) fn count(&self) {
+        self.value.fetch_add(1, Ordering::Relaxed);
+        #[cfg(feature = "metrics")]
+        self.published.increment(1);
+    }
+
+    pub(super) fn read(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+}
+
+/// Goes up and down. The clients of a process add to one number in the facade, so each tells what has changed.
+#[repr(align(64))]
+#[derive(Debug)]
+pub(crate) struct Gauge {
+    value: AtomicI64,
+    #[cfg(feature = "metrics")]
+    published: metrics::Gauge,
+}
+
+impl Gauge {
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
+    pub(super) fn new(name: &'static str) -> Gauge {
+        Gauge {
+            value: AtomicI64::new(0),
+            #[cfg(feature = "metrics")]
+            published: metrics::gauge!(name),
+        }
+    }
+
+    /// What was counted as `before` counts as `now`.
+    pub(crate) fn change(&self, before: usize, now: usize) {
+        let signed = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.add(signed(now) - signed(before));
+    }
+
+    pub(crate) fn add(&self, change: i64) {
+        self.value.fetch_add(change, Ordering::Relaxed);
+        #[cfg(feature = "metrics")]
+        self.published.increment(change as f64);
+    }
+
+    pub(super) fn read(&self) -> u64 {
+        // What goes may be seen before what came.
+        u64::try_from(self.value.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
+/// How long something took.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    buckets: [AtomicU64; BUCKETS],
+    micros: AtomicU64,
+    #[cfg(feature = "metrics")]
+    published: metrics::Histogram,
+}
+
+impl Timer {
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
+    pub(super) fn new(name: &'static str) -> Timer {
+        Timer {
+            buckets: array::from_fn(|_| AtomicU64::new(0)),
+            micros: AtomicU64::new(0),
+            #[cfg(feature = "metrics")]
+            published: metrics::histogram!(name),
+        }
+    }
+
+    pub(crate) fn record(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        if let Some(bucket) = self.buckets.get(bucket_of(micros)) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+        #[cfg(feature = "metrics")]
+        self.published.record(took);
+    }
+
+    pub(super) fn read(&self) -> Histogram {
+        let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Ordering::Relaxed));
+        Histogram::new(buckets, Duration::from_micros(self.micros.load(Ordering::Relaxed)))
+    }
+}
