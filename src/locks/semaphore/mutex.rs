@@ -50,6 +50,46 @@ use crate::error::Error;
 /// # #[cfg(not(feature = "testing"))]
 /// # fn main() {}
 /// ```
+///
+/// Every way in:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, InterProcessSemaphoreMutex};
+///
+/// let lock = InterProcessSemaphoreMutex::new(&client, "/locks/report")?;
+/// let five_seconds = AcquireOptions::new().timeout(Duration::from_secs(5));
+/// if lock.acquire_timeout(Duration::from_secs(5))? {
+///     assert!(lock.is_acquired_in_this_process());
+///     lock.release()?;
+/// }
+/// if lock.acquire_with(&five_seconds)? {
+///     lock.release()?;
+/// }
+/// lock.acquire()?;
+/// lock.release()?;
+/// drop(lock.try_lock()?); // as `lock`, or not at all
+/// drop(lock.lock_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_with(&five_seconds)?);
+/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
+/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_owned_with(&five_seconds)?);
+///
+/// lock.acquire()?;
+/// assert_eq!(lock.participant_nodes()?.len(), 1);
+/// println!("{:?}", lock.hold());
+/// lock.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,

@@ -38,6 +38,35 @@ use crate::{
 /// # #[cfg(not(feature = "testing"))]
 /// # fn main() {}
 /// ```
+///
+/// Told of changes and of the time that is left:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::{sync::mpsc, time::{Duration, Instant}};
+/// use curator_locks::{Hold, HoldState, InterProcessMutex};
+///
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// mutex.acquire()?; // without a guard
+/// let hold: Hold = mutex.hold().ok_or("not held")?;
+/// assert!(hold.valid_until() > Instant::now() && hold.revocation().is_none());
+/// assert!(hold.unclean_deaths().is_empty());
+/// let (tell, told) = mpsc::channel();
+/// hold.on_state_change(move |state| tell.send(state).unwrap_or_default());
+/// let near = hold.deadline(Duration::from_secs(3));
+/// assert!(near.is_empty());
+/// mutex.release()?;
+/// assert_eq!(told.recv()?, HoldState::Released);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct Hold {
     held: Arc<HeldNode>,
