@@ -5,26 +5,9 @@ use std::{error::Error as _, fmt, io, sync::Arc, time::Duration};
 pub use crate::proto::types::ErrorCode;
 
 /// The result of every fallible call of this crate.
-///
-/// ```
-/// use curator_locks::{ConnectString, Result};
-///
-/// fn port_of_the_first(servers: &str) -> Result<Option<u16>> {
-///     Ok(ConnectString::parse(servers)?.hosts().first().map(|(_, port)| *port))
-/// }
-/// assert_eq!(port_of_the_first("zk1:2181,zk2:2182")?, Some(2181));
-/// # Ok::<(), curator_locks::Error>(())
-/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a lock is no longer held although its holder did not release it.
-///
-/// ```
-/// use curator_locks::{HoldState, LostReason};
-///
-/// let state = HoldState::Lost(LostReason::NodeDeleted); // as `Hold::state` says it
-/// assert_eq!(state.to_string(), "lost: somebody deleted the lock's znode");
-/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LostReason {
@@ -63,8 +46,8 @@ impl std::fmt::Display for LostReason {
 /// `fn main() -> Result<(), Error>` prints what a person can read.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = curator_locks::testing::TestingServer::start()?;
 /// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
 /// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
@@ -77,10 +60,7 @@ impl std::fmt::Display for LostReason {
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
 /// assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) }
 /// ```
 #[non_exhaustive]
 #[derive(Clone, thiserror::Error)]

@@ -2,6 +2,33 @@
 //!
 //! All of them block until the server has answered. While the connection is gone they wait for it and try again as the
 //! retry policy says; what a lost connection leaves in doubt ends as [`Error::ConnectionLoss`].
+//!
+//! ```
+//! use curator_locks::{Acl, CreateMode, Stat};
+//!
+//! # #[cfg(not(feature = "testing"))] fn main() {}
+//! # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = curator_locks::testing::TestingServer::start()?;
+//! # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+//! # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+//! # client.start()?;
+//! client.create().creating_parents_if_needed().for_path_and_data("/shop/currency", "EUR")?; // CreateBuilder
+//! let sequential = client.create().with_mode(CreateMode::EphemeralSequential).with_acl(Acl::open_unsafe());
+//! let order = sequential.with_protection().for_path("/shop/order-")?; // found again after a lost reply
+//!
+//! let mut stat = Stat::default();
+//! assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path("/shop/currency")?, b"EUR"); // GetDataBuilder
+//! assert_eq!(client.get_children().for_path("/shop")?.len(), 2); // GetChildrenBuilder
+//! assert_eq!(client.check_exists().for_path(&order)?.map(|stat| stat.version), Some(0)); // ExistsBuilder
+//!
+//! let write = client.set_data().with_version(stat.version); // SetDataBuilder: unless somebody has written meanwhile
+//! assert_eq!(write.for_path_and_data("/shop/currency", "CHF")?.version, 1);
+//! client.sync().for_path("/shop")?; // SyncBuilder: what others wrote before is seen from here on
+//! let acl = client.get_acl().for_path("/shop")?; // GetAclBuilder
+//! client.set_acl().with_version(0).for_path("/shop", acl)?; // SetAclBuilder
+//! client.delete().guaranteed().deleting_children_if_needed().for_path("/shop")?; // DeleteBuilder
+//! # Ok(()) }
+//! ```
 
 use super::{
     cleanup::jobs::Job,
@@ -74,30 +101,6 @@ impl CuratorFramework {
 }
 
 /// Creates a znode. Java: `CreateBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::{Acl, CreateMode};
-///
-/// client.create().creating_parents_if_needed().for_path_and_data("/shop/currency", "EUR")?;
-/// let order = client
-///     .create()
-///     .with_mode(CreateMode::EphemeralSequential)
-///     .with_acl(Acl::open_unsafe())
-///     .with_protection() // finds its znode again after a lost reply
-///     .for_path("/shop/order-")?;
-/// assert!(order.ends_with("order-0000000001"));
-/// client.create().creating_parent_containers_if_needed().for_path("/carts/17")?; // "/carts" goes when it is empty
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct CreateBuilder<'a> {
@@ -203,23 +206,6 @@ impl CreateBuilder<'_> {
 }
 
 /// Deletes a znode. Java: `DeleteBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// client.create().creating_parents_if_needed().for_path("/carts/17")?;
-/// assert!(client.delete().with_version(3).for_path("/carts/17").is_err()); // it has version 0
-/// client.delete().guaranteed().deleting_children_if_needed().for_path("/carts")?;
-/// assert!(client.check_exists().for_path("/carts")?.is_none());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct DeleteBuilder<'a> {
@@ -303,22 +289,6 @@ impl DeleteBuilder<'_> {
 }
 
 /// Asks whether a znode exists. Java: `ExistsBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// assert!(client.check_exists().for_path("/currency")?.is_none());
-/// client.create().for_path_and_data("/currency", "EUR")?;
-/// assert_eq!(client.check_exists().for_path("/currency")?.map(|stat| stat.data_length), Some(3));
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct ExistsBuilder<'a> {
@@ -342,25 +312,6 @@ impl ExistsBuilder<'_> {
 }
 
 /// Reads a znode's data. Java: `GetDataBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::Stat;
-///
-/// client.create().for_path_and_data("/currency", "EUR")?;
-/// let mut stat = Stat::default();
-/// assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path("/currency")?, b"EUR");
-/// assert_eq!(stat.version, 0);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetDataBuilder<'a> {
@@ -394,23 +345,6 @@ impl<'a> GetDataBuilder<'a> {
 }
 
 /// Writes a znode's data. Java: `SetDataBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// client.create().for_path_and_data("/currency", "EUR")?;
-/// let stat = client.set_data().with_version(0).for_path_and_data("/currency", "CHF")?;
-/// assert_eq!(stat.version, 1);
-/// assert!(client.set_data().with_version(0).for_path_and_data("/currency", "USD").is_err());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path_and_data()"]
 pub struct SetDataBuilder<'a> {
@@ -442,25 +376,6 @@ impl SetDataBuilder<'_> {
 }
 
 /// Lists a znode's children. Java: `GetChildrenBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::Stat;
-///
-/// client.create().creating_parents_if_needed().for_path("/carts/17")?;
-/// let mut stat = Stat::default();
-/// assert_eq!(client.get_children().storing_stat_in(&mut stat).for_path("/carts")?, ["17"]);
-/// assert_eq!(stat.num_children, 1);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetChildrenBuilder<'a> {
@@ -496,23 +411,6 @@ impl<'a> GetChildrenBuilder<'a> {
 }
 
 /// Reads a znode's ACL. Java: `GetACLBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::Acl;
-///
-/// client.create().for_path("/currency")?;
-/// assert_eq!(client.get_acl().for_path("/currency")?, Acl::open_unsafe());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetAclBuilder<'a> {
@@ -533,24 +431,6 @@ impl GetAclBuilder<'_> {
 }
 
 /// Writes a znode's ACL. Java: `SetACLBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::Acl;
-///
-/// client.create().for_path("/currency")?;
-/// client.set_acl().with_version(0).for_path("/currency", Acl::read_unsafe())?;
-/// assert!(client.set_data().for_path_and_data("/currency", "EUR").is_err());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct SetAclBuilder<'a> {
@@ -579,23 +459,6 @@ impl SetAclBuilder<'_> {
 }
 
 /// Brings a server up to date with the leader. Java: `SyncBuilder`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// // Another client has written to "/currency" and told us so.
-/// # client.create().for_path_and_data("/currency", "EUR")?;
-/// client.sync().for_path("/currency")?;
-/// assert_eq!(client.get_data().for_path("/currency")?, b"EUR"); // no older value
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct SyncBuilder<'a> {

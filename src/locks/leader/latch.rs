@@ -38,38 +38,6 @@ use crate::{
 const WHAT: &str = "the leader latch";
 
 /// Who is told that a [`LeaderLatch`] leads. Java: `LeaderLatchListener`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::{CloseMode, LeaderLatch, LeaderLatchListener, Leadership};
-///
-/// struct Tell(crossbeam_channel::Sender<&'static str>);
-/// impl LeaderLatchListener for Tell {
-///     fn is_leader(&self, _leadership: &Leadership) {
-///         let _ = self.0.send("leads");
-///     }
-///     fn not_leader(&self) {
-///         let _ = self.0.send("leads no more");
-///     }
-/// }
-///
-/// let (tell, told) = crossbeam_channel::unbounded();
-/// let latch = LeaderLatch::new(&client, "/scheduler")?;
-/// latch.add_listener(Tell(tell));
-/// latch.start()?;
-/// assert_eq!(told.recv()?, "leads");
-/// latch.close_with(CloseMode::NotifyLeader)?;
-/// assert_eq!(told.recv()?, "leads no more");
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 pub trait LeaderLatchListener: Send + Sync + 'static {
     /// The latch leads from now on, in this term.
     fn is_leader(&self, leadership: &Leadership);
@@ -82,26 +50,6 @@ pub trait LeaderLatchListener: Send + Sync + 'static {
 }
 
 /// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::{CloseMode, LeaderLatch};
-///
-/// let latch = LeaderLatch::new(&client, "/scheduler")?; // by default it is silent
-/// latch.start()?;
-/// latch.await_leadership()?;
-/// latch.close_with(CloseMode::NotifyLeader)?;
-/// assert!(!latch.has_leadership());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CloseMode {
@@ -161,6 +109,7 @@ pub enum CloseMode {
 /// latch.start()?;
 /// if latch.await_leadership_timeout(Duration::from_secs(10))? {
 ///     assert_eq!(latch.leader()?.ok_or("nobody leads")?.id(), "host-17");
+///     assert_eq!((latch.participants()?.len(), latch.our_path()), (1, latch.last_path_is_leader()));
 /// }
 /// latch.close()?; // stops, and only then the next one begins
 /// # Ok(())
@@ -168,39 +117,6 @@ pub enum CloseMode {
 /// ```
 ///
 /// Without a listener, and what can be asked:
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::{AcquireOptions, CancelToken, CloseMode, LeaderLatch, LeaderState};
-/// # use curator_locks::{LeaderLatchListener, Leadership};
-/// # struct Scheduler;
-/// # impl LeaderLatchListener for Scheduler {
-/// #     fn is_leader(&self, _: &Leadership) {}
-/// #     fn not_leader(&self) {}
-/// # }
-///
-/// let latch = LeaderLatch::new(&client, "/scheduler")?;
-/// let listener = latch.add_listener_with_executor(Scheduler, |task| drop(std::thread::spawn(task)));
-/// latch.start()?;
-/// assert_eq!((latch.state(), latch.path()), (LeaderState::Started, "/scheduler"));
-/// latch.await_leadership()?;
-/// let token = CancelToken::new(); // for another thread to cancel the wait
-/// assert!(latch.await_leadership_with(&AcquireOptions::new().cancel_token(&token))?);
-/// assert!(latch.has_leadership());
-/// assert_eq!(latch.our_path(), latch.last_path_is_leader());
-/// assert_eq!(latch.participants()?.len(), 1);
-/// latch.remove_listener(listener);
-/// latch.close_with(CloseMode::Silent)?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
     shared: Arc<LatchShared>,

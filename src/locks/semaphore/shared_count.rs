@@ -33,27 +33,6 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 const UNREAD: i32 = -1;
 
 /// A value and the version of the znode that holds it. Java: `VersionedValue`.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_locks::SharedCount;
-///
-/// let count = SharedCount::new(&client, "/limit", 3)?;
-/// count.start()?;
-/// let seen = count.versioned_value();
-/// assert_eq!((*seen.value(), seen.version()), (3, 0));
-/// assert!(count.try_set_count(seen, 4)?); // nobody wrote meanwhile
-/// assert!(!count.try_set_count(seen, 5)?); // somebody did
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VersionedValue<T> {
     version: i32,
@@ -83,53 +62,22 @@ impl<T> VersionedValue<T> {
 /// again. Reading it here costs nothing: the client keeps the last known value, and a watch keeps that up to date.
 ///
 /// ```
-/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, SharedCount};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
-/// let count = SharedCount::new(client, "/downloads-limit", 3)?;
-/// count.start()?;
-/// let semaphore = InterProcessSemaphoreV2::with_shared_count(client, "/downloads", &count)?;
-///
-/// count.set_count(4)?; // wakes those who wait, in all processes
-/// # drop(semaphore);
-/// # Ok(())
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
-/// ```
-///
-/// Changed and listened to:
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = curator_locks::testing::TestingServer::start()?;
 /// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
 /// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
 /// # client.start()?;
 /// use curator_locks::SharedCount;
-///
 /// let count = SharedCount::new(&client, "/limit", 3)?;
 /// let (tell, told) = crossbeam_channel::unbounded();
 /// let listener = count.add_listener(move |value| tell.send(value).unwrap_or_default());
 /// count.start()?;
-/// let seen = count.versioned_value();
-/// assert!(count.try_set_count(seen, seen.value() + 1)?);
+/// assert!(count.try_set_count(count.versioned_value(), 4)?);
 /// while told.recv()? != 4 {} // after a connect it hears the old value, too
-/// assert_eq!(count.count(), 4);
 /// count.remove_listener(listener);
 /// count.close();
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct SharedCount {
