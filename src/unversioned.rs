@@ -5,6 +5,33 @@
 //!
 //! Give a factory to [`Builder::session_factory`](crate::Builder::session_factory). The one that a client uses by itself is
 //! [`NativeSessionFactory`].
+//!
+//! ```
+//! use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
+//! use curator_locks::{CuratorFramework, Result, RetryOneTime};
+//! use curator_locks::unversioned::{NativeSessionFactory, Session, SessionConfig, SessionFactory, SessionObserver};
+//!
+//! /// Counts the sessions that a client opens.
+//! #[derive(Clone, Default)]
+//! struct Counting(Arc<AtomicU32>);
+//!
+//! impl SessionFactory for Counting {
+//!     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+//!         self.0.fetch_add(1, Ordering::Relaxed);
+//!         NativeSessionFactory.open(config, observer)
+//!     }
+//! }
+//!
+//! let sessions = Counting::default();
+//! let client = CuratorFramework::builder()
+//!     .connect_string("127.0.0.1:1") // nobody answers there
+//!     .retry_policy(RetryOneTime::new(std::time::Duration::from_secs(1)))
+//!     .session_factory(sessions.clone())
+//!     .build()?;
+//! client.start()?;
+//! assert_eq!(sessions.0.load(Ordering::Relaxed), 1);
+//! # Ok::<(), curator_locks::Error>(())
+//! ```
 
 pub use crate::{
     base::telemetry::counters::SessionCounters,

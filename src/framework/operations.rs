@@ -2,6 +2,33 @@
 //!
 //! All of them block until the server has answered. While the connection is gone they wait for it and try again as the
 //! retry policy says; what a lost connection leaves in doubt ends as [`Error::ConnectionLoss`].
+//!
+//! ```
+//! use curator_locks::{Acl, CreateMode, Stat};
+//!
+//! # #[cfg(not(feature = "testing"))] fn main() {}
+//! # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = curator_locks::testing::TestingServer::start()?;
+//! # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+//! # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+//! # client.start()?;
+//! client.create().creating_parents_if_needed().for_path_and_data("/shop/currency", "EUR")?; // CreateBuilder
+//! let sequential = client.create().with_mode(CreateMode::EphemeralSequential).with_acl(Acl::open_unsafe());
+//! let order = sequential.with_protection().for_path("/shop/order-")?; // found again after a lost reply
+//!
+//! let mut stat = Stat::default();
+//! assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path("/shop/currency")?, b"EUR"); // GetDataBuilder
+//! assert_eq!(client.get_children().for_path("/shop")?.len(), 2); // GetChildrenBuilder
+//! assert_eq!(client.check_exists().for_path(&order)?.map(|stat| stat.version), Some(0)); // ExistsBuilder
+//!
+//! let write = client.set_data().with_version(stat.version); // SetDataBuilder: unless somebody has written meanwhile
+//! assert_eq!(write.for_path_and_data("/shop/currency", "CHF")?.version, 1);
+//! client.sync().for_path("/shop")?; // SyncBuilder: what others wrote before is seen from here on
+//! let acl = client.get_acl().for_path("/shop")?; // GetAclBuilder
+//! client.set_acl().with_version(0).for_path("/shop", acl)?; // SetAclBuilder
+//! client.delete().guaranteed().deleting_children_if_needed().for_path("/shop")?; // DeleteBuilder
+//! # Ok(()) }
+//! ```
 
 use super::{
     cleanup::jobs::Job,

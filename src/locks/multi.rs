@@ -49,7 +49,7 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// Each lock does what it does alone. Before the return, an acquire waits for a lock in doubt until the next heartbeats
 /// have made it certain again, or releases all and begins again.
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
 /// # use curator_locks::{CuratorFramework, InterProcessMultiLock};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
@@ -62,6 +62,52 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// let held = both.lock()?; // or as a guard
 /// held.release()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+///
+/// Every way in:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, Caching, InterProcessMultiLock};
+///
+/// let lock = InterProcessMultiLock::new(&client, ["/accounts/17", "/accounts/4"])?
+///     .with_caching(Caching::default())?;
+/// let five_seconds = AcquireOptions::new().timeout(Duration::from_secs(5));
+/// if lock.acquire_timeout(Duration::from_secs(5))? {
+///     assert!(lock.is_acquired_in_this_process());
+///     lock.release()?;
+/// }
+/// if lock.acquire_with(&five_seconds)? {
+///     lock.release()?;
+/// }
+/// lock.acquire()?;
+/// lock.release()?;
+/// drop(lock.try_lock()?); // as `lock`, or not at all
+/// drop(lock.lock_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_with(&five_seconds)?);
+/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
+/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_owned_with(&five_seconds)?);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct InterProcessMultiLock {
@@ -358,7 +404,7 @@ impl fmt::Debug for InterProcessMultiLock {
 ///
 /// The guard reports what its member locks report: it is valid while all of them are.
 ///
-/// ```no_run
+/// ```
 /// # use std::time::{Duration, Instant};
 /// # use curator_locks::InterProcessMultiLock;
 /// # fn example(both: &InterProcessMultiLock) -> curator_locks::Result<()> {
@@ -371,6 +417,16 @@ impl fmt::Debug for InterProcessMultiLock {
 /// }
 /// held.release()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&curator_locks::InterProcessMultiLock::new(&client, ["/accounts/17", "/accounts/4"])?)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[must_use = "the locks are released at once if the guard is not kept"]
 pub struct MultiLockGuard<'a> {

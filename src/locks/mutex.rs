@@ -72,6 +72,47 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Every way in:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, InterProcessMutex, WaitStrategy};
+///
+/// let lock = InterProcessMutex::new(&client, "/locks/order-42")?
+///     .with_lock_data("host-17")
+///     .with_wait_strategy(WaitStrategy::WatchPredecessor);
+/// let five_seconds = AcquireOptions::new().timeout(Duration::from_secs(5));
+/// if lock.acquire_timeout(Duration::from_secs(5))? {
+///     assert!(lock.is_acquired_in_this_process());
+///     lock.release()?;
+/// }
+/// if lock.acquire_with(&five_seconds)? {
+///     lock.release()?;
+/// }
+/// lock.acquire()?;
+/// lock.release()?;
+/// drop(lock.try_lock()?); // as `lock`, or not at all
+/// drop(lock.lock_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_with(&five_seconds)?);
+/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
+/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_owned_with(&five_seconds)?);
+///
+/// lock.acquire()?;
+/// assert_eq!(lock.participant_nodes()?.first(), lock.lock_path().as_ref());
+/// lock.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct InterProcessMutex {
     internals: Arc<LockInternals>,
@@ -194,7 +235,7 @@ impl InterProcessMutex {
     /// While the connection is suspended no request arrives; the client tells of it after the reconnect. A request
     /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
     /// # use curator_locks::InterProcessMutex;
     /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
@@ -207,6 +248,23 @@ impl InterProcessMutex {
     /// }
     /// held.release()
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     let mutex = InterProcessMutex::new(&client, "/example")?;
+    /// #     let other = mutex.clone();
+    /// #     std::thread::spawn(move || loop {
+    /// #         for holder in other.participant_nodes().unwrap_or_default() {
+    /// #             let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
+    /// #         }
+    /// #     });
+    /// #     Ok(example(&mutex)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
         self.make_revocable_with_executor(listener, |task| task());

@@ -43,7 +43,7 @@ const NAME: &str = "lock";
 /// administrator deletes the holder's znode, another contender creates its own, and the holder releases before it has
 /// heard of that (it hears of it once it has held the lock for 100 ms).
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{CuratorFramework, InterProcessUnfairMutex};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
 /// let nightly_report = InterProcessUnfairMutex::new(client, "/jobs/nightly-report")?;
@@ -53,6 +53,56 @@ const NAME: &str = "lock";
 /// }
 /// # Ok(())
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+///
+/// Every way in:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, InterProcessUnfairMutex};
+///
+/// let lock = InterProcessUnfairMutex::new(&client, "/jobs/nightly-report")?;
+/// let five_seconds = AcquireOptions::new().timeout(Duration::from_secs(5));
+/// if lock.acquire_timeout(Duration::from_secs(5))? {
+///     assert!(lock.is_acquired_in_this_process());
+///     lock.release()?;
+/// }
+/// if lock.acquire_with(&five_seconds)? {
+///     lock.release()?;
+/// }
+/// lock.acquire()?;
+/// lock.release()?;
+/// drop(lock.try_lock()?); // as `lock`, or not at all
+/// drop(lock.lock_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_with(&five_seconds)?);
+/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
+/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_owned_with(&five_seconds)?);
+///
+/// lock.acquire()?;
+/// assert!(lock.is_owned_by_current_thread());
+/// assert_eq!(lock.lock_path(), lock.hold().map(|hold| hold.path().to_owned()));
+/// lock.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct InterProcessUnfairMutex {

@@ -3,6 +3,13 @@
 use std::fmt;
 
 /// What kind of znode `create` makes.
+///
+/// ```
+/// use curator_locks::CreateMode;
+///
+/// assert!(CreateMode::EphemeralSequential.is_sequential() && CreateMode::EphemeralSequential.is_ephemeral());
+/// assert!(!CreateMode::Container.is_ephemeral());
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CreateMode {
@@ -43,6 +50,25 @@ impl CreateMode {
 }
 
 /// A znode's metadata.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::Stat;
+///
+/// let path = client.create().for_path_and_data("/currency", "EUR")?;
+/// let stat: Stat = client.check_exists().for_path(&path)?.ok_or("it is gone")?;
+/// assert_eq!((stat.version, stat.data_length, stat.num_children), (0, 3, 0));
+/// assert_eq!(stat.ephemeral_owner, 0); // it outlives the session
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Stat {
     /// The transaction that created the znode.
@@ -70,6 +96,14 @@ pub struct Stat {
 }
 
 /// Permission bits of an [`Acl`].
+///
+/// ```
+/// use curator_locks::{Acl, perms};
+///
+/// let staff = Acl { perms: perms::READ | perms::WRITE | perms::CREATE, scheme: "digest".into(), id: "staff:hash".into() };
+/// assert_eq!(staff.perms & perms::DELETE, 0);
+/// assert_eq!(perms::ALL, staff.perms | perms::DELETE | perms::ADMIN);
+/// ```
 pub mod perms {
     /// Read the data and list the children.
     pub const READ: i32 = 1;
@@ -86,6 +120,15 @@ pub mod perms {
 }
 
 /// One entry of a znode's access control list.
+///
+/// ```
+/// use curator_locks::{Acl, perms};
+///
+/// let mut acl = Acl::read_unsafe(); // everybody may read ...
+/// acl.extend(Acl::creator_all()); // ... and whoever made it may do all
+/// assert_eq!([acl[0].perms, acl[1].perms], [perms::READ, perms::ALL]);
+/// assert_eq!(Acl::open_unsafe()[0].scheme, "world");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
     /// What is allowed, see [`perms`].
@@ -119,6 +162,14 @@ impl Acl {
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
         /// A server's error code.
+        ///
+        /// ```
+        /// use curator_locks::ErrorCode;
+        ///
+        /// assert_eq!(ErrorCode::from_wire(-101), ErrorCode::NoNode);
+        /// assert_eq!(ErrorCode::NoNode.to_wire(), -101);
+        /// assert_eq!(ErrorCode::NoNode.to_string(), "no such znode");
+        /// ```
         #[non_exhaustive]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ErrorCode {

@@ -10,6 +10,29 @@ use std::{
 use super::{install::Installation, tls::TlsServerConfig};
 
 /// Configures a [`TestingServer`](super::TestingServer). What is set twice takes the later value.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::testing::TestingServer;
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let kept = directory.path().join("data");
+/// let server = TestingServer::builder()
+///     .tick_time(Duration::from_millis(100))
+///     .min_session_timeout(Duration::from_millis(500))
+///     .max_session_timeout(Duration::from_secs(60))
+///     .container_check_interval(Duration::from_millis(100))
+///     .max_client_connections(100)
+///     .force_sync(false)
+///     .data_directory(kept) // stays; by default it goes with the server
+///     .port(0) // a free one
+///     .property("autopurge.purgeInterval", "0")
+///     .system_property("zookeeper.extendedTypesEnabled", "true")
+///     .jvm_option("-Xmx128m")
+///     .start()?;
+/// assert!(server.is_running());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct TestingServerBuilder {

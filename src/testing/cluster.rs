@@ -19,6 +19,29 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Configures a [`TestingCluster`].
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::testing::TestingCluster;
+///
+/// let cluster = TestingCluster::builder(3)
+///     .tick_time(Duration::from_millis(200))
+///     .init_limit(20)
+///     .sync_limit(10)
+///     .configure(|server| server.jvm_option("-Xmx128m"))
+///     .observers(0)
+///     .severable(true)
+///     .start()?;
+/// assert_eq!((cluster.connect_string().split(',').count(), cluster.server_of(17)), (3, None)); // no such session
+///
+/// let leader = cluster.wait_for_leader(Duration::from_secs(60))?;
+/// cluster.isolate(leader)?; // from the other servers, both ways; `sever` cuts and `sever_way` cuts one way
+/// cluster.mend(leader)?;
+/// cluster.kill_all()?; // or `stop_all`
+/// cluster.restart_all()?;
+/// cluster.wait_until_serving(Duration::from_secs(60))?;
+/// # Ok::<(), curator_locks::testing::TestingError>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct TestingClusterBuilder {

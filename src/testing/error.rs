@@ -3,6 +3,15 @@
 use std::{io, time::Duration};
 
 /// Why a server, a cluster or a proxy did not do what the test asked for.
+///
+/// ```
+/// use curator_locks::testing::{TestingError, TestingServer};
+///
+/// let server = TestingServer::start()?;
+/// server.stop()?;
+/// assert!(matches!(server.pause(), Err(TestingError::NotRunning { .. })));
+/// # Ok::<(), TestingError>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum TestingError {

@@ -25,6 +25,23 @@ const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=37;
 /// # Errors
 /// [`TestingError::Refused`] if the servers know no such session, or the password is wrong (they do not say which);
 /// [`TestingError::Timeout`] if no server answered within 30 s.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, RetryOneTime, testing::{TestingServer, expire_session}};
+///
+/// let server = TestingServer::start()?;
+/// let retry = RetryOneTime::new(Duration::from_millis(100));
+/// let client = CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// client.start()?;
+/// assert!(client.block_until_connected(Some(Duration::from_secs(30)))?);
+/// let session = client.session_id();
+/// expire_session(&server.connect_string(), session, &client.session_password())?;
+/// while [0, session].contains(&client.session_id()) {
+///     std::thread::yield_now(); // the client notices, and begins another session
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn expire_session(connect_string: &str, session_id: i64, password: &[u8]) -> Result<(), TestingError> {
     let deadline = Instant::now() + TIMEOUT;
     let servers = connect_string.split('/').next().unwrap_or_default();

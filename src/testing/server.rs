@@ -52,6 +52,32 @@ const LOG_TAIL_LINES: usize = 40;
 /// println!("clients connect to {}", server.connect_string());
 /// # Ok::<(), curator_locks::testing::TestingError>(())
 /// ```
+///
+/// What can be asked of it and done to it:
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::testing::TestingServer;
+///
+/// let server = TestingServer::start()?;
+/// assert_eq!(server.connect_string(), format!("127.0.0.1:{}", server.port()));
+/// assert_eq!((server.pid().is_some(), server.secure_connect_string()), (true, None)); // no port for TLS
+/// println!("{} znodes, {} ephemeral", server.znode_count()?, server.ephemeral_count()?);
+/// assert_eq!((server.watch_count()?, server.metric("zk_znode_count")?), (0, server.znode_count()?));
+/// println!("{} packets so far", server.packets_received()?);
+/// assert!(server.four_letter_word("srvr")?.contains("standalone"));
+///
+/// server.pause()?; // SIGSTOP: connections stay, and nobody answers
+/// server.resume()?;
+/// server.stop()?; // in good order; `kill` is SIGKILL
+/// assert!(!server.is_running());
+/// server.launch()?; // does not wait, as `restart` does
+/// server.wait_until_serving(Duration::from_secs(60))?;
+/// assert!(!server.log().is_empty());
+/// server.kill()?;
+/// server.restart()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct TestingServer {
     port: ReservedPort,

@@ -41,6 +41,37 @@ const LARGEST_REPLY: usize = 4 * 1024 * 1024;
 /// assert_eq!(client.namespace(), "shop");
 /// # Ok::<(), curator_locks::Error>(())
 /// ```
+///
+/// Everything else that can be set:
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{
+///     ConnectionStateErrorPolicy, CreatorAllAclProvider, CuratorFramework, FixedEnsembleProvider, RetryNTimes,
+///     unversioned::NativeSessionFactory,
+/// };
+///
+/// let builder = CuratorFramework::builder()
+///     .ensemble_provider(FixedEnsembleProvider::new("zk1:2181,zk2:2181,zk3:2181"))
+///     .retry_policy(RetryNTimes::new(3, Duration::from_millis(500)))
+///     .authorization("digest", "shop:secret")
+///     .acl_provider(CreatorAllAclProvider)
+///     .default_data("host-17")
+///     .dont_use_container_parents()
+///     .can_be_read_only(false)
+///     .max_frame_size(4 << 20)
+///     .max_close_wait(Duration::from_secs(2))
+///     .simulated_session_expiration_percent(100)
+///     .connection_state_error_policy(ConnectionStateErrorPolicy::Session)
+///     .lock_recheck_interval(Some(Duration::from_secs(30)))
+///     .max_hold_time(Duration::from_secs(600));
+/// let client = builder.build()?;
+///
+/// let retry = RetryNTimes::new(3, Duration::from_millis(500));
+/// let builder = CuratorFramework::builder().connect_string("zk1:2181").retry_policy(retry);
+/// let client = builder.session_factory(NativeSessionFactory).build()?; // or a session of your own
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 #[must_use = "a builder does nothing until build()"]
 pub struct Builder {
     ensemble: Option<Arc<dyn EnsembleProvider>>,
@@ -314,6 +345,17 @@ impl fmt::Debug for Builder {
 }
 
 /// Makes clients under Curator's names. Java: `CuratorFrameworkFactory`.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, ExponentialBackoffRetry};
+///
+/// let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3);
+/// let client = CuratorFrameworkFactory::new_client("zk1:2181,zk2:2181", retry)?;
+/// assert_eq!(client.session_timeout(), Duration::from_secs(60));
+/// let same = CuratorFrameworkFactory::builder().connect_string("zk1:2181,zk2:2181").retry_policy(retry).build()?;
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct CuratorFrameworkFactory;
 

@@ -32,6 +32,15 @@ use crate::{
 };
 
 /// Where a client is in its life. Java: `CuratorFrameworkState`.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, CuratorFrameworkState, RetryOneTime};
+///
+/// let client = CuratorFrameworkFactory::new_client("zk1:2181", RetryOneTime::new(Duration::from_secs(1)))?;
+/// assert_eq!(client.state(), CuratorFrameworkState::Latent);
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CuratorFrameworkState {
@@ -44,6 +53,16 @@ pub enum CuratorFrameworkState {
 }
 
 /// Names a registered listener, to remove it again.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, ListenerId, RetryOneTime};
+///
+/// let client = CuratorFrameworkFactory::new_client("zk1:2181", RetryOneTime::new(Duration::from_secs(1)))?;
+/// let id: ListenerId = client.add_connection_state_listener(|_, state| println!("{state}"));
+/// client.remove_connection_state_listener(id);
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u64);
 
@@ -91,6 +110,48 @@ pub(super) struct Lifecycle {
 ///
 /// Calls block until the server has answered. While the connection is gone they wait for it, at most the connection
 /// timeout, and then do as the retry policy says. When the session is lost, the client opens a new one by itself.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// use std::time::Duration;
+/// use curator_locks::{ConnectionStateErrorPolicy, CuratorFramework, CuratorFrameworkState, RetryOneTime};
+///
+/// # let servers = server.connect_string();
+/// let client = CuratorFramework::builder()
+///     .connect_string(servers)
+///     .retry_policy(RetryOneTime::new(Duration::from_secs(1)))
+///     .namespace("shop")
+///     .build()?;
+/// let listener = client.add_connection_state_listener(|client, state| println!("{state}: {:#x}", client.session_id()));
+/// client.start()?;
+/// assert!(client.block_until_connected(Some(Duration::from_secs(30)))? && client.is_connected());
+/// println!("{:?}, the session lasts {:?}", client.connection_state(), client.session_timeout());
+/// assert_eq!(client.connection_state_error_policy(), ConnectionStateErrorPolicy::Standard);
+/// assert_eq!(client.session_password().len(), 16);
+///
+/// client.create().creating_parents_if_needed().for_path_and_data("/currency", "EUR")?; // "/shop/currency" at the servers
+/// client.set_data().for_path_and_data("/currency", "CHF")?;
+/// client.sync().for_path("/currency")?;
+/// assert_eq!(client.get_data().for_path("/currency")?, b"CHF");
+/// let acl = client.get_acl().for_path("/currency")?;
+/// client.set_acl().for_path("/currency", acl)?;
+///
+/// let everything = client.using_namespace("")?;
+/// assert_eq!((client.namespace(), everything.namespace()), ("shop", ""));
+/// assert_eq!(everything.get_children().for_path("/shop")?, ["currency"]);
+/// client.delete().for_path("/currency")?;
+/// assert!(client.check_exists().for_path("/currency")?.is_none());
+///
+/// client.remove_connection_state_listener(listener);
+/// client.close();
+/// assert_eq!(client.state(), CuratorFrameworkState::Stopped);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct CuratorFramework {
     pub(crate) core: Arc<Core>,

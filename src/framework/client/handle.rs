@@ -93,7 +93,7 @@ impl CuratorFramework {
     /// Why there is no connection, as far as known: what each server said to the last attempt, or why the last connection
     /// ended. `None` while there is one, and before the first attempt has failed.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::time::Duration;
     /// # fn example(client: &curator_locks::CuratorFramework) -> curator_locks::Result<()> {
     /// if !client.block_until_connected(Some(Duration::from_secs(10)))? {
@@ -104,6 +104,16 @@ impl CuratorFramework {
     /// }
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     Ok(example(&client)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     #[must_use]
     pub fn connection_error(&self) -> Option<Arc<io::Error>> {

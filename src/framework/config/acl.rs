@@ -41,6 +41,12 @@ pub trait AclProvider: Send + Sync + 'static {
 }
 
 /// Everybody may do everything; what a client uses unless told otherwise. Java: `DefaultACLProvider`.
+///
+/// ```
+/// use curator_locks::{Acl, AclProvider, DefaultAclProvider};
+///
+/// assert_eq!(DefaultAclProvider.default_acl(), Acl::open_unsafe());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DefaultAclProvider;
 
@@ -57,6 +63,19 @@ impl AclProvider for DefaultAclProvider {
 /// Whoever makes a znode may do everything with it, and nobody else anything. Java: `CreatorAllACLProvider`.
 ///
 /// It needs an [authorization](crate::Builder::authorization), and all processes that share a lock need the same one.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CreatorAllAclProvider, CuratorFramework, RetryOneTime};
+///
+/// let client = CuratorFramework::builder()
+///     .connect_string("zk1:2181")
+///     .retry_policy(RetryOneTime::new(Duration::from_secs(1)))
+///     .authorization("digest", "shop:secret")
+///     .acl_provider(CreatorAllAclProvider)
+///     .build()?;
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CreatorAllAclProvider;
 

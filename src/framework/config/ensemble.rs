@@ -16,6 +16,26 @@ use crate::error::Result;
 /// | [`connection_string`](EnsembleProvider::connection_string) | the one that calls `build()`; from the start on the client's own thread |
 /// | [`start`](EnsembleProvider::start) | the one that calls `start()` of the client |
 /// | [`close`](EnsembleProvider::close) | the one that closes the client, or drops its last handle: a listener's, too |
+///
+/// ```
+/// use curator_locks::{CuratorFramework, EnsembleProvider, Result, RetryOneTime};
+///
+/// /// Asks the environment whenever the client connects.
+/// struct OfEnvironment;
+/// impl EnsembleProvider for OfEnvironment {
+///     fn connection_string(&self) -> String {
+///         std::env::var("SHOP_ZOOKEEPER").unwrap_or_else(|_| "localhost:2181".into())
+///     }
+///     fn start(&self) -> Result<()> {
+///         Ok(()) // may begin to watch something
+///     }
+///     fn close(&self) {}
+/// }
+///
+/// let retry = RetryOneTime::new(std::time::Duration::from_secs(1));
+/// let client = CuratorFramework::builder().ensemble_provider(OfEnvironment).retry_policy(retry).build()?;
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 pub trait EnsembleProvider: Send + Sync + 'static {
     /// The current connect string, as in [`ConnectString`](crate::ConnectString). It must not block: while the client's own
     /// thread waits, no holder is told of anything. If it panics, the client logs that and keeps its servers.

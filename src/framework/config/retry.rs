@@ -17,6 +17,20 @@ const DEFAULT_MAX_SLEEP_MILLIS: u64 = i32::MAX as u64;
 const MIN_FOREVER_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How a [`RetryPolicy`] waits. Java: `RetrySleeper`.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{RetryOneTime, RetryPolicy, RetrySleeper};
+///
+/// /// For a test: does not wait.
+/// struct Impatient;
+/// impl RetrySleeper for Impatient {
+///     fn sleep_for(&self, _duration: Duration) -> bool {
+///         true
+///     }
+/// }
+/// assert!(RetryOneTime::new(Duration::from_secs(60)).allow_retry(0, Duration::ZERO, &Impatient));
+/// ```
 pub trait RetrySleeper {
     /// Waits for `duration`, at most until the call's deadline.
     ///
@@ -28,6 +42,23 @@ pub trait RetrySleeper {
 /// Decides whether an operation whose connection or session was lost is tried again. Java: `RetryPolicy`.
 ///
 /// One policy serves all calls of a client at the same time, so it keeps no state of a single call.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{Error, RetryPolicy, RetrySleeper};
+///
+/// /// Ten times a second for a minute, and not at all once the session is lost.
+/// struct Eager;
+/// impl RetryPolicy for Eager {
+///     fn allow_retry(&self, _retry_count: u32, elapsed: Duration, sleeper: &dyn RetrySleeper) -> bool {
+///         elapsed < Duration::from_secs(60) && sleeper.sleep_for(Duration::from_millis(100))
+///     }
+///     fn allows_error(&self, error: &Error) -> bool {
+///         error.is_retryable() && !matches!(error, Error::SessionExpired { .. })
+///     }
+/// }
+/// assert!(!Eager.allows_error(&Error::ClientClosed));
+/// ```
 pub trait RetryPolicy: Send + Sync + 'static {
     /// Whether to try again, asked after an attempt failed; sleeps through `sleeper` before it answers `true`.
     ///
@@ -100,6 +131,19 @@ impl RetryPolicy for RetryNTimes {
 }
 
 /// Retries once. Java: `RetryOneTime`.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{RetryOneTime, RetryPolicy};
+///
+/// # struct Now;
+/// # impl curator_locks::RetrySleeper for Now {
+/// #     fn sleep_for(&self, _: Duration) -> bool { true }
+/// # }
+/// let policy = RetryOneTime::new(Duration::from_secs(1));
+/// assert!(policy.allow_retry(0, Duration::ZERO, &Now));
+/// assert!(!policy.allow_retry(1, Duration::ZERO, &Now));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryOneTime(RetryNTimes);
 
@@ -167,6 +211,19 @@ impl RetryPolicy for ExponentialBackoffRetry {
 }
 
 /// [`ExponentialBackoffRetry`] with a required limit on one sleep. Java: `BoundedExponentialBackoffRetry`.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{BoundedExponentialBackoffRetry, RetryPolicy};
+///
+/// # struct Now;
+/// # impl curator_locks::RetrySleeper for Now {
+/// #     fn sleep_for(&self, _: Duration) -> bool { true }
+/// # }
+/// // 1 s, then 1..3 s, and from then on up to 5 s
+/// let policy = BoundedExponentialBackoffRetry::new(Duration::from_secs(1), Duration::from_secs(5), 10);
+/// assert!(policy.allow_retry(9, Duration::ZERO, &Now) && !policy.allow_retry(10, Duration::ZERO, &Now));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoundedExponentialBackoffRetry(ExponentialBackoffRetry);
 
@@ -188,6 +245,19 @@ impl RetryPolicy for BoundedExponentialBackoffRetry {
 ///
 /// What counts is the time from the operation's begin to its last failure: the sleep after it and the retry itself come
 /// on top.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{RetryPolicy, RetryUntilElapsed};
+///
+/// # struct Now;
+/// # impl curator_locks::RetrySleeper for Now {
+/// #     fn sleep_for(&self, _: Duration) -> bool { true }
+/// # }
+/// let policy = RetryUntilElapsed::new(Duration::from_secs(60), Duration::from_millis(500));
+/// assert!(policy.allow_retry(1000, Duration::from_secs(59), &Now));
+/// assert!(!policy.allow_retry(0, Duration::from_secs(61), &Now));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryUntilElapsed {
     max_elapsed: Duration,
@@ -209,6 +279,18 @@ impl RetryPolicy for RetryUntilElapsed {
 }
 
 /// Retries until the call is cancelled, its deadline passes or the client is closed. Java: `RetryForever`.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{RetryForever, RetryPolicy};
+///
+/// # struct Now;
+/// # impl curator_locks::RetrySleeper for Now {
+/// #     fn sleep_for(&self, _: Duration) -> bool { true }
+/// # }
+/// let policy = RetryForever::new(Duration::from_secs(1));
+/// assert!(policy.allow_retry(1_000_000, Duration::from_secs(86_400), &Now));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryForever {
     interval: Duration,

@@ -6,6 +6,14 @@ use std::{
 };
 
 /// What happened to a client's connection. Java: `ConnectionState`.
+///
+/// ```
+/// use curator_locks::ConnectionState;
+///
+/// assert!(ConnectionState::Reconnected.is_connected());
+/// assert!(!ConnectionState::Suspended.is_connected()); // the session may live, and so may its locks
+/// assert_eq!(ConnectionState::Lost.to_string(), "LOST");
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConnectionState {

@@ -7,6 +7,20 @@ use crossbeam_channel::Receiver;
 use crate::error::LostReason;
 
 /// What a holder knows about its lock.
+///
+/// ```
+/// use curator_locks::{HoldState, LostReason};
+///
+/// fn may_write(state: HoldState) -> bool {
+///     match state {
+///         HoldState::Held => true,
+///         HoldState::InDoubt => false, // for now
+///         _ => false, // lost or released: for good
+///     }
+/// }
+/// assert!(may_write(HoldState::Held));
+/// assert!(!may_write(HoldState::Lost(LostReason::SessionExpired)));
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldState {
@@ -36,6 +50,25 @@ impl fmt::Display for HoldState {
 ///
 /// [`Lost`](HoldState::Lost) or [`Released`](HoldState::Released) is the last message; then the channel ends. Clones share
 /// the messages, as those of a receiver do. Dropping the last one ends the subscription.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{HoldState, InterProcessMutex, StateChanges};
+///
+/// let held = InterProcessMutex::new(&client, "/locks/order-42")?.lock_owned()?;
+/// let changes: StateChanges = held.state_changes();
+/// held.release()?;
+/// assert_eq!(changes.iter().last(), Some(HoldState::Released)); // and then the channel ends
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct StateChanges {
     receiver: Receiver<HoldState>,

@@ -16,6 +16,45 @@ use crate::{
 ///
 /// Object safe, so that locks of different kinds can be kept side by side. The calling thread blocks until the lock is
 /// its own; requests that a lost connection swallows are tried again as the client's retry policy says.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, InterProcessLock, InterProcessMutex, InterProcessSemaphoreMutex};
+///
+/// let locks: [Box<dyn InterProcessLock>; 2] = [
+///     Box::new(InterProcessMutex::new(&client, "/locks/order-42")?),
+///     Box::new(InterProcessSemaphoreMutex::new(&client, "/locks/report")?),
+/// ];
+/// for lock in &locks {
+///     lock.acquire()?;
+///     assert!(lock.is_acquired_in_this_process());
+///     for hold in lock.holds() {
+///         println!("{:?} with token {}", lock.path(), hold.fencing_token());
+///     }
+///     lock.release()?;
+///     if !lock.acquire_timeout(Duration::from_secs(5))? {
+///         println!("{:?} is still taken", lock.waited_for());
+///     } else {
+///         lock.release()?;
+///     }
+///     if lock.acquire_with(&AcquireOptions::new().timeout(Duration::ZERO))? {
+///         lock.release()?;
+///     }
+///     if let Some(holds) = lock.acquire_holds(&AcquireOptions::new())? {
+///         lock.release_holds(&holds)?; // these and no other; `abandon_holds` does not wait
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 pub trait InterProcessLock: Send + Sync {
     /// Acquires the lock, waiting as long as it takes.
     ///
@@ -117,13 +156,23 @@ pub trait InterProcessLock: Send + Sync {
 ///
 /// For locks as trait objects. Where you know the type, prefer the lock's own guard: it also reports the state.
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{InterProcessMutex, Locker};
 /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
 /// let locker = Locker::new(mutex)?;
 /// // ... the lock is held ...
 /// locker.close()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {

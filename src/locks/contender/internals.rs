@@ -32,6 +32,30 @@ use crate::{
 
 /// What the recipes share: a directory, whose children queue in the order that a driver decides. Java:
 /// `LockInternals`.
+///
+/// Looking at a queue:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{InterProcessMutex, LockInternals, StandardLockInternalsDriver};
+///
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// let held = mutex.lock()?;
+/// let sorter = StandardLockInternalsDriver::new();
+/// assert_eq!(LockInternals::participant_nodes(&client, "/locks/order-42")?, [held.path()]);
+/// assert_eq!(LockInternals::sorted_children(&client, "/locks/order-42", "lock-", &sorter)?.len(), 1);
+/// held.release()?;
+/// mutex.internals().clean()?; // removes the empty directory
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 pub struct LockInternals {
     client: CuratorFramework,
     driver: Arc<dyn LockInternalsDriver>,

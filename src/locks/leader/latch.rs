@@ -109,11 +109,14 @@ pub enum CloseMode {
 /// latch.start()?;
 /// if latch.await_leadership_timeout(Duration::from_secs(10))? {
 ///     assert_eq!(latch.leader()?.ok_or("nobody leads")?.id(), "host-17");
+///     assert_eq!((latch.participants()?.len(), latch.our_path()), (1, latch.last_path_is_leader()));
 /// }
 /// latch.close()?; // stops, and only then the next one begins
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Without a listener, and what can be asked:
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
     shared: Arc<LatchShared>,

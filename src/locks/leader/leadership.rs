@@ -19,6 +19,27 @@ use crate::{
 pub(super) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 /// Where a leader recipe is in its life. Java: `LeaderLatch.State`.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{LeaderLatch, LeaderState};
+///
+/// let latch = LeaderLatch::new(&client, "/scheduler")?;
+/// assert_eq!(latch.state(), LeaderState::Latent);
+/// latch.start()?;
+/// assert_eq!(latch.state(), LeaderState::Started);
+/// latch.close()?;
+/// assert_eq!(latch.state(), LeaderState::Closed);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaderState {
@@ -53,6 +74,17 @@ impl LeaderState {
 }
 
 /// Says that leadership is to be given up. Java: `CancelLeadershipException`.
+///
+/// ```
+/// use curator_locks::{CancelLeadership, ConnectionState};
+///
+/// /// A rule for `LeaderSelectorListener::state_changed`: leads on over a short suspension.
+/// fn rule(state: ConnectionState) -> Result<(), CancelLeadership> {
+///     if state == ConnectionState::Lost { Err(CancelLeadership) } else { Ok(()) }
+/// }
+/// assert_eq!(rule(ConnectionState::Suspended), Ok(()));
+/// assert_eq!(rule(ConnectionState::Lost), Err(CancelLeadership));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("leadership is to be given up")]
 pub struct CancelLeadership;
@@ -144,7 +176,7 @@ impl Leadership {
 
     /// Disconnected when the leader is to come to an end, for `select!`; nothing is ever sent.
     ///
-    /// ```no_run
+    /// ```
     /// # use curator_locks::Leadership;
     /// # fn lead(leadership: &Leadership, work: crossbeam_channel::Receiver<u32>) {
     /// loop {
@@ -154,6 +186,23 @@ impl Leadership {
     ///     }
     /// }
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     let lead = |_: &curator_locks::CuratorFramework, term: &Leadership| lead(term, crossbeam_channel::never());
+    /// #     let selector = curator_locks::LeaderSelector::new(&client, "/example", lead)?;
+    /// #     selector.start()?;
+    /// #     while !selector.has_leadership() {
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// #     selector.close()?;
+    /// #     Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     #[must_use]
     pub fn cancelled(&self) -> &Receiver<()> {

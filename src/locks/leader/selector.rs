@@ -79,7 +79,7 @@ const WHAT: &str = "the leader selector";
 ///
 /// A listener with a rule of its own for connection states:
 ///
-/// ```no_run
+/// ```
 /// use curator_locks::{CancelLeadership, ConnectionState, CuratorFramework, LeaderSelectorListener, Leadership};
 ///
 /// struct Patient;
@@ -94,6 +94,49 @@ const WHAT: &str = "the leader selector";
 ///         if state == ConnectionState::Lost { Err(CancelLeadership) } else { Ok(()) }
 ///     }
 /// }
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client("zk1:2181", retry)?;
+/// assert_eq!(Patient.state_changed(&client, ConnectionState::Suspended), Ok(()));
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
+///
+/// Once for each call, on threads of your own, and what can be asked:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{CuratorFramework, LeaderSelector, Leadership};
+///
+/// let (lead, leads) = crossbeam_channel::unbounded();
+/// let selector = LeaderSelector::with_executor(
+///     &client,
+///     "/scheduler",
+///     |task| drop(std::thread::spawn(task)), // or a pool of threads
+///     move |_: &CuratorFramework, leadership: &Leadership| {
+///         let _ = lead.send(());
+///         let _ = leadership.cancelled().recv();
+///     },
+/// )?;
+/// selector.set_id("host-17");
+/// selector.start()?;
+/// leads.recv()?;
+/// assert!(selector.has_leadership() && !selector.requeue()?); // it leads already
+/// assert_eq!((selector.path(), selector.id()), ("/scheduler", "host-17".to_owned()));
+/// assert_eq!(selector.leader()?, selector.participants()?.into_iter().next());
+/// selector.interrupt_leadership(); // the listener returns
+/// while !selector.requeue()? {
+///     std::thread::yield_now();
+/// }
+/// leads.recv()?; // once more
+/// selector.close()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 pub struct LeaderSelector {
     pub(super) shared: Arc<SelectorShared>,

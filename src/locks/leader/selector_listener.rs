@@ -10,6 +10,42 @@ use crate::{
 /// connection states.
 ///
 /// Every `Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static` is one.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{
+///     CancelLeadership, ConnectionState, CuratorFramework, Error, LeaderSelector, LeaderSelectorListener, Leadership,
+/// };
+///
+/// struct Scheduler(crossbeam_channel::Sender<String>);
+/// impl LeaderSelectorListener for Scheduler {
+///     fn take_leadership(&self, _client: &CuratorFramework, leadership: &Leadership) {
+///         let _ = self.0.send(leadership.path().to_owned());
+///         let _ = leadership.cancelled().recv(); // the work, until it is time to stop
+///     }
+///     fn state_changed(&self, _: &CuratorFramework, state: ConnectionState) -> Result<(), CancelLeadership> {
+///         if state.is_connected() { Ok(()) } else { Err(CancelLeadership) }
+///     }
+///     fn queueing_failed(&self, _: &CuratorFramework, error: &Error) {
+///         eprintln!("cannot queue for now: {error}");
+///     }
+/// }
+///
+/// let (led, leads) = crossbeam_channel::unbounded();
+/// let selector = LeaderSelector::new(&client, "/scheduler", Scheduler(led))?;
+/// selector.start()?;
+/// println!("leads with {}", leads.recv()?);
+/// selector.close()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 pub trait LeaderSelectorListener: Send + Sync + 'static {
     /// Leads: from the call to the return, on the selector's own thread, never twice at a time. It has to return soon
     /// after [`Leadership::is_cancelled`], and must not work on after [`Leadership::has_leadership`] has become `false`:

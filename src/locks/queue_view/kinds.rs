@@ -3,6 +3,26 @@
 use std::fmt;
 
 /// A kind of lock, as far as names tell it.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{InterProcessMutex, LockKind, LockQueue};
+///
+/// assert_eq!(LockQueue::inspect(&client, "/locks/order-42")?.kind, LockKind::Unused);
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// let held = mutex.lock()?;
+/// assert_eq!(LockQueue::inspect(&client, "/locks/order-42")?.kind, LockKind::Mutex);
+/// held.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockKind {
@@ -40,6 +60,14 @@ impl fmt::Display for LockKind {
 }
 
 /// Whether a contender holds the lock: it holds or waits, and nothing else.
+///
+/// ```
+/// use curator_locks::EntryState;
+///
+/// assert_eq!(EntryState::Holds.to_string(), "holds");
+/// let (first, second) = (EntryState::Waits(0), EntryState::Waits(1));
+/// assert!(first != second && second.to_string() == "waits");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryState {
     /// It holds, or is about to learn that it does.
@@ -55,6 +83,25 @@ impl fmt::Display for EntryState {
 }
 
 /// What a contender holds or wants.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{EntryMode, InterProcessReadWriteLock, LockQueue};
+///
+/// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
+/// let held = lock.read_lock().lock()?;
+/// assert_eq!(LockQueue::inspect(&client, "/locks/catalogue")?.entries[0].mode, EntryMode::Read);
+/// held.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryMode {
@@ -80,6 +127,25 @@ impl fmt::Display for EntryMode {
 }
 
 /// Whose names a znode bears.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{InterProcessUnfairMutex, LockQueue, NameStyle};
+///
+/// let mutex = InterProcessUnfairMutex::new(&client, "/jobs/nightly")?;
+/// let held = mutex.lock()?;
+/// assert_eq!(LockQueue::inspect(&client, "/jobs/nightly")?.entries[0].names, NameStyle::Unfair);
+/// held.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameStyle {

@@ -96,6 +96,38 @@ half! {
     /// `InterProcessReadWriteLock.ReadLock`.
     ///
     /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_locks::testing::TestingServer::start()?;
+    /// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use std::time::Duration;
+    /// use curator_locks::{AcquireOptions, InterProcessReadWriteLock};
+    ///
+    /// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
+    /// let reading = lock.read_lock();
+    /// reading.make_revocable(|lock: &curator_locks::InterProcessReadLock| println!("somebody wants {}", lock.lock_path().unwrap_or_default()));
+    /// assert!(reading.acquire_timeout(Duration::from_secs(5))?);
+    /// assert!(reading.is_owned_by_current_thread() && reading.is_acquired_in_this_process());
+    /// assert_eq!(reading.participant_nodes()?, [reading.lock_path().ok_or("not held")?]);
+    /// reading.release()?;
+    ///
+    /// let held = reading.lock()?; // or as a guard
+    /// held.release()?;
+    /// if let Some(held) = reading.lock_with(&AcquireOptions::new().timeout(Duration::from_secs(5)))? {
+    ///     held.release()?;
+    /// }
+    /// if let Some(held) = reading.try_lock()? {
+    ///     held.release()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
+    /// ```
     InterProcessReadLock,
     /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows;
     /// if it holds the write lock, it gets this one at once.
@@ -124,6 +156,38 @@ half! {
     /// `InterProcessReadWriteLock.WriteLock`.
     ///
     /// It waits for everybody in front of it, and watches the last of them.
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_locks::testing::TestingServer::start()?;
+    /// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use std::time::Duration;
+    /// use curator_locks::{AcquireOptions, InterProcessReadWriteLock};
+    ///
+    /// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
+    /// let writing = lock.write_lock();
+    /// writing.make_revocable(|lock: &curator_locks::InterProcessWriteLock| println!("somebody wants {}", lock.lock_path().unwrap_or_default()));
+    /// assert!(writing.acquire_timeout(Duration::from_secs(5))?);
+    /// assert!(writing.is_owned_by_current_thread() && writing.is_acquired_in_this_process());
+    /// assert_eq!(writing.participant_nodes()?, [writing.lock_path().ok_or("not held")?]);
+    /// writing.release()?;
+    ///
+    /// let held = writing.lock()?; // or as a guard
+    /// held.release()?;
+    /// if let Some(held) = writing.lock_with(&AcquireOptions::new().timeout(Duration::from_secs(5)))? {
+    ///     held.release()?;
+    /// }
+    /// if let Some(held) = writing.try_lock()? {
+    ///     held.release()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
+    /// ```
     InterProcessWriteLock,
     /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
     ///

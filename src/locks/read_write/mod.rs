@@ -33,7 +33,7 @@ use crate::error::Error;
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).
 ///
-/// ```no_run
+/// ```
 /// use curator_locks::{CuratorFramework, InterProcessReadWriteLock};
 ///
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
@@ -46,6 +46,16 @@ use crate::error::Error;
 /// writing.release()?; // from here on beside other readers, and no writer was in between
 /// reading.release()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {

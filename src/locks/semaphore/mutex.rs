@@ -29,7 +29,7 @@ use crate::error::Error;
 /// Uncontended, acquire and release are one round trip each. What happens when the connection goes is as for the
 /// [semaphore](InterProcessSemaphoreV2).
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreMutex};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
 /// let mutex = InterProcessSemaphoreMutex::new(client, "/locks/report")?;
@@ -39,6 +39,56 @@ use crate::error::Error;
 /// let held = mutex.lock()?; // a guard that may be sent to another thread
 /// held.release()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+///
+/// Every way in:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, InterProcessSemaphoreMutex};
+///
+/// let lock = InterProcessSemaphoreMutex::new(&client, "/locks/report")?;
+/// let five_seconds = AcquireOptions::new().timeout(Duration::from_secs(5));
+/// if lock.acquire_timeout(Duration::from_secs(5))? {
+///     assert!(lock.is_acquired_in_this_process());
+///     lock.release()?;
+/// }
+/// if lock.acquire_with(&five_seconds)? {
+///     lock.release()?;
+/// }
+/// lock.acquire()?;
+/// lock.release()?;
+/// drop(lock.try_lock()?); // as `lock`, or not at all
+/// drop(lock.lock_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_with(&five_seconds)?);
+/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
+/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
+/// drop(lock.lock_owned_with(&five_seconds)?);
+///
+/// lock.acquire()?;
+/// assert_eq!(lock.participant_nodes()?.len(), 1);
+/// println!("{:?}", lock.hold());
+/// lock.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
@@ -169,7 +219,7 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
 ///
 /// What the holder knows is in [`Hold`], to which the guard dereferences.
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::InterProcessSemaphoreMutex;
 /// # fn example(mutex: &InterProcessSemaphoreMutex) -> curator_locks::Result<()> {
 /// let held = mutex.lock()?;
@@ -178,6 +228,16 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
 /// let held = mutex.lock_owned()?;
 /// std::thread::spawn(move || held.release()).join().expect("no panic")
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&curator_locks::InterProcessSemaphoreMutex::new(&client, "/example")?)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct SemaphoreMutexGuard<'a> {

@@ -61,17 +61,23 @@ impl<T> VersionedValue<T> {
 /// While the connection is suspended the value may be old. After a reconnect, and in a new session, the client reads it
 /// again. Reading it here costs nothing: the client keeps the last known value, and a watch keeps that up to date.
 ///
-/// ```no_run
-/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, SharedCount};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
-/// let count = SharedCount::new(client, "/downloads-limit", 3)?;
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::SharedCount;
+/// let count = SharedCount::new(&client, "/limit", 3)?;
+/// let (tell, told) = crossbeam_channel::unbounded();
+/// let listener = count.add_listener(move |value| tell.send(value).unwrap_or_default());
 /// count.start()?;
-/// let semaphore = InterProcessSemaphoreV2::with_shared_count(client, "/downloads", &count)?;
-///
-/// count.set_count(4)?; // wakes those who wait, in all processes
-/// # drop(semaphore);
-/// # Ok(())
-/// # }
+/// assert!(count.try_set_count(count.versioned_value(), 4)?);
+/// while told.recv()? != 4 {} // after a connect it hears the old value, too
+/// count.remove_listener(listener);
+/// count.close();
+/// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct SharedCount {

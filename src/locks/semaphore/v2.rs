@@ -51,7 +51,7 @@ const LEASES: &str = "leases";
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex); each lease is told by itself.
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
@@ -62,6 +62,44 @@ const LEASES: &str = "leases";
 /// }
 /// lease.close()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+///
+/// As many leases as a count says:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, InterProcessSemaphoreV2, SharedCount};
+///
+/// let limit = SharedCount::new(&client, "/downloads-limit", 3)?;
+/// limit.start()?;
+/// let semaphore = InterProcessSemaphoreV2::with_shared_count(&client, "/downloads", &limit)?;
+/// semaphore.set_node_data("host-17");
+/// let two = semaphore.acquire_many(2)?;
+/// assert_eq!(semaphore.participant_nodes()?.len(), 2);
+/// let last = semaphore.acquire_timeout(Duration::from_secs(5))?.ok_or("too few leases")?;
+/// assert!(semaphore.acquire_with(1, &AcquireOptions::new().timeout(Duration::ZERO))?.is_none()); // all are taken
+/// semaphore.return_lease(last)?;
+/// semaphore.return_all(two)?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {

@@ -5,6 +5,40 @@
 ///
 /// Both run on the client's dispatch thread, one at a time, in order and under no lock; while one runs, the client's
 /// other listeners wait, so that long work belongs to a thread of its own. They may use the lock.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::zookeeper_recipe::{LockListener, WriteLock};
+///
+/// struct Tell(crossbeam_channel::Sender<&'static str>);
+/// impl LockListener for Tell {
+///     fn lock_acquired(&self) {
+///         let _ = self.0.send("acquired");
+///     }
+///     fn lock_released(&self) {
+///         let _ = self.0.send("released");
+///     }
+/// }
+///
+/// let (tell, told) = crossbeam_channel::unbounded();
+/// let lock = WriteLock::new(&client, "/locks/order-42")?;
+/// lock.set_lock_listener(Tell(tell));
+/// lock.lock()?;
+/// assert_eq!(told.recv()?, "acquired");
+/// assert!(lock.is_owner() && lock.id() == lock.hold().map(|hold| hold.path().to_owned()));
+/// println!("{} with token {:?}", lock.dir(), lock.fencing_token());
+/// lock.unlock()?;
+/// assert_eq!(told.recv()?, "released");
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 pub trait LockListener: Send + Sync + 'static {
     /// The lock is this object's from now on. Called again after a doubt that has passed.
     fn lock_acquired(&self);

@@ -30,21 +30,41 @@ use crate::error::{Error, Result};
 /// what was wrong. Java: `zookeeper.client.secure`, `zookeeper.ssl.trustStore.location`,
 /// `zookeeper.ssl.keyStore.location`.
 ///
-/// ```no_run
+/// ```
 /// use curator_locks::{CuratorFramework, ExponentialBackoffRetry, TlsConfig};
 /// # use std::time::Duration;
 ///
-/// # fn main() -> curator_locks::Result<()> {
-/// let tls = TlsConfig::new()
-///     .root_certificates_file("/etc/shop/ca.pem")?
-///     .client_certificate_files("/etc/shop/client.pem", "/etc/shop/client.key")?;
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let authority = curator_locks::testing::TestingAuthority::new("example")?;
+/// # let port = authority.server()?.client_auth(true);
+/// # let server = curator_locks::testing::TestingServer::builder().secure_client_port(port).start()?;
+/// # let servers = server.secure_connect_string().ok_or("no port for TLS")?;
+/// # let own = authority.issue("checkout", [])?;
+/// # let directory = tempfile::tempdir()?;
+/// # let [ca, certificate, key] = ["ca.pem", "client.pem", "client.key"].map(|name| directory.path().join(name));
+/// # std::fs::write(&ca, authority.pem())?;
+/// # std::fs::write(&certificate, own.certificate_pem())?;
+/// # std::fs::write(&key, own.key_pem())?;
+/// let tls = TlsConfig::new().root_certificates_file(ca)?.client_certificate_files(&certificate, &key)?;
 /// let client = CuratorFramework::builder()
-///     .connect_string("zk1:2281,zk2:2281,zk3:2281")
+///     .connect_string(servers) // their `secureClientPort`
 ///     .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3))
 ///     .tls(tls)
 ///     .build()?;
-/// client.start()
+/// client.start()?;
+/// assert!(client.block_until_connected(Some(Duration::from_secs(30)))?);
+///
+/// let pem = authority.pem(); // from wherever it is kept
+/// let tls = TlsConfig::new()
+///     .root_certificates_pem(pem)?
+///     .client_certificate_pem(own.certificate_pem(), own.key_pem())?
+///     .hostname_verification(false); // for tests: anybody with a certificate of the roots is believed
+/// # drop(tls);
+/// # Ok(())
 /// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 #[must_use = "a configuration does nothing until it is given to a builder"]

@@ -60,16 +60,23 @@ use worker::{Source, Worker};
 /// One client for each handle. When the client gives its session up or is closed, what it left behind is deleted one by
 /// one, as the handle lives on.
 ///
-/// ```no_run
+/// ```
 /// use std::{sync::Arc, time::Duration};
 /// use curator_locks::{CuratorFramework, ExponentialBackoffRetry, ZooKeeperSessionFactory};
 /// use zookeeper::ZooKeeper;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "testing")]
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # #[cfg(feature = "testing")]
+/// # let servers = &server.connect_string();
+/// # #[cfg(not(feature = "testing"))]
+/// let servers = "127.0.0.1:2181";
+/// # if cfg!(not(feature = "testing")) { return Ok(()) }
 /// let timeout = Duration::from_secs(10);
-/// let handle = Arc::new(ZooKeeper::connect("127.0.0.1:2181", timeout, |_| {})?);
+/// let handle = Arc::new(ZooKeeper::connect(servers, timeout, |_| {})?);
 /// let client = CuratorFramework::builder()
-///     .connect_string("127.0.0.1:2181")
+///     .connect_string(servers)
 ///     .session_timeout(timeout)
 ///     .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3))
 ///     .session_factory(ZooKeeperSessionFactory::new(handle.clone()))

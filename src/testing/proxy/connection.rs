@@ -19,6 +19,22 @@ use super::rule::Rule;
 const WRITE_POLL: Duration = Duration::from_millis(50);
 
 /// Which way bytes go.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+/// use curator_locks::testing::{Direction, FaultProxy};
+///
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// let proxy = FaultProxy::start(server.connect_string())?;
+/// let retry = RetryOneTime::new(Duration::from_millis(100));
+/// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
+/// client.start()?;
+/// assert!(client.block_until_connected(Some(Duration::from_secs(30)))?);
+/// proxy.black_hole(Direction::ToClient); // requests are done, and the client never hears of it
+/// proxy.pass()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {

@@ -9,6 +9,25 @@ use super::{
 };
 
 /// A fault that was injected into a [`FaultProxy`](super::FaultProxy). Dropping this changes nothing.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+/// use curator_locks::testing::{Fault, FaultProxy, InjectedFault, RequestMatch};
+///
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// let proxy = FaultProxy::start(server.connect_string())?;
+/// let retry = RetryOneTime::new(Duration::from_millis(100));
+/// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
+/// client.start()?;
+/// let held_back: InjectedFault = proxy.inject(RequestMatch::creates(), Fault::HoldReply);
+/// let create = std::thread::spawn(move || client.create().for_path("/currency"));
+/// held_back.wait_for_hits(1, Duration::from_secs(30))?; // the server has done it
+/// assert_eq!(held_back.hits(), 1);
+/// held_back.release();
+/// create.join().expect("no panic")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct InjectedFault {
     relay: Arc<Relay>,

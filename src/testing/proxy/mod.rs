@@ -49,6 +49,36 @@ pub use rule::{Fault, RequestMatch};
 /// assert_eq!(fault.hits(), 0);
 /// # Ok::<(), curator_locks::testing::TestingError>(())
 /// ```
+///
+/// The network as a client sees it:
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+/// use curator_locks::testing::{FaultProxy, op};
+///
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// let proxy = FaultProxy::start(server.connect_string())?;
+/// let retry = RetryOneTime::new(Duration::from_millis(100));
+/// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
+/// client.start()?;
+/// assert!(client.block_until_connected(Some(Duration::from_secs(30)))?);
+/// assert_eq!((proxy.connections(), proxy.open_connections()), (1, 1));
+/// proxy.clear_log();
+/// client.check_exists().for_path("/")?;
+/// assert_eq!((proxy.requests(op::EXISTS), proxy.log().len()), (1, 1));
+/// proxy.delay(Duration::from_millis(10)); // each way, until `pass`
+/// proxy.refuse(); // no connection from now on
+/// assert_eq!(proxy.cut(), 1); // with FIN; `reset` does it with RST
+/// assert_eq!(proxy.open_connections(), 0);
+/// proxy.reset();
+/// proxy.pass()?;
+/// let cut = proxy.cut_after(3); // after the third request from now on
+/// assert!(client.block_until_connected(Some(Duration::from_secs(30)))?);
+/// let any_protocol = FaultProxy::start_opaque(server.connect_string())?;
+/// assert_ne!(any_protocol.port(), proxy.port());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct FaultProxy {
     port: ReservedPort,

@@ -1,4 +1,15 @@
 //! The operation codes of requests.
+//!
+//! ```
+//! use curator_locks::testing::{Fault, FaultProxy, RequestMatch, op};
+//!
+//! # let server = curator_locks::testing::TestingServer::start()?;
+//! let proxy = FaultProxy::start(server.connect_string())?;
+//! let lists = RequestMatch::ops([op::GET_CHILDREN, op::GET_CHILDREN_2]);
+//! let fault = proxy.inject(lists, Fault::DropReply);
+//! assert_eq!(proxy.requests(op::CREATE) + fault.hits(), 0); // nobody is connected so far
+//! # Ok::<(), curator_locks::testing::TestingError>(())
+//! ```
 
 /// create
 pub const CREATE: i32 = 1;

@@ -5,6 +5,24 @@ use std::{collections::BTreeMap, time::Instant};
 use super::frame::RequestHeader;
 
 /// One request that a client has sent.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+/// use curator_locks::testing::{FaultProxy, RequestRecord, op};
+///
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// let proxy = FaultProxy::start(server.connect_string())?;
+/// let retry = RetryOneTime::new(Duration::from_millis(100));
+/// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
+/// client.start()?;
+/// client.create().for_path("/currency")?;
+/// let log: Vec<RequestRecord> = proxy.log();
+/// let create = log.iter().find(|request| request.path.as_deref() == Some("/currency")).ok_or("no create")?;
+/// assert_eq!((create.connection, create.error), (1, Some(0)));
+/// println!("operation {} took {:?}", create.op, create.replied.map(|at| at - create.received));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {

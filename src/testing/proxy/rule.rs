@@ -11,6 +11,22 @@ use super::{frame::RequestHeader, op};
 ///
 /// A reply that is held holds back all that comes after it on its connection, as the order of a stream demands. A held
 /// request does the same.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+/// use curator_locks::testing::{Fault, FaultProxy, RequestMatch, op};
+///
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// let proxy = FaultProxy::start(server.connect_string())?;
+/// let retry = RetryOneTime::new(Duration::from_millis(100));
+/// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
+/// client.start()?;
+/// let no_auth = proxy.inject(RequestMatch::op(op::GET_DATA), Fault::Refuse(-102));
+/// assert!(client.get_data().for_path("/").is_err());
+/// assert_eq!(no_auth.hits(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -55,6 +71,28 @@ impl Fault {
 type PathPredicate = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Which requests a fault is for. Unless told otherwise: the next one.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+/// use curator_locks::testing::{Fault, FaultProxy, RequestMatch, op};
+///
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// let proxy = FaultProxy::start(server.connect_string())?;
+/// let retry = RetryOneTime::new(Duration::from_millis(100));
+/// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
+/// client.start()?;
+/// let matches = [
+///     RequestMatch::any().path(|path| path.starts_with("/locks")),
+///     RequestMatch::op(op::SET_DATA).skip(1).times(2), // the second and the third
+///     RequestMatch::ops([op::CREATE, op::CREATE_2]),
+/// ];
+/// let faults = matches.map(|requests| proxy.inject(requests, Fault::CutInsteadOfReply));
+/// let created = proxy.inject(RequestMatch::creates(), Fault::HoldReply);
+/// created.release(); // it holds nothing any more
+/// assert!(faults.iter().all(|fault| fault.hits() == 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub struct RequestMatch {
     /// `None`: all but pings.

@@ -34,12 +34,35 @@ use crate::{error::Result, session::transport::tls_config::TlsConfig, testing::e
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Certificates that are to be refused:
+///
+/// ```
+/// use curator_locks::testing::TestingAuthority;
+///
+/// let authority = TestingAuthority::new("tests of the shop")?;
+/// let expired = authority.issue_expired("server", [[127, 0, 0, 1].into()])?;
+/// let server = authority.server_with(&expired)?; // no client may accept it
+/// let client = authority.trusted()?; // shows no certificate of its own
+/// assert!(authority.pem().starts_with("-----BEGIN CERTIFICATE-----"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TestingAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: Arc<TempDir>,
 }
 
 /// A certificate and its private key, in PEM form.
+///
+/// ```
+/// use curator_locks::testing::{TestingAuthority, TestingCertificate};
+///
+/// let authority = TestingAuthority::new("tests of the shop")?;
+/// let server: TestingCertificate = authority.issue("server", [[127, 0, 0, 1].into()])?;
+/// assert!(server.certificate_pem().starts_with("-----BEGIN CERTIFICATE-----"));
+/// assert!(server.key_pem().contains("PRIVATE KEY"));
+/// # Ok::<(), curator_locks::testing::TestingError>(())
+/// ```
 #[derive(Clone)]
 pub struct TestingCertificate {
     certificate: String,

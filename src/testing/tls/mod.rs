@@ -15,6 +15,14 @@ use tempfile::TempDir;
 ///
 /// With the feature `tls`, a `TestingAuthority` makes them. Otherwise: files that end in `.pem`, `.jks` or `.p12`, without a
 /// password.
+///
+/// ```
+/// use curator_locks::testing::{TestingServer, TlsServerConfig};
+///
+/// let files = TlsServerConfig::new("/etc/tests/server.pem", "/etc/tests/clients.pem").client_auth(true);
+/// let builder = TestingServer::builder().secure_client_port(files); // and `start`, where the files are
+/// # drop(builder);
+/// ```
 #[derive(Debug, Clone)]
 pub struct TlsServerConfig {
     key_store: PathBuf,

@@ -7,14 +7,14 @@ use std::{
 
 use crossbeam_channel::bounded;
 use curator_locks::{
-    CloseMode, ConnectionStateErrorPolicy, CuratorFramework, LeaderLatch, LeaderLatchListener, LeaderSelector,
-    Leadership,
-    testing::{Direction, Fault, RequestMatch, TestingCluster},
+    CloseMode, ConnectionStateErrorPolicy, CuratorFramework, FixedEnsembleProvider, LeaderLatch, LeaderLatchListener,
+    LeaderSelector, Leadership,
+    testing::{Direction, Fault, RequestMatch, TestingCluster, op},
 };
 
 use crate::{
     probe::{
-        PATH,
+        PATH, SHORT,
         Told::{Ends, Leads},
         behind_proxy, latch, notifying,
     },
@@ -333,5 +333,86 @@ fn one_leads_when_the_leader_of_the_ensemble_is_killed() {
             leading == (1, 1) && clients.iter().all(CuratorFramework::is_connected)
         });
         cluster.servers()[leader].restart().unwrap();
+    }
+}
+
+/// CURATOR-724: another server, which knows neither the session nor the directory.
+#[test]
+fn at_an_empty_server_in_place_of_the_old_one_one_leads_again() {
+    let [old, new] = [0, 1].map(|_| quick_server().start().unwrap());
+    let servers = FixedEnsembleProvider::new(old.connect_string());
+    let clients = [0, 1].map(|_| {
+        let builder = builder(&old, "").ensemble_provider(servers.clone()).session_timeout(SHORT);
+        connect(builder.connection_timeout(Duration::from_secs(1)))
+    });
+    let sessions = clients.each_ref().map(CuratorFramework::session_id);
+    let ((leader, told), (waiter, told_waiter)) = (latch(&clients[0]), latch(&clients[1]));
+    leader.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    let term = leader.leadership().unwrap();
+    waiter.start().unwrap();
+    await_queue(&clients[0], PATH, 2);
+    assert!(told_waiter.is_empty());
+    servers.set_connection_string(new.connect_string());
+    old.kill().unwrap();
+    assert_eq!(told.next(), Ends);
+    let observer = connect(builder(&new, ""));
+    await_queue(&observer, PATH, 2);
+    eventually("one of them leads", || leader.has_leadership() != waiter.has_leadership());
+    assert!(!term.has_leadership(), "that term is over for good");
+    assert!(clients.iter().zip(sessions).all(|(client, session)| client.session_id() != session));
+}
+
+/// In Curator the reply to an attempt that was given up deletes the znode that leads by then.
+#[test]
+fn a_reply_to_its_create_that_comes_when_it_leads_already_changes_nothing() {
+    let namespace = namespace();
+    let (proxy, behind) = behind_proxy(server(), &namespace);
+    let (client, observer) = (connect(behind), connect(builder(server(), &namespace)));
+    observer.create().creating_parents_if_needed().for_path(PATH).unwrap();
+    let session = client.session_id();
+    let (leader, told) = latch(&client);
+    let held_back = proxy.inject(RequestMatch::creates(), Fault::HoldReply);
+    leader.start().unwrap();
+    held_back.wait_for_hits(1, PATIENCE).unwrap();
+    let nodes = await_queue(&observer, PATH, 1);
+    // No heartbeat is answered any more, so the client gives the connection up, and finds its znode over the next one.
+    assert_eq!(told.next(), Leads);
+    assert_eq!((proxy.connections(), client.session_id()), (2, session));
+    held_back.release();
+    // Whatever was sent before this has been answered.
+    client.sync().for_path("/").unwrap();
+    assert!(leader.has_leadership() && told.is_empty());
+    assert_eq!(leader.our_path().as_ref(), nodes.first());
+    assert_eq!(queue(&observer, PATH), nodes);
+}
+
+/// In Curator such a read costs the place in the queue, and `NoAuth` is read again without a pause.
+#[test]
+fn a_leader_that_cannot_read_its_own_znode_keeps_its_place_and_asks_in_moderation() {
+    const NO_AUTH: i32 = -102;
+    const OVERLOADED: i32 = -127;
+    for refusal in [NO_AUTH, OVERLOADED] {
+        let namespace = namespace();
+        let (proxy, behind) = behind_proxy(server(), &namespace);
+        // Who may not read is asked again after a session timeout.
+        let behind = behind.session_timeout(SHORT * 2);
+        let (client, observer) = (connect(behind), connect(builder(server(), &namespace)));
+        let (leader, told) = latch(&client);
+        let (own, since) = (RequestMatch::ops([op::EXISTS, op::GET_DATA]), Instant::now());
+        let own = own.path(|path| path.contains("latch-")).times(u64::MAX);
+        let refused = proxy.inject(own, Fault::Refuse(refusal));
+        leader.start().unwrap();
+        assert_eq!(told.next(), Leads);
+        let nodes = await_queue(&observer, PATH, 1);
+        proxy.cut();
+        assert_eq!(told.next(), Ends);
+        eventually("it wants to see its znode", || client.is_connected() && refused.hits() > 0);
+        thread::sleep(Duration::from_secs(1));
+        let moments = since.elapsed().as_millis() / 100;
+        assert!(u128::from(refused.hits()) < 10 + 2 * moments, "{} reads in {moments} moments", refused.hits());
+        refused.release();
+        assert_eq!(told.next(), Leads);
+        assert_eq!((queue(&observer, PATH), leader.our_path()), (nodes.clone(), nodes.first().cloned()));
     }
 }

@@ -9,6 +9,7 @@ mod latch_faults;
 mod probe;
 mod selector;
 mod selector_faults;
+mod suspensions;
 mod table;
 
 /// What a child process runs; by itself it does nothing.

@@ -45,6 +45,14 @@ pub struct FencingChecker {
 }
 
 /// A token that is older than one that was shown before: its holder has lost the lock.
+///
+/// ```
+/// use curator_locks::{FencingChecker, FencingToken, StaleToken};
+///
+/// let checker = FencingChecker::resume(FencingToken::from_value(12)); // read beside the data, after a restart
+/// let stale: StaleToken = checker.check(FencingToken::from_value(7)).expect_err("the lock has passed on");
+/// assert_eq!((stale.token.value(), stale.newest.value()), (7, 12));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StaleToken {
@@ -111,6 +119,21 @@ impl fmt::Display for StaleToken {
 impl error::Error for StaleToken {}
 
 /// Why a [`FileFencingChecker`](crate::FileFencingChecker) or a [`ZooKeeperFencingChecker`](crate::ZooKeeperFencingChecker) lets nobody through.
+///
+/// ```
+/// use curator_locks::{FencingError, FencingToken, FileFencingChecker};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let file = directory.path().join("newest");
+/// let fence = FileFencingChecker::open(file)?;
+/// fence.check(FencingToken::from_value(12))?;
+/// match fence.check(FencingToken::from_value(7)) {
+///     Err(FencingError::Stale(stale)) => println!("refused: {stale}"),
+///     Err(error) => println!("nobody gets through for now: {error}"),
+///     Ok(()) => unreachable!("7 is older than 12"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FencingError {

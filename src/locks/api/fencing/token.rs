@@ -22,7 +22,7 @@ use crate::error::Error;
 /// | [`to_bytes`](FencingToken::to_bytes) | 16 bytes, big-endian | the same | always |
 /// | `Display` and `FromStr` | the plain number | both parts, each at full width | as text with caching; as a number without |
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{FencingToken, InterProcessMutex};
 /// # fn write_to_storage(_: FencingToken) {}
 /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
@@ -30,6 +30,29 @@ use crate::error::Error;
 /// write_to_storage(held.fencing_token());
 /// held.release()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+///
+/// On its way to the storage and there:
+///
+/// ```
+/// use curator_locks::FencingToken;
+///
+/// let (early, late) = (FencingToken::from_value(7), FencingToken::from_value(12));
+/// assert!(early < late && early.to_bytes() < late.to_bytes());
+/// assert_eq!(FencingToken::from_bytes(late.to_bytes()), late);
+/// assert_eq!((late.value(), late.grant()), (12, 0)); // no caching: the first part is all
+/// assert_eq!("12".parse::<FencingToken>()?, late);
+/// # Ok::<(), curator_locks::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {

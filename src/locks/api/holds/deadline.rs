@@ -131,7 +131,7 @@ impl Hold {
     /// no lock, until the hold is lost or released. While another listener of the client runs, this one waits: where every
     /// moment counts, prefer the channel.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::{sync::{Arc, atomic::{AtomicBool, Ordering}}, time::Duration};
     /// # use curator_locks::{DeadlineEvent, InterProcessMutex};
     /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
@@ -143,6 +143,16 @@ impl Hold {
     /// });
     /// # held.release()
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn on_deadline(&self, margin: Duration, listener: impl Fn(DeadlineEvent) + Send + Sync + 'static) {
         HeldNode::deadline_listener(&[self.node().clone()], margin, Arc::new(listener));

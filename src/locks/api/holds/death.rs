@@ -16,6 +16,38 @@ use crate::{base::paths::ServerPath, framework::held::node::HeldNode, locks::api
 /// What the lock protects may be half done. The next holder is told, if the lock was asked to
 /// ([`InterProcessMutex::with_unclean_deaths`](crate::InterProcessMutex::with_unclean_deaths)), by
 /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths).
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_locks::{InterProcessMutex, UncleanDeath};
+///
+/// let mutex = || InterProcessMutex::new(&client, "/locks/order-42").map(|lock| lock.with_unclean_deaths(Duration::ZERO));
+/// let lost = mutex()?.with_lock_data("host-17");
+/// let held = lost.lock()?;
+/// client.delete().for_path(held.path())?; // somebody deletes its znode
+/// while !held.is_lost() {
+///     std::thread::yield_now();
+/// }
+/// # let token = held.fencing_token();
+/// let _ = held.release();
+///
+/// let next = mutex()?;
+/// let held = next.lock()?;
+/// let death: &UncleanDeath = &held.unclean_deaths()[0];
+/// assert_eq!((death.data.as_slice(), death.session), (b"host-17".as_slice(), client.session_id()));
+/// # assert_eq!(death.fencing_token, token);
+/// held.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UncleanDeath {

@@ -16,7 +16,7 @@ use crate::{
 /// [`Released`](HoldState::Released), from the moment in which the release begins; its fencing token stays readable. One
 /// that was [`Lost`](HoldState::Lost) before that stays lost.
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{HoldState, InterProcessMutex};
 /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
 /// let held = mutex.lock()?;
@@ -27,6 +27,45 @@ use crate::{
 /// assert_eq!(outlives.map(|hold| hold.state()), Some(HoldState::Released));
 /// # Ok(())
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+///
+/// Told of changes and of the time that is left:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::{sync::mpsc, time::{Duration, Instant}};
+/// use curator_locks::{Hold, HoldState, InterProcessMutex};
+///
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// mutex.acquire()?; // without a guard
+/// let hold: Hold = mutex.hold().ok_or("not held")?;
+/// assert!(hold.valid_until() > Instant::now() && hold.revocation().is_none());
+/// assert!(hold.unclean_deaths().is_empty());
+/// let (tell, told) = mpsc::channel();
+/// hold.on_state_change(move |state| tell.send(state).unwrap_or_default());
+/// let near = hold.deadline(Duration::from_secs(3));
+/// assert!(near.is_empty());
+/// mutex.release()?;
+/// assert_eq!(told.recv()?, HoldState::Released);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct Hold {
@@ -98,7 +137,7 @@ impl Hold {
     /// Each call makes a channel of its own, with all changes. So ask once, in front of a loop: in the loop a lock in doubt
     /// would be told as in doubt in each round.
     ///
-    /// ```no_run
+    /// ```
     /// # use curator_locks::{HoldState, InterProcessMutex};
     /// # fn example(mutex: &InterProcessMutex, work: crossbeam_channel::Receiver<u32>) -> curator_locks::Result<()> {
     /// let held = mutex.lock()?;
@@ -118,6 +157,20 @@ impl Hold {
     /// }
     /// held.release()
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     let (send, work) = crossbeam_channel::unbounded();
+    /// #     send.send(1)?;
+    /// #     drop(send);
+    /// #     example(&curator_locks::InterProcessMutex::new(&client, "/example")?, work)?;
+    /// #     Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     #[must_use]
     pub fn state_changes(&self) -> StateChanges {

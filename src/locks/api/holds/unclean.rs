@@ -292,7 +292,7 @@ macro_rules! with_unclean_deaths {
             /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then.
             ///
-            /// ```no_run
+            /// ```
             /// # use std::time::Duration;
             /// # use curator_locks::{CuratorFramework, InterProcessMutex};
             /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
@@ -305,6 +305,16 @@ macro_rules! with_unclean_deaths {
             /// }
             /// held.release()
             /// # }
+            /// # #[cfg(feature = "testing")]
+            /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// #     let server = curator_locks::testing::TestingServer::start()?;
+            /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+            /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+            /// #     client.start()?;
+            /// #     Ok(example(&client)?)
+            /// # }
+            /// # #[cfg(not(feature = "testing"))]
+            /// # fn main() {}
             /// ```
             #[must_use]
             pub fn with_unclean_deaths(self, delay: Duration) -> Self {

@@ -64,7 +64,7 @@ impl AcquireOptions {
     /// session timeout, and with [`Error::Timeout`](crate::Error::Timeout) where the session is not certain for so long at
     /// any time within a session timeout: the servers answer too late then.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::time::Duration;
     /// # use curator_locks::{AcquireOptions, InterProcessMutex};
     /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
@@ -74,6 +74,16 @@ impl AcquireOptions {
     /// }
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn min_validity(mut self, time: Duration) -> Self {
         self.terms.min_validity = time;
@@ -87,7 +97,7 @@ impl AcquireOptions {
     /// first, so a busy lock costs a read and no write; one that turns out to be behind too many once it has queued leaves
     /// again. Who queues already stays, whoever comes after it.
     ///
-    /// ```no_run
+    /// ```
     /// # use curator_locks::{AcquireOptions, Error, InterProcessMutex};
     /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
     /// match mutex.lock_with(&AcquireOptions::new().max_queue(10)) {
@@ -96,6 +106,16 @@ impl AcquireOptions {
     /// }
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn max_queue(mut self, ahead: usize) -> Self {
         self.terms.max_ahead = Some(ahead);
@@ -107,7 +127,7 @@ impl AcquireOptions {
     /// has gone, so with the default [`WaitStrategy`](crate::WaitStrategy) it hears rarely: it is woken when that matters
     /// to it.
     ///
-    /// ```no_run
+    /// ```
     /// # use curator_locks::{AcquireOptions, InterProcessMutex};
     /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
     /// let options = AcquireOptions::new().on_position(|ahead| println!("{ahead} in front"));
@@ -115,6 +135,16 @@ impl AcquireOptions {
     /// # drop(held);
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn on_position(mut self, listener: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.terms.on_position = Some(PositionListener(Arc::new(listener)));
@@ -124,7 +154,7 @@ impl AcquireOptions {
     /// Has the end of the time reported as [`Error::StillTaken`](crate::Error::StillTaken), which says at which path and
     /// behind how many, instead of `false` or `None`. For a multi lock it is the path of the lock that was not got.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::time::Duration;
     /// # use curator_locks::{AcquireOptions, Error, InterProcessMultiLock};
     /// # fn example(accounts: &InterProcessMultiLock) -> curator_locks::Result<()> {
@@ -135,6 +165,16 @@ impl AcquireOptions {
     /// }
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     Ok(example(&curator_locks::InterProcessMultiLock::new(&client, ["/accounts/17", "/accounts/4"])?)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn timeout_is_error(mut self) -> Self {
         self.terms.has_to_say = true;
@@ -146,7 +186,7 @@ impl AcquireOptions {
     /// release returns at once, and the client deletes the znode later. It goes earlier with the client, and with the
     /// session. Defaults to zero.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::time::Duration;
     /// # use curator_locks::{AcquireOptions, InterProcessMutex};
     /// # fn example(nightly: &InterProcessMutex) -> curator_locks::Result<()> {
@@ -157,6 +197,16 @@ impl AcquireOptions {
     /// }
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn hold_at_least(mut self, time: Duration) -> Self {
         self.terms.hold_at_least = Some(time);
@@ -168,7 +218,7 @@ impl AcquireOptions {
     /// deleted. [`valid_until`](crate::Hold::valid_until) never lies behind that moment, so a
     /// [`Deadline`](crate::Deadline) tells before it. Defaults to no limit.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::time::Duration;
     /// # use curator_locks::{AcquireOptions, InterProcessMutex};
     /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
@@ -178,6 +228,16 @@ impl AcquireOptions {
     /// }
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let server = curator_locks::testing::TestingServer::start()?;
+    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+    /// #     client.start()?;
+    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn hold_at_most(mut self, time: Duration) -> Self {
         self.terms.hold_at_most = Some(time);

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// | `WatchParent` | all | `n` | `n * n` | 1.5 round trips, behind the replies to all others |
 /// | `Poll` | as time goes by | 0 | 0 | half the interval on average |
 ///
-/// ```no_run
+/// ```
 /// use curator_locks::{CuratorFramework, InterProcessMutex, WaitStrategy};
 ///
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
@@ -25,6 +25,16 @@ use std::time::Duration;
 /// mutex.acquire()?;
 /// mutex.release()
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -17,7 +17,7 @@ use crate::{
 /// Somebody asks for a lock back. Given to the listeners of
 /// [`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation) and its like for every kind.
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, LockInternals, Revoker};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
 /// let downloads = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
@@ -31,6 +31,16 @@ use crate::{
 /// Revoker::request(client, lease.path(), "the operator", "maintenance at noon")?;
 /// # Ok(())
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     Ok(example(&client)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 pub struct RevocationRequest {
     word: RevokeWord,

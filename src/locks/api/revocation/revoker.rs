@@ -19,6 +19,35 @@ use crate::{
 /// Is told that somebody asks for the lock. Java: `RevocationListener`.
 ///
 /// Every `Fn(&T) + Send + Sync + 'static` is one.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{InterProcessMutex, RevocationListener};
+///
+/// struct Tell(crossbeam_channel::Sender<()>);
+/// impl RevocationListener<InterProcessMutex> for Tell {
+///     fn revocation_requested(&self, _lock: &InterProcessMutex) {
+///         let _ = self.0.send(()); // the thread that holds the lock receives it
+///     }
+/// }
+///
+/// let (tell, asked) = crossbeam_channel::unbounded();
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// mutex.make_revocable(Tell(tell));
+/// let held = mutex.lock()?;
+/// curator_locks::Revoker::attempt_revoke(&client, held.path())?; // by anybody, anywhere
+/// asked.recv()?;
+/// held.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 pub trait RevocationListener<T>: Send + Sync + 'static {
     /// Somebody asks for `for_lock`. What to do about it is up to the listener; nothing is released by itself.
     ///
@@ -34,6 +63,38 @@ impl<T, F: Fn(&T) + Send + Sync + 'static> RevocationListener<T> for F {
 }
 
 /// A lock whose holder can be asked to give it back. Java: `Revocable`.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{InterProcessMutex, Revocable, Revoker};
+///
+/// fn tells<L: Revocable<L> + 'static>(lock: &L, tell: crossbeam_channel::Sender<()>) {
+///     lock.make_revocable(move |_: &L| tell.send(()).unwrap_or_default());
+/// }
+/// fn tells_on_a_thread<L: Revocable<L> + 'static>(lock: &L, tell: crossbeam_channel::Sender<()>) {
+///     let listener = move |_: &L| tell.send(()).unwrap_or_default();
+///     lock.make_revocable_with_executor(listener, |task| drop(std::thread::spawn(task)));
+/// }
+///
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// for make_revocable in [tells, tells_on_a_thread] {
+///     let (tell, told) = crossbeam_channel::unbounded();
+///     make_revocable(&mutex, tell);
+///     let held = mutex.lock()?;
+///     Revoker::attempt_revoke(&client, held.path())?;
+///     told.recv()?;
+///     held.release()?;
+/// }
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 pub trait Revocable<T> {
     /// Makes the holds that are acquired from now on revocable, up to the next release; see
     /// [`InterProcessMutex::make_revocable`](crate::InterProcessMutex::make_revocable).
@@ -51,7 +112,7 @@ pub trait Revocable<T> {
 
 /// Asks holders to give their locks back. Java: `Revoker`.
 ///
-/// ```no_run
+/// ```
 /// # use curator_locks::{CuratorFramework, InterProcessMutex, Revoker};
 /// # fn example(client: &CuratorFramework, mutex: &InterProcessMutex) -> curator_locks::Result<()> {
 /// if let Some(holder) = mutex.participant_nodes()?.first() {
@@ -59,6 +120,18 @@ pub trait Revocable<T> {
 /// }
 /// # Ok(())
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     let server = curator_locks::testing::TestingServer::start()?;
+/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// #     client.start()?;
+/// #     let mutex = InterProcessMutex::new(&client, "/example")?;
+/// #     mutex.acquire()?;
+/// #     Ok(example(&client, &mutex)?)
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
 /// ```
 #[derive(Debug)]
 pub enum Revoker {}

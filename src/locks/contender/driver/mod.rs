@@ -17,6 +17,13 @@ const WRITE_NAME: &str = "__WRIT__";
 const KAZOO_READ_NAME: &str = "__rlock__";
 
 /// Says which part of a child's name it is sorted by. Java: `LockInternalsSorter`.
+///
+/// ```
+/// use curator_locks::{LockInternalsSorter, StandardLockInternalsDriver};
+///
+/// let sorter = StandardLockInternalsDriver::new();
+/// assert_eq!(sorter.fix_for_sorting("_c_4f1e-lock-0000000007", "lock-"), "0000000007");
+/// ```
 pub trait LockInternalsSorter {
     /// The part of `name` to compare; by default what follows the last `lock_name` in it, or all of it.
     fn fix_for_sorting<'a>(&self, name: &'a str, lock_name: &str) -> &'a str {
@@ -25,6 +32,17 @@ pub trait LockInternalsSorter {
 }
 
 /// What a look at a lock's directory means for one contender.
+///
+/// ```
+/// use curator_locks::{Decision, LockInternalsDriver, StandardLockInternalsDriver};
+///
+/// let driver = StandardLockInternalsDriver::new();
+/// let children = ["lock-0000000001", "lock-0000000002"].map(String::from);
+/// assert_eq!(driver.decide(&children, "lock-0000000001", 1), Decision::Granted);
+/// let behind = Decision::Wait { watch: "lock-0000000001".into(), first: true };
+/// assert_eq!(driver.decide(&children, "lock-0000000002", 1), behind);
+/// assert_eq!(driver.decide(&children, "lock-0000000003", 1), Decision::Missing);
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
@@ -49,6 +67,16 @@ pub enum Decision {
 /// assert_eq!(Decision::from(PredicateResults::new(None, true)), Decision::Granted);
 /// let behind = PredicateResults::new(Some("lock-0000000007".into()), false);
 /// assert_eq!(Decision::from(behind), Decision::Wait { watch: "lock-0000000007".into(), first: false });
+/// ```
+///
+/// Built and read:
+///
+/// ```
+/// use curator_locks::PredicateResults;
+///
+/// let behind = PredicateResults::new(Some("lock-0000000007".into()), false).with_predecessor_first(true);
+/// assert_eq!(behind.path_to_watch(), Some("lock-0000000007"));
+/// assert!(!behind.gets_the_lock() && behind.predecessor_is_first());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PredicateResults {
@@ -163,6 +191,27 @@ pub trait LockInternalsDriver: Send + Sync + 'static {
 /// A contender has the lock if fewer than `max_leases` contenders are in front of it; otherwise it watches the one that
 /// is `max_leases` places in front of it. Every child that ends in a sequence number is a contender, whatever its lock
 /// name; all other children are ignored.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::{InterProcessMutex, LockInternalsDriver, StandardLockInternalsDriver};
+///
+/// assert_eq!(StandardLockInternalsDriver::new().lock_name(), "lock-");
+/// let driver = StandardLockInternalsDriver::with_lock_name("build-");
+/// let mutex = InterProcessMutex::with_driver(&client, "/locks/build", driver)?;
+/// let held = mutex.lock()?;
+/// assert!(held.path().ends_with("-build-0000000000"));
+/// held.release()?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandardLockInternalsDriver {
     lock_name: String,
@@ -206,6 +255,14 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
 
 /// The write half of a read/write lock: behind everybody in front, reader or writer. Java: the driver inside
 /// `InterProcessReadWriteLock.WriteLock`.
+///
+/// ```
+/// use curator_locks::{Decision, LockInternalsDriver, WriteLockDriver};
+///
+/// let children = ["a-__READ__0000000001", "b-__WRIT__0000000002"].map(String::from);
+/// let behind = Decision::Wait { watch: children[0].clone(), first: true };
+/// assert_eq!(WriteLockDriver.decide(&children, &children[1], 1), behind); // waits for the reader
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteLockDriver;
 
@@ -226,6 +283,13 @@ impl LockInternalsDriver for WriteLockDriver {
 ///
 /// It watches the last writer in front of it, so that it wakes once, not once per writer. Whatever is not known to be a
 /// reader counts as a writer. `max_leases` is not looked at: any number of readers hold the lock together.
+///
+/// ```
+/// use curator_locks::{Decision, LockInternalsDriver, ReadLockDriver};
+///
+/// let children = ["a-__READ__0000000001", "b-__READ__0000000002"].map(String::from);
+/// assert_eq!(ReadLockDriver.decide(&children, &children[1], 1), Decision::Granted); // beside the first
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadLockDriver;
 

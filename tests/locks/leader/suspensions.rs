@@ -1,0 +1,103 @@
+//! `LeaderSelector` where the client is suspended at the very moment of a grant: the test tells the client of it, so that
+//! the servers go on to answer.
+
+use std::{
+    sync::{Arc, OnceLock},
+    thread,
+    time::Duration,
+};
+
+use curator_locks::{
+    ConnectionState, CuratorFramework, Result,
+    unversioned::{NativeSessionFactory, Session, SessionConfig, SessionEvent, SessionFactory, SessionObserver},
+};
+
+use crate::{
+    probe::{PATH, stubborn},
+    support::{another, await_queue, builder, client, connect, eventually, namespace, queue, server},
+};
+
+/// What the client is told of its connection, besides what is true.
+#[derive(Clone, Default)]
+struct Rumours(Arc<OnceLock<SessionObserver>>);
+
+impl SessionFactory for Rumours {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        let _ = self.0.set(observer.clone());
+        NativeSessionFactory.open(config, observer)
+    }
+}
+
+impl Rumours {
+    /// A client that hears them.
+    fn client(namespace: &str) -> (Rumours, CuratorFramework) {
+        let rumours = Rumours::default();
+        let client = connect(builder(server(), namespace).session_factory(rumours.clone()));
+        (rumours, client)
+    }
+
+    fn suspend(&self, client: &CuratorFramework) {
+        self.0.get().unwrap()(SessionEvent::Disconnected);
+        eventually("it is suspended", || client.connection_state() == Some(ConnectionState::Suspended));
+    }
+
+    fn reconnect(&self, client: &CuratorFramework) {
+        self.0.get().unwrap()(SessionEvent::Connected { connection: 1, read_only: false });
+        eventually("it is connected", || client.is_connected());
+    }
+}
+
+/// Curator's `RaceAtStateChanged`: leadership is cancelled between the grant and `take_leadership`.
+#[test]
+fn a_grant_that_comes_while_the_client_is_suspended_is_given_back_and_nobody_leads() {
+    let other = client();
+    let (rumours, client) = Rumours::client(other.namespace());
+    let ((leader, terms), (waiter, terms_of_waiter)) = (stubborn(&other), stubborn(&client));
+    leader.start().unwrap();
+    let term = terms.next();
+    waiter.start().unwrap();
+    let nodes = await_queue(&other, PATH, 2);
+    rumours.suspend(&client);
+    drop(term);
+    eventually("it has given its turn back", || !queue(&other, PATH).contains(&nodes[1]));
+    assert!(terms_of_waiter.terms.is_empty() && !waiter.has_leadership());
+    rumours.reconnect(&client);
+    assert!(terms_of_waiter.next().leadership.has_leadership(), "in another turn");
+}
+
+/// CURATOR-54: a suspension right before `take_leadership` was missed, and the leader led on over it.
+#[test]
+fn a_suspension_around_the_grant_ends_the_term_or_prevents_it() {
+    const ROUNDS: u32 = 40;
+    let (rumours, client) = Rumours::client(&namespace());
+    let observer = another(&client);
+    let (leader, terms) = stubborn(&client);
+    leader.start().unwrap();
+    drop(terms.next());
+    let (mut ended, mut prevented) = (0, 0);
+    for round in 0..ROUNDS {
+        eventually("it queues again", || leader.requeue().unwrap());
+        thread::sleep(Duration::from_micros(100) * (round % 20));
+        rumours.suspend(&client);
+        let mut begun = Vec::new();
+        // A grant that is under way comes to its end: the znode is given back, or its term was told.
+        eventually("no term lasts over it", || {
+            begun.extend(terms.terms.try_iter());
+            begun.iter().all(|term| term.leadership.is_cancelled()) && !leader.has_leadership()
+        });
+        rumours.reconnect(&client);
+        match begun.pop() {
+            Some(term) => {
+                assert!(!term.leadership.has_leadership(), "a term that has ended stays so");
+                ended += 1;
+            }
+            None => {
+                drop(terms.next());
+                prevented += 1;
+            }
+        }
+    }
+    assert_eq!(ended + prevented, ROUNDS);
+    leader.close().unwrap();
+    await_queue(&observer, PATH, 0);
+}
