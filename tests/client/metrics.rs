@@ -99,6 +99,8 @@ fn an_acquire_without_the_lock_is_counted_by_how_it_ended() {
 #[test]
 fn a_cycle_that_nobody_disturbs_is_one_create_and_one_delete() {
     let client = client();
+    // The server could remove a container between two cycles.
+    client.create().creating_parents_if_needed().for_path("/l").unwrap();
     let mutex = InterProcessMutex::new(&client, "/l").unwrap();
     let cycle = || {
         mutex.acquire().unwrap();

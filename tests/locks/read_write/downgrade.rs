@@ -34,6 +34,8 @@ fn a_writer_becomes_a_reader() {
 fn the_read_node_is_ephemeral_and_has_the_writers_number() {
     let client = client_in("wire");
     let lock = lock(&client);
+    // A container could be removed between two holds, and the numbers would begin anew.
+    client.create().creating_parents_if_needed().for_path(PATH).unwrap();
     // So that the number is not the directory's first, nor that of the next child.
     for _ in 0..3 {
         lock.read_lock().acquire().unwrap();
