@@ -33,6 +33,7 @@
 //! | zk_write_lock | cancel | no call waits for others, so there is no wait to cancel |
 //! | zk_write_lock | close_of_waiter | no call waits for others, so none has to be woken |
 //! | zk_write_lock | session_loss_of_holder | its listener is told and it queues again by itself (`zk_write_lock`: `an_owner_whose_session_expires_is_told_and_queues_again_in_the_next`) |
+//! | zk_write_lock | vanishing_directory | its `lock` has no time: it tries again as often as the retry policy says |
 //! | zk_write_lock | container_cleanup | its directory is persistent, as in ZooKeeper's own recipe (`zk_write_lock`: `the_directory_is_persistent`) |
 //! | zk_write_lock | guard_drop | there is no guard: dropping the object leaves the queue, which panic_while_holding shows |
 //! | zk_write_lock | guard_release | there is no guard |
@@ -163,7 +164,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -176,7 +177,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -189,7 +190,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
             container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
@@ -206,7 +207,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -219,7 +220,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
             container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
@@ -232,7 +233,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -245,7 +246,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
             container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
@@ -258,7 +259,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -271,7 +272,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -300,6 +301,7 @@ contract! {
             cancel: super::NO_WAIT_TO_CANCEL,
             close_of_waiter: super::NO_WAIT_TO_WAKE,
             session_loss_of_holder: super::QUEUES_AGAIN,
+            vanishing_directory: "its `lock` has no time: it tries again as often as the retry policy says",
             container_cleanup: super::PERSISTENT,
             guard_drop: "there is no guard: dropping the object leaves the queue, which panic_while_holding shows",
             guard_release: super::NO_GUARD,
@@ -314,7 +316,7 @@ contract! {
     lease = subject::LEASE => {
         run: [
             released_changes,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, cancel,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, cancel,
             exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
             session_loss_of_holder, session_loss_of_waiter, server_restart, container_cleanup, namespace,
             close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
@@ -336,7 +338,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
@@ -358,7 +360,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
             client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send,
@@ -380,7 +382,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
@@ -402,7 +404,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
             client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow,
@@ -424,7 +426,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
@@ -446,7 +448,7 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,

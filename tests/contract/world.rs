@@ -9,7 +9,7 @@ use std::{
 
 #[cfg(feature = "zookeeper")]
 use curator_locks::ZooKeeperSessionFactory;
-use curator_locks::{CuratorFramework, testing::TestingServer};
+use curator_locks::{Builder, CuratorFramework, RetryForever, testing::TestingServer};
 
 use crate::{
     subject::{LOCK, Lock, Queue, Sessions, Subject},
@@ -57,6 +57,14 @@ impl World {
     /// The same, of another address than the server's own.
     pub(crate) fn client_at(&self, address: &str) -> CuratorFramework {
         let client = client_of(self.subject, address, &self.namespace, SESSION);
+        self.clients.lock().unwrap().push(client.clone());
+        client
+    }
+
+    /// One that tries everything again, and pauses between the tries.
+    pub(crate) fn persistent_client_at(&self, address: &str, pause: Duration) -> CuratorFramework {
+        let builder = support::builder_at(address, &self.namespace).retry_policy(RetryForever::new(pause));
+        let client = connected(self.subject, address, SESSION, builder);
         self.clients.lock().unwrap().push(client.clone());
         client
     }
@@ -156,7 +164,11 @@ impl Drop for World {
 
 /// A client as this lock's cases have it, also in a child process.
 pub(crate) fn client_of(subject: &Subject, address: &str, namespace: &str, session: Duration) -> CuratorFramework {
-    let builder = support::builder_at(address, namespace).session_timeout(session);
+    connected(subject, address, session, support::builder_at(address, namespace))
+}
+
+fn connected(subject: &Subject, address: &str, session: Duration, builder: Builder) -> CuratorFramework {
+    let builder = builder.session_timeout(session);
     match subject.sessions {
         Sessions::Own => connect(builder),
         #[cfg(feature = "zookeeper")]

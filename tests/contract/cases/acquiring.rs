@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{AcquireOptions, CancelToken, Error};
+use curator_locks::{
+    AcquireOptions, CancelToken, Error,
+    testing::{Fault, FaultProxy, InjectedFault, RequestMatch, op},
+};
 
 use super::Waiter;
 use crate::{support::{PATIENCE, machine::{Machine, since}}, subject::Subject, world::World};
@@ -117,6 +120,23 @@ pub(crate) fn time_already_up(subject: &'static Subject) {
         world.await_waiters(0);
     }
     held.release().unwrap();
+    world.await_nothing();
+}
+
+/// A directory that the server removes again and again, as an empty container, is no error of a timed acquire.
+pub(crate) fn vanishing_directory(subject: &'static Subject) {
+    const NO_NODE: i32 = -101;
+    let world = World::new(subject);
+    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    // The time is up in the pause after a refusal.
+    let lock = world.lock(&world.persistent_client_at(&proxy.connect_string(), Duration::from_millis(100)));
+    let refuse = |op| proxy.inject(RequestMatch::op(op).times(u64::MAX), Fault::Refuse(NO_NODE));
+    let refused = [op::CREATE, op::CREATE_2].map(refuse);
+    assert!(!lock.acquire_timeout(Duration::from_millis(30)).unwrap());
+    assert!(refused.iter().any(|refused| refused.hits() > 0), "it was refused");
+    refused.iter().for_each(InjectedFault::release);
+    assert!(lock.acquire_timeout(PATIENCE).unwrap());
+    lock.release().unwrap();
     world.await_nothing();
 }
 
