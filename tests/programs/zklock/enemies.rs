@@ -36,6 +36,12 @@ fn number(pid: &str) -> Pid {
     Pid::from_raw(pid.parse().unwrap())
 }
 
+fn first_line(from: impl io::Read) -> String {
+    let mut line = String::new();
+    io::BufRead::read_line(&mut io::BufReader::new(from), &mut line).unwrap();
+    line
+}
+
 /// The watchdog of a `zklock run`.
 fn watchdog_of(run: &Running) -> Pid {
     let parent = format!(" {} ", run.child.id());
@@ -191,8 +197,7 @@ fn what_a_command_leaves_behind_keeps_the_lock_until_it_has_ended() {
     let mut run = Running::start(command);
     let pid = run.line();
     eventually("the command has ended", || is_gone(&pid));
-    let mut said = String::new();
-    io::BufRead::read_line(&mut io::BufReader::new(run.child.stderr.take().unwrap()), &mut said).unwrap();
+    let said = first_line(run.child.stderr.take().unwrap());
     assert!(said.contains("keeps the lock by what it has started: ") && said.contains("(sh)"), "{said}");
     let busy = zklock(["run", "-n", &path, "--", "true"]).output().unwrap();
     assert_eq!(busy.status.code(), Some(NOT_HAD), "two at work");
@@ -205,9 +210,11 @@ fn what_a_command_leaves_behind_keeps_the_lock_until_it_has_ended() {
 fn what_a_command_leaves_behind_gets_signals_and_is_killed_in_time() {
     let script = "(trap '' TERM; sh -c 'echo $PPID'; while :; do sleep 0.01; done) & exit 5";
     assert_eq!(two_are_never_at_work("left behind", script, |_, _| {}).status(), LOST);
-    let script = "(echo ready; exec sleep 1000) & exit 5";
-    let mut run = Running::start(zklock(["run", &path(), "--", "sh", "-c", script]));
-    assert_eq!(run.line(), "ready");
+    let mut command = zklock(["run", &path(), "--", "sh", "-c", "(exec sleep 1000) & exit 5"]);
+    command.stderr(Stdio::piped());
+    let mut run = Running::start(command);
+    // Before that the signal would end the shell too.
+    assert!(first_line(run.child.stderr.take().unwrap()).contains("keeps the lock by what it has started: "));
     run.signal(Signal::SIGTERM);
     assert_eq!(run.status(), 5);
 }
