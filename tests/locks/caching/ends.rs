@@ -5,8 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crossbeam_channel::bounded;
 use curator_locks::{
-    CuratorFramework, Error, HoldState, LostReason, RetryNTimes,
+    CuratorFramework, Error, HoldState, LostReason, RetryNTimes, Revoker,
     testing::{FaultProxy, TestingServer},
 };
 
@@ -121,6 +122,24 @@ fn no_lock_is_handed_out_while_there_is_no_connection() {
         proxy.pass().unwrap();
         assert_eq!(waits.join().unwrap(), node, "the session lives, and the znode was there all the time");
     });
+}
+
+/// As without caching: a guard that has outlived its lock object hears of requests, and gives the lock back.
+#[test]
+fn a_guard_without_its_lock_object_is_asked_for_the_lock() {
+    let client = support::client();
+    for lock in [mutex(&client), cached(&client)] {
+        let (asked, is_asked) = bounded(1);
+        lock.on_revocation(move |request| {
+            asked.send(request.hold().map(|hold| hold.fencing_token())).unwrap();
+            request.release();
+        });
+        let held = lock.lock_owned().unwrap();
+        drop(lock);
+        Revoker::request(&client, held.path(), "an operator", "maintenance").unwrap();
+        assert_eq!(is_asked.recv_timeout(PATIENCE).unwrap(), Some(held.fencing_token()));
+        eventually("it is given back", || queue(&client, PATH).is_empty());
+    }
 }
 
 #[test]

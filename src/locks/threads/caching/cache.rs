@@ -10,6 +10,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
+    base::unlocked::drop_unlocked,
     error::Result,
     framework::held::{
         node::{HeldNode, Keeper, RevocableNode, Revocation},
@@ -43,6 +44,9 @@ pub(crate) struct Cache {
     limits: Caching,
     /// Under it nobody is woken and nothing is sent.
     pub(super) state: Mutex<State>,
+    /// Whom the holders want to be told about requests to give the lock back. Guards may outlive the lock object, so this
+    /// lives as long as a znode.
+    listeners: Arc<Mutex<Vec<Listener>>>,
 }
 
 #[derive(Default)]
@@ -57,8 +61,6 @@ pub(super) struct State {
     watch: Option<Watch>,
     /// The znode given back last. The watch on it is used up by its own end, so that nothing has to be sent for that.
     given_back: Option<Arc<HeldNode>>,
-    /// Whom the holders want to be told about requests to give the lock back.
-    listeners: Vec<Listener>,
 }
 
 /// A znode that was granted, until it is given back.
@@ -72,6 +74,8 @@ struct Tenure {
 struct Listener {
     tenure: u64,
     grant: u64,
+    /// The znode of the tenure.
+    znode: Weak<HeldNode>,
     node: Arc<RevocableNode>,
 }
 
@@ -104,12 +108,6 @@ impl State {
         self.tenures.iter().find(|of| std::ptr::eq(&raw const *of.node, node)).map(|of| of.number)
     }
 
-    /// This hold does not want to be told any more.
-    pub(super) fn not_listening(&mut self, tenure: u64, grant: u64) -> Option<Arc<RevocableNode>> {
-        let place = self.listeners.iter().position(|of| (of.tenure, of.grant) == (tenure, grant))?;
-        Some(self.listeners.swap_remove(place).node)
-    }
-
     pub(super) fn effects(&mut self, next: Next) -> Effects {
         let word = |(who, turn)| Some((self.waiters.remove(&who)?, Word { turn, tenure: None }));
         let mut wake: Vec<_> = next.wake.into_iter().filter_map(word).collect();
@@ -134,6 +132,7 @@ impl Cache {
             shared,
             limits,
             state: Mutex::default(),
+            listeners: Arc::default(),
         })
     }
 
@@ -228,15 +227,7 @@ impl Cache {
     /// This turn ends.
     pub(super) fn end_turn(&self, tenure: u64, grant: u64) {
         let now = Instant::now();
-        let (effects, listener) = {
-            let mut state = self.state.lock();
-            let listener = state.not_listening(tenure, grant);
-            let next = state.turns.release(tenure, grant, &self.limits, now);
-            (state.effects(next), listener)
-        };
-        // The caller's: not under the lock.
-        drop(listener);
-        self.carry_out(effects);
+        self.step(|turns| turns.release(tenure, grant, &self.limits, now));
     }
 
     /// A tenure begins, and the seeker receives its turn. `None`: nobody knows of such a seeker.
@@ -326,29 +317,24 @@ impl Cache {
 
     /// What is asked of a znode is asked of whoever holds it.
     pub(super) fn revocable_node(&self, mode: Mode) -> Arc<RevocableNode> {
-        let this = self.this.clone();
+        let (this, listeners) = (self.this.clone(), self.listeners.clone());
         RevocableNode::new(Arc::new(Revocation::lasting(move |word, held| {
+            let is_held = |listener: &&Listener| held.as_ref().is_some_and(|held| is_same(&listener.znode, held));
+            let told: Vec<_> = listeners.lock().iter().filter(is_held).map(|listener| listener.node.clone()).collect();
+            told.iter().for_each(|node| node.tell(word));
             let Some(cache) = this.upgrade() else { return };
-            let word = word.clone();
-            cache.lock.client().core.clone().run_in_background(move || cache.revoked(&word, held.as_deref(), mode));
+            let unheard = told.is_empty().then(|| word.clone());
+            cache.in_background(move |cache| cache.revoked(unheard.as_ref(), held.as_deref(), mode));
         })))
     }
 
     /// Somebody asks for the lock by what it has written into the znode: that is for the holders to decide, and an idle lock
-    /// goes at once.
-    fn revoked(&self, word: &RevokeWord, held: Option<&HeldNode>, mode: Mode) {
-        let (listeners, number) = {
-            let state = self.state.lock();
-            let number = held.and_then(|held| state.number(held));
-            let of_tenure = state.listeners.iter().filter(|listener| Some(listener.tenure) == number);
-            (of_tenure.map(|listener| listener.node.clone()).collect::<Vec<_>>(), number)
-        };
-        if listeners.is_empty()
-            && let Some(listener) = self.lock(mode).revocable_node()
-        {
+    /// goes at once. `unheard`: no holder was there to hear it.
+    fn revoked(&self, unheard: Option<&RevokeWord>, held: Option<&HeldNode>, mode: Mode) {
+        if let Some((word, listener)) = unheard.zip(self.lock(mode).revocable_node()) {
             listener.tell(word);
         }
-        listeners.iter().for_each(|listener| listener.tell(word));
+        let number = held.and_then(|held| self.state.lock().number(held));
         if let Some(number) = number {
             self.rivals_came(number);
         }
@@ -366,9 +352,22 @@ impl Cache {
         }
     }
 
-    pub(super) fn listen(&self, tenure: u64, grant: u64, node: &Arc<RevocableNode>) {
-        self.state.lock().listeners.push(Listener { tenure, grant, node: node.clone() });
+    /// This hold wants to be told.
+    pub(super) fn listen(&self, tenure: u64, grant: u64, znode: &Arc<HeldNode>, node: &Arc<RevocableNode>) {
+        let (znode, node) = (Arc::downgrade(znode), node.clone());
+        self.listeners.lock().push(Listener { tenure, grant, znode, node });
     }
+
+    pub(super) fn listens_no_more(&self, tenure: u64, grant: u64) {
+        let mut listeners = self.listeners.lock();
+        let place = listeners.iter().position(|of| (of.tenure, of.grant) == (tenure, grant));
+        let listener = place.map(|place| listeners.swap_remove(place));
+        drop_unlocked(listeners, listener);
+    }
+}
+
+fn is_same(one: &Weak<HeldNode>, other: &Arc<HeldNode>) -> bool {
+    std::ptr::eq(one.as_ptr(), Arc::as_ptr(other))
 }
 
 /// Whether anybody else stands in the directory for whom there is no room beside this znode. Where that is not known,
@@ -398,6 +397,9 @@ impl Keeper for Cache {
             lock.forget_revocation(grant);
         }
         let released = grant.lost().map_or(Ok(()), |reason| Err(self.lock.lost(reason)));
+        if grant.revocable().is_some() {
+            self.listens_no_more(tenure, grant.grant_number());
+        }
         self.end_turn(tenure, grant.grant_number());
         released
     }

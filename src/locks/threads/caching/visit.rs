@@ -167,7 +167,7 @@ impl<'a> Visit<'a> {
         let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, grant, true)))) };
         let revocable = lock.revocable_node();
         if let Some(listener) = &revocable {
-            cache.listen(number, grant, listener);
+            cache.listen(number, grant, tenure, listener);
         }
         let is_attended = lock.client().core.config.max_hold_time.is_some();
         let held = tenure.grant(number, grant, revocable, is_attended);
@@ -210,14 +210,12 @@ impl<'a> Visit<'a> {
     fn again(&mut self, number: u64, grant: u64, is_gone: bool) -> Word {
         self.looks_in = None;
         let cache = self.cache;
+        cache.listens_no_more(number, grant);
         let mut state = cache.state.lock();
-        let listener = state.not_listening(number, grant);
         let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone);
         let effects = state.effects(next);
         let word = self.received(&mut state, turn);
         drop(state);
-        // The caller's: not under the lock.
-        drop(listener);
         cache.carry_out(effects);
         word
     }
@@ -227,7 +225,10 @@ impl Drop for Visit<'_> {
     fn drop(&mut self) {
         match self.looks_in {
             _ if self.is_over => {}
-            Some((tenure, grant)) => self.cache.end_turn(tenure, grant),
+            Some((tenure, grant)) => {
+                self.cache.listens_no_more(tenure, grant);
+                self.cache.end_turn(tenure, grant);
+            }
             None => self.cache.leave(self.who, self.words.as_ref()),
         }
     }
