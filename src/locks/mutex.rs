@@ -76,12 +76,7 @@ use crate::{
 /// Every way in:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, InterProcessMutex, WaitStrategy};
 ///
@@ -108,10 +103,7 @@ use crate::{
 /// lock.acquire()?;
 /// assert_eq!(lock.participant_nodes()?.first(), lock.lock_path().as_ref());
 /// lock.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessMutex {
@@ -236,9 +228,16 @@ impl InterProcessMutex {
     /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
     /// # use curator_locks::InterProcessMutex;
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # let mutex = InterProcessMutex::new(client, "/example")?;
+    /// # let (client, other) = (client.clone(), mutex.clone());
+    /// # std::thread::spawn(move || loop {
+    /// #     for holder in other.participant_nodes().unwrap_or_default() {
+    /// #         let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
+    /// #     }
+    /// # });
     /// let asked = Arc::new(AtomicBool::new(false));
     /// let flag = asked.clone();
     /// mutex.make_revocable(move |_: &InterProcessMutex| flag.store(true, Ordering::Relaxed));
@@ -246,25 +245,8 @@ impl InterProcessMutex {
     /// while !asked.load(Ordering::Relaxed) {
     ///     // ... the next piece of the work ...
     /// }
-    /// held.release()
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     let mutex = InterProcessMutex::new(&client, "/example")?;
-    /// #     let other = mutex.clone();
-    /// #     std::thread::spawn(move || loop {
-    /// #         for holder in other.participant_nodes().unwrap_or_default() {
-    /// #             let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
-    /// #         }
-    /// #     });
-    /// #     Ok(example(&mutex)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// held.release()?;
+    /// # Ok(()) });
     /// ```
     pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
         self.make_revocable_with_executor(listener, |task| task());

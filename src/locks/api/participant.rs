@@ -19,12 +19,7 @@ use crate::{
 /// One contender in a lock's queue, as the server knows it: whoever made it, in whatever language.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, LockInternals, Participant};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_lock_data("host-17");
@@ -34,10 +29,7 @@ use crate::{
 /// assert_eq!((queue[0].id().as_ref(), queue[0].session), ("host-17", client.session_id()));
 /// assert_eq!(queue[0].fencing_token, held.fencing_token());
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -83,23 +75,12 @@ impl LockInternals {
     /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
     ///
     /// ```
-    /// # use curator_locks::{CuratorFramework, LockInternals};
-    /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::LockInternals;
     /// for contender in LockInternals::participants(client, "/locks/order-42")? {
     ///     println!("{}: {} of session {:#x}", contender.position, contender.path, contender.session);
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&client)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     ///
     /// # Errors

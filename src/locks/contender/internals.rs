@@ -36,12 +36,7 @@ use crate::{
 /// Looking at a queue:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, LockInternals, StandardLockInternalsDriver};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
@@ -51,10 +46,7 @@ use crate::{
 /// assert_eq!(LockInternals::sorted_children(&client, "/locks/order-42", "lock-", &sorter)?.len(), 1);
 /// held.release()?;
 /// mutex.internals().clean()?; // removes the empty directory
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub struct LockInternals {
     client: CuratorFramework,

@@ -76,9 +76,9 @@ pub enum CloseMode {
 /// again, at the end.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{CloseMode, LeaderLatch, LeaderLatchListener, Leadership};
-/// # use curator_locks::{CuratorFramework, RetryOneTime};
 ///
 /// struct Scheduler;
 ///
@@ -91,19 +91,6 @@ pub enum CloseMode {
 ///     }
 /// }
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
 /// let latch = LeaderLatch::new(&client, "/scheduler")?.with_id("host-17").with_close_mode(CloseMode::NotifyLeader);
 /// latch.add_listener(Scheduler);
 /// latch.start()?;
@@ -112,11 +99,8 @@ pub enum CloseMode {
 ///     assert_eq!((latch.participants()?.len(), latch.our_path()), (1, latch.last_path_is_leader()));
 /// }
 /// latch.close()?; // stops, and only then the next one begins
-/// # Ok(())
-/// # }
+/// # Ok(()) });
 /// ```
-///
-/// Without a listener, and what can be asked:
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
     shared: Arc<LatchShared>,

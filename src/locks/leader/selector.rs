@@ -43,23 +43,10 @@ const WHAT: &str = "the leader selector";
 /// then; the next term of this process begins after that.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{CuratorFramework, LeaderSelector, Leadership};
-/// # use curator_locks::RetryOneTime;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
 /// let (led, terms) = crossbeam_channel::unbounded();
 /// let selector = LeaderSelector::new(&client, "/scheduler", move |_: &CuratorFramework, leadership: &Leadership| {
 ///     let _ = led.send(leadership.fencing_token());
@@ -73,8 +60,7 @@ const WHAT: &str = "the leader selector";
 /// let second = terms.recv_timeout(Duration::from_secs(10))?;
 /// assert!(second > first);
 /// selector.close()?;
-/// # Ok(())
-/// # }
+/// # Ok(()) });
 /// ```
 ///
 /// A listener with a rule of its own for connection states:
@@ -103,12 +89,7 @@ const WHAT: &str = "the leader selector";
 /// Once for each call, on threads of your own, and what can be asked:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{CuratorFramework, LeaderSelector, Leadership};
 ///
 /// let (lead, leads) = crossbeam_channel::unbounded();
@@ -133,10 +114,7 @@ const WHAT: &str = "the leader selector";
 /// }
 /// leads.recv()?; // once more
 /// selector.close()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub struct LeaderSelector {
     pub(super) shared: Arc<SelectorShared>,

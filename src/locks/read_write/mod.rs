@@ -34,9 +34,9 @@ use crate::error::Error;
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{CuratorFramework, InterProcessReadWriteLock};
 ///
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
 /// let lock = InterProcessReadWriteLock::new(client, "/locks/catalogue")?;
 /// lock.read_lock().acquire()?; // beside other readers
 /// lock.read_lock().release()?;
@@ -44,18 +44,8 @@ use crate::error::Error;
 /// let writing = lock.write_lock().lock()?; // alone
 /// let reading = lock.read_lock().lock()?;
 /// writing.release()?; // from here on beside other readers, and no writer was in between
-/// reading.release()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// reading.release()?;
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {

@@ -30,36 +30,21 @@ use crate::error::Error;
 /// [semaphore](InterProcessSemaphoreV2).
 ///
 /// ```
-/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreMutex};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::InterProcessSemaphoreMutex;
 /// let mutex = InterProcessSemaphoreMutex::new(client, "/locks/report")?;
 /// mutex.acquire()?;
 /// std::thread::scope(|scope| scope.spawn(|| mutex.release()).join()).expect("no panic")?;
 ///
 /// let held = mutex.lock()?; // a guard that may be sent to another thread
-/// held.release()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// held.release()?;
+/// # Ok(()) });
 /// ```
 ///
 /// Every way in:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, InterProcessSemaphoreMutex};
 ///
@@ -85,10 +70,7 @@ use crate::error::Error;
 /// assert_eq!(lock.participant_nodes()?.len(), 1);
 /// println!("{:?}", lock.hold());
 /// lock.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
@@ -220,24 +202,14 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
 /// What the holder knows is in [`Hold`], to which the guard dereferences.
 ///
 /// ```
-/// # use curator_locks::InterProcessSemaphoreMutex;
-/// # fn example(mutex: &InterProcessSemaphoreMutex) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # let mutex = &curator_locks::InterProcessSemaphoreMutex::new(client, "/example")?;
 /// let held = mutex.lock()?;
 /// std::thread::scope(|scope| scope.spawn(|| held.release()).join()).expect("no panic")?;
 ///
 /// let held = mutex.lock_owned()?;
-/// std::thread::spawn(move || held.release()).join().expect("no panic")
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&curator_locks::InterProcessSemaphoreMutex::new(&client, "/example")?)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// std::thread::spawn(move || held.release()).join().expect("no panic")?;
+/// # Ok(()) });
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct SemaphoreMutexGuard<'a> {

@@ -24,27 +24,16 @@ use crate::{
 /// and are tried again as every operation of the client.
 ///
 /// ```
-/// # use curator_locks::{CuratorFramework, FencingToken, ZooKeeperFencingChecker};
-/// # fn example(client: &CuratorFramework, token: FencingToken) -> Result<(), Box<dyn std::error::Error>> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::ZooKeeperFencingChecker;
+/// # client.create().for_path("/account")?;
+/// # let held = curator_locks::InterProcessMutex::new(client, "/example")?.lock_owned()?;
+/// # let token = held.fencing_token();
 /// let fence = ZooKeeperFencingChecker::new(client, "/fences/account")?;
 /// fence.check(token)?;
 /// // Or in the moment in which the data is written:
 /// fence.guard_transaction(token, client.transaction())?.set_data().for_path_and_data("/account", "80").commit()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     client.create().for_path("/account")?;
-/// #     let held = curator_locks::InterProcessMutex::new(&client, "/example")?.lock_owned()?;
-/// #     example(&client, held.fencing_token())?;
-/// #     Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct ZooKeeperFencingChecker {

@@ -293,9 +293,9 @@ macro_rules! with_unclean_deaths {
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then.
             ///
             /// ```
+            /// # curator_locks::docs::example(|client| {
             /// # use std::time::Duration;
-            /// # use curator_locks::{CuratorFramework, InterProcessMutex};
-            /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+            /// # use curator_locks::InterProcessMutex;
             /// let mutex = InterProcessMutex::new(client, "/locks/account")?
             ///     .with_lock_data("host-7")
             ///     .with_unclean_deaths(Duration::from_secs(5));
@@ -303,18 +303,8 @@ macro_rules! with_unclean_deaths {
             /// for death in held.unclean_deaths() {
             ///     println!("{:?} died with token {}: look at its work", death.data, death.fencing_token);
             /// }
-            /// held.release()
-            /// # }
-            /// # #[cfg(feature = "testing")]
-            /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// #     let server = curator_locks::testing::TestingServer::start()?;
-            /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-            /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-            /// #     client.start()?;
-            /// #     Ok(example(&client)?)
-            /// # }
-            /// # #[cfg(not(feature = "testing"))]
-            /// # fn main() {}
+            /// held.release()?;
+            /// # Ok(()) });
             /// ```
             #[must_use]
             pub fn with_unclean_deaths(self, delay: Duration) -> Self {

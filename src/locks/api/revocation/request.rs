@@ -18,8 +18,8 @@ use crate::{
 /// [`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation) and its like for every kind.
 ///
 /// ```
-/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, LockInternals, Revoker};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::{InterProcessSemaphoreV2, Revoker};
 /// let downloads = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
 /// downloads.on_revocation(|request| {
 ///     println!("{} wants it: {}", request.who().unwrap_or("somebody"), request.why().unwrap_or("no reason given"));
@@ -29,18 +29,7 @@ use crate::{
 ///
 /// // Elsewhere:
 /// Revoker::request(client, lease.path(), "the operator", "maintenance at noon")?;
-/// # Ok(())
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub struct RevocationRequest {
     word: RevokeWord,
