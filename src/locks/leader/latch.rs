@@ -1,7 +1,7 @@
 //! Leaders that are told.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -21,17 +21,17 @@ use crate::{
         held::holds::HoldKind,
     },
     locks::{
-        api::{
-            options::{acquire::AcquireOptions, patience::Patience},
-            participant::Participant,
-        },
+        api::options::{acquire::AcquireOptions, patience::Patience},
         contender::{
             candidate::{Audience, Candidate, Telling},
             driver::StandardLockInternalsDriver,
             internals::LockInternals,
             spec::Spec,
         },
-        leader::leadership::{Executor, LeaderState, Leadership},
+        leader::{
+            leadership::{Executor, LeaderState, Leadership},
+            methods::leader_methods,
+        },
     },
 };
 
@@ -158,7 +158,7 @@ impl LeaderLatch {
         Ok(LeaderLatch { candidate, shared, close_mode: CloseMode::default(), id: String::new() })
     }
 
-    /// What this latch's znode carries, for others to read: see [`Participant::id`]. Defaults to nothing.
+    /// What this latch's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Defaults to nothing.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
         self.id = id.into();
@@ -295,18 +295,6 @@ impl LeaderLatch {
         &self.id
     }
 
-    /// Where it is in its life.
-    #[must_use]
-    pub fn state(&self) -> LeaderState {
-        self.shared.state.lock().life
-    }
-
-    /// The directory in which it queues.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.shared.path
-    }
-
     /// The path of this latch's znode; `None` while it has none. Java: `getOurPath`.
     #[must_use]
     pub fn our_path(&self) -> Option<String> {
@@ -317,25 +305,6 @@ impl LeaderLatch {
     #[must_use]
     pub fn last_path_is_leader(&self) -> Option<String> {
         self.shared.state.lock().last_path.clone()
-    }
-
-    /// Everybody who queues, in whatever language, the leader first; empty if nobody does. Two round trips. Java:
-    /// `getParticipants`.
-    ///
-    /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
-    ///
-    /// # Errors
-    /// As every operation on a znode.
-    pub fn participants(&self) -> Result<Vec<Participant>> {
-        LockInternals::participants(&self.shared.client, &self.shared.path)
-    }
-
-    /// The first of the [`participants`](LeaderLatch::participants); `None` if nobody queues. Java: `getLeader`.
-    ///
-    /// # Errors
-    /// As every operation on a znode.
-    pub fn leader(&self) -> Result<Option<Participant>> {
-        Ok(self.participants()?.into_iter().next())
     }
 
     /// Leaves the queue for good, as [`with_close_mode`](LeaderLatch::with_close_mode) says.
@@ -373,15 +342,7 @@ impl Drop for LeaderLatch {
     }
 }
 
-impl fmt::Debug for LeaderLatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaderLatch")
-            .field("path", &self.path())
-            .field("state", &self.state())
-            .field("has_leadership", &self.has_leadership())
-            .finish_non_exhaustive()
-    }
-}
+leader_methods! { LeaderLatch }
 
 /// Signs off whoever does not wait any more.
 struct Waiting<'a> {
