@@ -294,20 +294,6 @@ impl InterProcessMultiLock {
     fn is_acquired(&self) -> bool {
         self.locks.iter().all(|lock| lock.is_acquired_in_this_process())
     }
-
-    /// Several paths are no path.
-    #[expect(clippy::unused_self, reason = "what each lock has")]
-    fn base_path(&self) -> Option<&str> {
-        None
-    }
-
-    fn last_wait(&self) -> Option<String> {
-        self.timed_out_at()
-    }
-
-    fn known_holds(&self) -> Vec<Hold> {
-        self.locks.iter().flat_map(|lock| lock.holds()).collect()
-    }
 }
 
 lock_methods! { InterProcessMultiLock, MultiLockGuard,
@@ -317,6 +303,15 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
     /// The error of the first lock that fails, as [`InterProcessLock::acquire`], naming its path; then none is held.
     /// [`release`](Self::release) releases all, the last one first, even if one fails: then it is that lock's error, or
     /// [`Error::Several`].
+    {
+        fn waited_for(&self) -> Option<String> {
+            self.timed_out_at()
+        }
+
+        fn holds(&self) -> Vec<Hold> {
+            self.locks.iter().flat_map(|lock| lock.holds()).collect()
+        }
+    }
 }
 
 /// How one attempt to acquire all has ended.

@@ -11,7 +11,7 @@ use crate::{
     locks::{
         api::{
             guard::LockGuard,
-            methods::thread_lock_methods,
+            methods::{listening_methods, thread_lock_methods},
             options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
             revocation::revoker::{Revocable, RevocationListener, revocation_of},
         },
@@ -330,6 +330,8 @@ thread_lock_methods! { InterProcessMutex,
     /// another object of this client, so that it would wait for itself. With a [driver of your
     /// own](InterProcessMutex::with_driver) the client cannot know that, and only logs a warning.
 }
+
+listening_methods! { InterProcessMutex, |lock| [lock.parts().0] }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {
     fn make_revocable_with_executor(

@@ -9,7 +9,11 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::{guard::LockGuard, methods::thread_lock_methods, options::acquire::AcquireOptions},
+        api::{
+            guard::LockGuard,
+            methods::{listening_methods, thread_lock_methods},
+            options::acquire::AcquireOptions,
+        },
         contender::{driver::StandardLockInternalsDriver, internals::LockInternals},
         mutex::InterProcessMutex,
         threads::owners::Owners,
@@ -109,7 +113,7 @@ impl InterProcessUnfairMutex {
         InterProcessUnfairMutex { mutex: self.mutex.with_lock_data(data) }
     }
 
-    pub(in crate::locks) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
+    fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         self.mutex.parts()
     }
 
@@ -126,3 +130,5 @@ thread_lock_methods! { InterProcessUnfairMutex,
     /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the calling thread holds the lock through another
     /// object of this client, so that it would wait for itself.
 }
+
+listening_methods! { InterProcessUnfairMutex, |lock| [lock.parts().0] }

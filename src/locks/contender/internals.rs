@@ -54,7 +54,7 @@ pub struct LockInternals {
     base_path: String,
     directory: ServerPath,
     /// What threads of this process hold there.
-    thread_holds: Arc<DirectoryHolds>,
+    pub(in crate::locks) thread_holds: Arc<DirectoryHolds>,
     naming: Naming,
     /// Makes a prefix, or the mark of a fixed name, from the session's id.
     pub(in crate::locks) unique: fn(i64) -> String,
@@ -122,10 +122,6 @@ impl LockInternals {
 
     pub(crate) fn directory(&self) -> &ServerPath {
         &self.directory
-    }
-
-    pub(in crate::locks) fn thread_holds(&self) -> &DirectoryHolds {
-        &self.thread_holds
     }
 
     /// Makes the lock one znode of this name, which others use too. A delete that may have been carried out is then not

@@ -77,7 +77,7 @@ impl LockInternals {
     /// Ends the hold in this process.
     fn end(&self, held: &HeldNode) -> Result<()> {
         held.released();
-        self.unregister(held);
+        self.thread_holds.remove(held);
         self.forget_revocation(held);
         // Its keeper has gone before it. The znode goes with the last who holds by it.
         let node = held.tenure().map_or(held, |tenure| &**tenure);

@@ -66,7 +66,7 @@ macro_rules! half {
                 self.mutex.internals()
             }
 
-            pub(in crate::locks) fn shared_internals(&self) -> &Arc<LockInternals> {
+            pub(super) fn shared_internals(&self) -> &Arc<LockInternals> {
                 self.mutex.parts().0
             }
 

@@ -9,7 +9,10 @@ pub use self::halves::{InterProcessReadLock, InterProcessWriteLock};
 use crate::{
     error::Result,
     framework::client::core::CuratorFramework,
-    locks::{api::options::wait_strategy::WaitStrategy, threads::caching::options::Caching},
+    locks::{
+        api::{methods::listening_methods, options::wait_strategy::WaitStrategy},
+        threads::caching::options::Caching,
+    },
 };
 
 #[cfg(doc)]
@@ -125,6 +128,8 @@ impl InterProcessReadWriteLock {
         &self.write
     }
 }
+
+listening_methods! { InterProcessReadWriteLock, |lock| [lock.read.shared_internals(), lock.write.shared_internals()] }
 
 impl fmt::Debug for InterProcessReadWriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

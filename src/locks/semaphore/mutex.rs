@@ -6,7 +6,11 @@ use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, held::node::HeldNode},
     locks::{
-        api::{holds::hold::Hold, methods::lock_methods, options::acquire::AcquireOptions},
+        api::{
+            holds::hold::Hold,
+            methods::{listening_methods, owned_lock_methods},
+            options::acquire::AcquireOptions,
+        },
         contender::internals::LockInternals,
         semaphore::{lease::Lease, v2::InterProcessSemaphoreV2},
         threads::owners::Owners,
@@ -133,8 +137,8 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.participant_nodes()
     }
 
-    pub(in crate::locks) fn leases(&self) -> &Arc<LockInternals> {
-        self.semaphore.leases()
+    fn parts(&self) -> (&Arc<LockInternals>, &Owners) {
+        (self.semaphore.leases(), &self.owners)
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
@@ -148,53 +152,21 @@ impl InterProcessSemaphoreMutex {
         self.owners.entered(self.semaphore.leases(), held);
     }
 
-    fn told(&self, held: &Arc<HeldNode>) -> Vec<Hold> {
-        vec![self.semaphore.leases().hold(held.clone())]
-    }
-
     fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard<'static> {
-        self.semaphore.leases().register(&held);
-        let lease = Lease::new(self.semaphore.leases(), held);
-        SemaphoreMutexGuard { _counted: self.owners.guard(), lease, of_lock: PhantomData }
-    }
-
-    fn give_back(&self, named: &[Hold]) -> Result<()> {
-        self.owners.release(self.semaphore.leases(), named)
-    }
-
-    fn abandon(&self, named: &[Hold]) {
-        self.owners.abandon(self.semaphore.leases(), named);
-    }
-
-    fn is_acquired(&self) -> bool {
-        self.owners.is_any()
-    }
-
-    fn base_path(&self) -> Option<&str> {
-        Some(self.semaphore.path())
-    }
-
-    fn last_wait(&self) -> Option<String> {
-        self.base_path().map(str::to_owned)
-    }
-
-    fn known_holds(&self) -> Vec<Hold> {
-        self.hold().into_iter().collect()
+        let leases = self.semaphore.leases();
+        leases.thread_holds.add(leases.kind, &held);
+        SemaphoreMutexGuard { _counted: self.owners.guard(), lease: Lease::new(leases, held), of_lock: PhantomData }
     }
 }
 
-lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
+owned_lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
     /// Acquires the lock, waiting as long as it takes.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
 }
 
-impl fmt::Debug for InterProcessSemaphoreMutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessSemaphoreMutex").field("path", &self.semaphore.path()).finish_non_exhaustive()
-    }
-}
+listening_methods! { InterProcessSemaphoreMutex, |lock| [lock.semaphore.leases()] }
 
 /// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread. Dropping it releases the lock. One from
 /// `lock_owned()` borrows nothing: it is a `SemaphoreMutexGuard<'static>`, for a thread that is not of a scope.

@@ -16,7 +16,10 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        api::{
+            methods::listening_methods,
+            options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        },
         contender::{
             blocking::{HeadPlace, Outcome, Wish},
             driver::{StandardLockInternalsDriver, sorted_contenders},
@@ -312,6 +315,8 @@ impl InterProcessSemaphoreV2 {
         Wish { limit: Some(&self.limit), place, ..Wish::new(&self.leases, spec, patience) }.acquire()
     }
 }
+
+listening_methods! { InterProcessSemaphoreV2, |lock| [lock.leases()] }
 
 impl fmt::Debug for InterProcessSemaphoreV2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -102,7 +102,7 @@ impl Owners {
     }
 
     pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
-        lock.register(&held);
+        lock.thread_holds.add(lock.kind, &held);
         let thread = thread_id();
         let mut owners = self.owners.lock();
         // Nobody asks for the outcome of an earlier release any more.
@@ -161,7 +161,7 @@ impl Owners {
 
     /// Forgets an acquire of the calling thread that came to nothing.
     pub(crate) fn leave(&self, lock: &LockInternals, held: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
-        lock.unregister(held);
+        lock.thread_holds.remove(held);
         let mut owners = self.owners.lock();
         index_of(&owners, held).map(|index| owners.remove(index).held)
     }

@@ -101,33 +101,3 @@ impl LockInternals {
         }));
     }
 }
-
-/// The method of one kind of lock: its internals from the lock.
-macro_rules! on_revocation {
-    ($($lock:ident: |$this:ident| $internals:expr,)*) => {$(
-        impl crate::$lock {
-            /// Has the listener told when somebody asks for the lock back, with who and why
-            /// ([`Revoker::request`](crate::Revoker::request)) or as Curator does
-            /// ([`Revoker::attempt_revoke`](crate::Revoker::attempt_revoke)). It is for every acquire that begins from now
-            /// on, while it waits and while it holds, and stays over releases; a second call replaces it, and so does
-            /// `make_revocable` where the lock has that.
-            ///
-            /// It runs on the client's dispatch thread, under no lock, and may
-            /// [release](RevocationRequest::release) the hold. Nothing is released by itself. Costs one read per acquire.
-            pub fn on_revocation(&self, listener: impl Fn(&RevocationRequest) + Send + Sync + 'static) {
-                let ($this, listener) = (self, Arc::new(listener));
-                for internals in $internals {
-                    internals.on_revocation(listener.clone());
-                }
-            }
-        }
-    )*};
-}
-
-on_revocation! {
-    InterProcessMutex: |lock| [lock.parts().0],
-    InterProcessReadWriteLock: |lock| [lock.read_lock().shared_internals(), lock.write_lock().shared_internals()],
-    InterProcessUnfairMutex: |lock| [lock.parts().0],
-    InterProcessSemaphoreV2: |lock| [lock.leases()],
-    InterProcessSemaphoreMutex: |lock| [lock.leases()],
-}

@@ -392,7 +392,7 @@ impl Keeper for Cache {
 
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()> {
         grant.released();
-        self.lock.unregister(grant);
+        self.lock.thread_holds.remove(grant);
         for lock in iter::once(&self.lock).chain(&self.shared) {
             lock.forget_revocation(grant);
         }
