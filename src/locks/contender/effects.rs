@@ -47,7 +47,7 @@ pub(super) struct Scene<'a> {
 }
 
 /// A contender with its watches and its holds.
-pub(super) struct Effects {
+pub(super) struct LiveContender {
     pub(super) contender: Contender,
     /// The session that was connected last.
     pub(super) session: Option<Arc<dyn Session>>,
@@ -92,10 +92,10 @@ pub(super) struct Debris {
     owner: Option<Arc<dyn Session>>,
 }
 
-impl Effects {
+impl LiveContender {
     /// `revocable`: who is told about requests to give the lock back.
-    pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> Effects {
-        Effects {
+    pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> LiveContender {
+        LiveContender {
             contender: Contender::default(),
             session: None,
             owner: None,
