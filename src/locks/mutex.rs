@@ -1,6 +1,9 @@
 //! The re-entrant mutex.
 
-use std::sync::{Arc, Weak};
+use std::{
+    slice,
+    sync::{Arc, Weak},
+};
 
 use crate::{
     error::Result,
@@ -303,7 +306,7 @@ impl InterProcessMutex {
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        self.internals.observed(self.internals.kind.name(), || {
+        self.internals.observed(self.internals.kind.name(), slice::from_ref, || {
             if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
                 if let Some(cache) = &self.cache {
                     cache.downgrades(&writer);

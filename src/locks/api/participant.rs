@@ -13,7 +13,7 @@ use crate::{
         },
     },
     proto::{request::Request, response::Response},
-    session::wait::{deadline::Stop, pending::submit},
+    session::wait::deadline::Stop,
 };
 
 /// One contender in a lock's queue, as the server knows it: whoever made it, in whatever language.
@@ -92,10 +92,9 @@ impl LockInternals {
         let call = client.call("participants", base_path, Stop::default());
         call.retry(|session| {
             let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
-            let replies = submit(session, reads.map(|read| (read, None)));
             let mut participants = Vec::with_capacity(nodes.len());
-            for (node, (pending, _)) in nodes.iter().zip(replies) {
-                match call.reply(pending) {
+            for (node, reply) in nodes.iter().zip(call.ask_all(session, reads)) {
+                match reply {
                     Ok(Response::Data { data, stat }) => participants.push(Participant {
                         position: participants.len(),
                         path: client.prefix.to_client(node.as_str()),

@@ -242,10 +242,7 @@ impl LockInternals {
             // Nobody waits for the result.
             return drop(keeper.release(held, tenure));
         }
-        if self.end(held).is_err() {
-            return;
-        }
-        if self.stays(held) || held.has_left_others() {
+        if self.end(held).is_err() || self.stays(held) || held.has_left_others() {
             return;
         }
         let job = self.deletion_of_held(held);

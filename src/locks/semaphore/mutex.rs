@@ -80,28 +80,7 @@ use crate::error::Error;
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
     /// What was acquired without a guard.
-    owners: Arc<OwnersOf>,
-}
-
-/// Owners of the leases of one semaphore.
-struct OwnersOf {
-    owners: Owners,
-    leases: Arc<LockInternals>,
-}
-
-impl Deref for OwnersOf {
-    type Target = Owners;
-
-    fn deref(&self) -> &Owners {
-        &self.owners
-    }
-}
-
-impl Drop for OwnersOf {
-    /// Nobody could release what was acquired without a guard.
-    fn drop(&mut self) {
-        while self.owners.abandon(&self.leases, &[]) {}
-    }
+    owners: Arc<Owners>,
 }
 
 impl InterProcessSemaphoreMutex {
@@ -111,8 +90,8 @@ impl InterProcessSemaphoreMutex {
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
         let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
-        let owners = OwnersOf { owners: Owners::of_any_thread(), leases: semaphore.leases().clone() };
-        Ok(InterProcessSemaphoreMutex { semaphore, owners: Arc::new(owners) })
+        let owners = Owners::of_any_thread(semaphore.leases());
+        Ok(InterProcessSemaphoreMutex { semaphore, owners })
     }
 
     /// What this mutex's lease carries, for others to read. Defaults to the client's default data.

@@ -199,7 +199,7 @@ impl InterProcessSemaphoreV2 {
         self.client().core.check_open()?;
         // Before the queue, which is only a part of the wait.
         let patience = Patience { since: Some(Instant::now()), ..Patience::of(options) };
-        self.leases.observed("semaphore", || self.enter(count, patience))
+        self.leases.observed("semaphore", Vec::as_slice, || self.enter(count, patience))
     }
 
     /// Gives a lease back, as [`Lease::close`] does.

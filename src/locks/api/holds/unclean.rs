@@ -31,10 +31,7 @@ use crate::{
     },
     session::{
         api::{Reply, Session, Submission},
-        wait::{
-            deadline::{Stop, WaitEnd},
-            pending::submit,
-        },
+        wait::deadline::{Stop, WaitEnd},
     },
 };
 
@@ -158,10 +155,10 @@ impl UncleanDeaths {
             let list =
                 || Request::GetChildren { path: self.directory.as_str().to_owned(), watch: false, with_stat: false };
             let marks = || held.iter().map(|held| with_acl(lock.client(), self.creation(held, data))).chain([list()]);
-            let mut replies = ask(call, session, marks());
+            let mut replies = call.ask_all(session, marks());
             if replies.iter().any(|reply| reply.as_ref().is_err_and(Error::is_no_node)) {
                 lock.client().make_directory(call, session, &self.directory)?;
-                replies = ask(call, session, marks());
+                replies = call.ask_all(session, marks());
             }
             let mut names = Vec::new();
             for reply in replies {
@@ -198,9 +195,9 @@ impl UncleanDeaths {
         let path_of = |name: &String| self.directory.join(name).into_string();
         let read = |name: &String| Request::GetData { path: path_of(name), watch: false };
         let mut marks = Vec::new();
-        for (name, reply) in names.iter().zip(ask(call, session, names.iter().map(read))) {
+        for (name, reply) in names.iter().zip(call.ask_all(session, names.iter().map(read))) {
             match reply {
-                Ok(Response::Data { data, .. }) => marks.extend(HolderMark::of(name, &data)),
+                Ok(Response::Data { data, stat }) => marks.extend(HolderMark::of(name, &data, &stat)),
                 Err(error) if !error.is_no_node() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -208,9 +205,9 @@ impl UncleanDeaths {
         let looks = marks
             .iter()
             .flat_map(|mark| [Request::Exists { path: mark.znode.clone(), watch: false }, read(&mark.name)]);
-        let mut replies = ask(call, session, looks).into_iter();
+        let mut replies = call.ask_all(session, looks).into_iter();
         let mut dead = Vec::new();
-        for mark in &marks {
+        for mark in marks {
             let (Some(stands), Some(marked)) = (replies.next(), replies.next()) else { break };
             let is_alive = match stands {
                 Ok(Response::Stat(stat)) => stat.czxid == mark.czxid,
@@ -219,12 +216,12 @@ impl UncleanDeaths {
                 Err(error) => return Err(error),
             };
             match marked {
-                Ok(Response::Data { stat, .. }) if !is_alive => dead.push((mark, stat)),
+                Ok(_) if !is_alive => dead.push((self.directory.join(&mark.name), mark.death)),
                 Err(error) if !error.is_no_node() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
         }
-        Ok(dead.into_iter().map(|(mark, stat)| (self.directory.join(&mark.name), mark.death(&stat))).collect())
+        Ok(dead)
     }
 }
 
@@ -233,40 +230,21 @@ struct HolderMark {
     name: String,
     czxid: i64,
     znode: String,
-    token: FencingToken,
-    session: i64,
-    data: Vec<u8>,
+    /// Its death, if it is dead.
+    death: UncleanDeath,
 }
 
 impl HolderMark {
     /// `None` for what no holder wrote.
-    fn of(name: &str, content: &[u8]) -> Option<HolderMark> {
+    fn of(name: &str, content: &[u8], stat: &Stat) -> Option<HolderMark> {
         let czxid = i64::from_str_radix(name, 16).ok()?;
         let end = content.iter().position(|byte| *byte == b'\n')?;
         let (znode, rest) = content.split_at_checked(end)?;
         let znode = String::from_utf8(znode.to_vec()).ok()?;
         let (token, rest) = rest.get(1..)?.split_first_chunk::<16>()?;
         let (session, data) = rest.split_first_chunk::<8>()?;
-        let (token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
-        Some(HolderMark { name: name.to_owned(), czxid, znode, token, session, data: data.to_vec() })
+        let (fencing_token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
+        let death = UncleanDeath { fencing_token, data: data.to_vec(), session, since_millis: stat.ctime };
+        Some(HolderMark { name: name.to_owned(), czxid, znode, death })
     }
-
-    fn death(&self, stat: &Stat) -> UncleanDeath {
-        UncleanDeath {
-            fencing_token: self.token,
-            data: self.data.clone(),
-            session: self.session,
-            since_millis: stat.ctime,
-        }
-    }
-}
-
-/// The replies to requests that go out together.
-fn ask(
-    call: &Call<'_>,
-    session: &Arc<dyn Session>,
-    requests: impl IntoIterator<Item = Request>,
-) -> Vec<Result<Response>> {
-    let sent = submit(session, requests.into_iter().map(|request| (request, None)));
-    sent.into_iter().map(|(pending, _)| call.reply(pending)).collect()
 }
