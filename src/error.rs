@@ -5,9 +5,34 @@ use std::{error::Error as _, fmt, io, sync::Arc, time::Duration};
 pub use crate::proto::types::ErrorCode;
 
 /// The result of every fallible call of this crate.
+///
+/// ```
+/// use curator_locks::{ConnectString, Result};
+///
+/// fn port_of_the_first(servers: &str) -> Result<Option<u16>> {
+///     Ok(ConnectString::parse(servers)?.hosts().first().map(|(_, port)| *port))
+/// }
+/// assert_eq!(port_of_the_first("zk1:2181,zk2:2182")?, Some(2181));
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a lock is no longer held although its holder did not release it.
+///
+/// ```
+/// use curator_locks::{HoldState, LostReason};
+///
+/// /// Whether to go on by queueing again at once; `state` is what `Hold::state` says.
+/// fn may_queue_again(state: HoldState) -> bool {
+///     match state {
+///         HoldState::Lost(LostReason::NodeDeleted | LostReason::Revoked) => false, // somebody wants it so
+///         HoldState::Lost(_) => true,
+///         _ => false, // it is held, or may be
+///     }
+/// }
+/// assert!(may_queue_again(HoldState::Lost(LostReason::SessionExpired)));
+/// assert!(!may_queue_again(HoldState::Lost(LostReason::Revoked)));
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LostReason {

@@ -25,6 +25,21 @@ impl CuratorFramework {
 }
 
 /// Creates a znode. Java: `CreateBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::CreateMode;
+///
+/// let sequential = client.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential);
+/// let order = sequential.with_protection().for_path_and_data("/shop/order-", "3 apples")?;
+/// assert!(order.contains("-order-")); // behind an id, by which it is found again after a lost reply
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct CreateBuilder<'a> {
@@ -66,6 +81,9 @@ impl CreateBuilder<'_> {
     }
 
     /// Creates the znode with the client's default data. Returns its path, with the sequence number if there is one.
+    ///
+    /// After a lost reply a retry finds a znode of its own in the way and fails with `NodeExists`, or makes a second one
+    /// with another number: [`with_protection`](CreateBuilder::with_protection) finds the first one instead.
     ///
     /// # Errors
     /// [`Error::Server`] with `NodeExists`, `NoNode` (no parent) or `NoAuth`, [`Error::InvalidPath`], and what every

@@ -1,34 +1,32 @@
 //! Operations on znodes, in Curator's fluent form: `client.create().with_mode(...).for_path(path)`.
 //!
-//! All of them block until the server has answered. While the connection is gone they wait for it and try again as the
-//! retry policy says; what a lost connection leaves in doubt ends as [`Error::ConnectionLoss`].
+//! | on a client | gives | which ends in |
+//! |---|---|---|
+//! | `create()` | [`CreateBuilder`] | the path |
+//! | `delete()` | [`DeleteBuilder`] | nothing |
+//! | `check_exists()` | [`ExistsBuilder`] | the stat, if there is a znode |
+//! | `get_data()`, `set_data()` | [`GetDataBuilder`], [`SetDataBuilder`] | the data, the new stat |
+//! | `get_children()` | [`GetChildrenBuilder`] | the names |
+//! | `get_acl()`, `set_acl()` | [`GetAclBuilder`], [`SetAclBuilder`] | the ACL, the new stat |
+//! | `sync()` | [`SyncBuilder`] | nothing |
 //!
-//! ```
-//! use curator_locks::{Acl, CreateMode, Stat};
+//! Several writes as one: [`CuratorFramework::transaction`].
 //!
-//! # #[cfg(not(feature = "testing"))] fn main() {}
-//! # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let server = curator_locks::testing::TestingServer::start()?;
-//! # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-//! # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-//! # client.start()?;
-//! client.create().creating_parents_if_needed().for_path_and_data("/shop/currency", "EUR")?; // CreateBuilder
-//! let sequential = client.create().with_mode(CreateMode::EphemeralSequential).with_acl(Acl::open_unsafe());
-//! let order = sequential.with_protection().for_path("/shop/order-")?; // found again after a lost reply
+//! # When the connection goes
+//! Each blocks until the server has answered: one round trip, unless it says otherwise. While the connection is suspended a
+//! call waits for it, at most the client's [connection timeout](crate::Builder::connection_timeout), and is tried again as
+//! the [retry policy](crate::RetryPolicy) says; where the session is lost, in the one that follows. A retry may find what
+//! the first attempt has done, though its reply was lost: a create then ends with `NodeExists`, a delete with `NoNode`.
 //!
-//! let mut stat = Stat::default();
-//! assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path("/shop/currency")?, b"EUR"); // GetDataBuilder
-//! assert_eq!(client.get_children().for_path("/shop")?.len(), 2); // GetChildrenBuilder
-//! assert_eq!(client.check_exists().for_path(&order)?.map(|stat| stat.version), Some(0)); // ExistsBuilder
-//!
-//! let write = client.set_data().with_version(stat.version); // SetDataBuilder: unless somebody has written meanwhile
-//! assert_eq!(write.for_path_and_data("/shop/currency", "CHF")?.version, 1);
-//! client.sync().for_path("/shop")?; // SyncBuilder: what others wrote before is seen from here on
-//! let acl = client.get_acl().for_path("/shop")?; // GetAclBuilder
-//! client.set_acl().with_version(0).for_path("/shop", acl)?; // SetAclBuilder
-//! client.delete().guaranteed().deleting_children_if_needed().for_path("/shop")?; // DeleteBuilder
-//! # Ok(()) }
-//! ```
+//! # Errors
+//! | every operation | when |
+//! |---|---|
+//! | [`Error::Server`] | the server refused it: see the operation for its codes |
+//! | [`Error::ConnectionLoss`] | the retry policy is exhausted; `maybe_done` tells whether the server may have carried it out |
+//! | [`Error::SessionExpired`] | the same, and the session has ended |
+//! | [`Error::InvalidPath`], [`Error::FrameTooLarge`] | it cannot be sent, or its reply is above the limit |
+//! | [`Error::AuthFailed`] | the servers do not accept the client's credentials |
+//! | [`Error::NotStarted`], [`Error::ClientClosed`] | the client is not in use, or not any more |
 
 mod create;
 
@@ -99,6 +97,19 @@ impl CuratorFramework {
 }
 
 /// Deletes a znode. Java: `DeleteBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// client.create().creating_parents_if_needed().for_path("/carts/17")?;
+/// assert!(client.delete().with_version(3).for_path("/carts/17").is_err()); // it has version 0
+/// client.delete().guaranteed().deleting_children_if_needed().for_path("/carts")?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct DeleteBuilder<'a> {
@@ -129,7 +140,7 @@ impl DeleteBuilder<'_> {
         self
     }
 
-    /// Deletes the znode.
+    /// Deletes the znode. After a lost reply a retry finds none, and the call fails with `NoNode`, whoever has deleted it.
     ///
     /// # Errors
     /// [`Error::Server`] with `NoNode`, `NotEmpty`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and what every
@@ -182,6 +193,20 @@ impl DeleteBuilder<'_> {
 }
 
 /// Asks whether a znode exists. Java: `ExistsBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// match client.check_exists().for_path("/currency")? {
+///     Some(stat) => println!("written {} times", stat.version),
+///     None => println!("there is none, and that is no error"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct ExistsBuilder<'a> {
@@ -205,6 +230,20 @@ impl ExistsBuilder<'_> {
 }
 
 /// Reads a znode's data. Java: `GetDataBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # client.create().for_path_and_data("/currency", "EUR")?;
+/// let mut stat = curator_locks::Stat::default();
+/// assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path("/currency")?, b"EUR");
+/// assert_eq!(stat.version, 0); // for a later `set_data().with_version(...)`
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetDataBuilder<'a> {
@@ -238,6 +277,19 @@ impl<'a> GetDataBuilder<'a> {
 }
 
 /// Writes a znode's data. Java: `SetDataBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # client.create().for_path_and_data("/currency", "EUR")?;
+/// let _ = client.set_data().with_version(0).for_path_and_data("/currency", "CHF"); // unless somebody has written
+/// assert_eq!(client.set_data().for_path_and_data("/currency", "USD")?.data_length, 3); // whoever has written
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path_and_data()"]
 pub struct SetDataBuilder<'a> {
@@ -269,6 +321,19 @@ impl SetDataBuilder<'_> {
 }
 
 /// Lists a znode's children. Java: `GetChildrenBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # client.create().creating_parents_if_needed().for_path("/carts/17")?;
+/// let names = client.get_children().for_path("/carts")?;
+/// assert_eq!(names, ["17"]); // names, not paths
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetChildrenBuilder<'a> {
@@ -304,6 +369,19 @@ impl<'a> GetChildrenBuilder<'a> {
 }
 
 /// Reads a znode's ACL. Java: `GetACLBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::Acl;
+///
+/// assert_eq!(client.get_acl().for_path("/")?, Acl::open_unsafe()); // a new server lets everybody do everything
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetAclBuilder<'a> {
@@ -324,6 +402,21 @@ impl GetAclBuilder<'_> {
 }
 
 /// Writes a znode's ACL. Java: `SetACLBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::Acl;
+///
+/// # client.create().for_path("/currency")?;
+/// client.set_acl().for_path("/currency", Acl::read_unsafe())?;
+/// assert!(client.set_data().for_path_and_data("/currency", "EUR").is_err()); // NoAuth, from now on
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct SetAclBuilder<'a> {
@@ -338,7 +431,8 @@ impl SetAclBuilder<'_> {
         self
     }
 
-    /// Replaces the znode's ACL and returns the new stat.
+    /// Replaces the znode's ACL and returns the new stat. After a lost connection as
+    /// [`SetDataBuilder::for_path_and_data`].
     ///
     /// # Errors
     /// As [`SetDataBuilder::for_path_and_data`], and `InvalidAcl`.
@@ -352,6 +446,20 @@ impl SetAclBuilder<'_> {
 }
 
 /// Brings a server up to date with the leader. Java: `SyncBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # client.create().for_path_and_data("/currency", "EUR")?;
+/// // Another client has written "/currency", and has told us so.
+/// client.sync().for_path("/currency")?;
+/// assert_eq!(client.get_data().for_path("/currency")?, b"EUR"); // nothing older
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct SyncBuilder<'a> {

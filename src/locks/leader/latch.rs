@@ -91,12 +91,32 @@ const WHAT: &str = "the leader latch";
 ///     assert_eq!(latch.leader()?.ok_or("nobody leads")?.id(), "host-17");
 ///     assert_eq!((latch.participants()?.len(), latch.our_path()), (1, latch.last_path_is_leader()));
 /// }
-/// latch.close()?; // stops, and only then the next one begins
+/// latch.close().unwrap_or_else(|error| eprintln!("closed, but {error}")); // stops, and only then the next one begins
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// Without a listener, and what can be asked:
+/// Without a listener:
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// let latch = curator_locks::LeaderLatch::new(&client, "/scheduler")?;
+/// latch.start()?;
+/// latch.await_leadership()?; // `await_leadership_with` takes a time and a cancel token
+/// if let Some(leadership) = latch.leadership() { // else it has just been lost again
+///     println!("leads, with the number {}", leadership.fencing_token());
+///     while latch.has_leadership() {
+///         // ... a piece of the work ...
+///         # break;
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
     shared: Arc<LatchShared>,
@@ -321,7 +341,7 @@ impl LeaderLatch {
     /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participants(&self) -> Result<Vec<Participant>> {
         LockInternals::participants(&self.shared.client, &self.shared.path)
     }
@@ -329,7 +349,7 @@ impl LeaderLatch {
     /// The first of the [`participants`](LeaderLatch::participants); `None` if nobody queues. Java: `getLeader`.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn leader(&self) -> Result<Option<Participant>> {
         Ok(self.participants()?.into_iter().next())
     }
