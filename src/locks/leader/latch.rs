@@ -247,16 +247,16 @@ impl LeaderLatch {
         drop(removed);
     }
 
-    /// Blocks until this latch leads. Java: `await()`.
+    /// Blocks until this latch leads, over suspensions and lost sessions. Java: `await()`.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and what the
-    /// servers refuse its attempt to queue with. The latch tries again where that may help, and this may be called again.
+    /// servers refuse its attempt to queue with. The latch tries again where that may help; this may be called again.
     pub fn await_leadership(&self) -> Result<()> {
         self.await_leadership_with(&AcquireOptions::new()).map(drop)
     }
 
-    /// Blocks until this latch leads, or the time is up: then `false`. Java: `await(long, TimeUnit)`.
+    /// Blocks until this latch leads, or the time is up: then `false`. Zero does not wait. Java: `await(long, TimeUnit)`.
     ///
     /// # Errors
     /// As [`await_leadership`](LeaderLatch::await_leadership).
