@@ -56,8 +56,9 @@ pub use read_write::{InterProcessReadLock, InterProcessReadWriteLock, InterProce
 pub use semaphore::{
     lease::Lease,
     mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard},
-    shared_count::{SharedCount, VersionedValue},
+    shared_count::SharedCount,
     v2::InterProcessSemaphoreV2,
+    versioned_value::VersionedValue,
 };
 pub use threads::caching::Caching;
 pub use unfair::InterProcessUnfairMutex;

@@ -209,7 +209,7 @@ impl InterProcessMutex {
     /// The paths of all contenders in the order of the queue, the holder first.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         LockInternals::participant_nodes(self.internals.client(), self.internals.base_path())
     }
@@ -340,7 +340,8 @@ impl InterProcessMutex {
 }
 
 thread_lock_methods! { InterProcessMutex,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
+    /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes). If this
+    /// thread holds it already, only its hold count grows, without a request.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire);

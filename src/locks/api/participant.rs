@@ -103,7 +103,7 @@ impl LockInternals {
     /// ```
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participants(client: &CuratorFramework, base_path: &str) -> Result<Vec<Participant>> {
         let directory = client.prefix.to_server(base_path)?;
         let names = children_of(client, base_path)?;
