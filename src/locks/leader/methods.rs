@@ -22,7 +22,7 @@ macro_rules! leader_methods {
             /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
             ///
             /// # Errors
-            /// As every operation on a znode.
+            /// As [every operation on a znode](crate::operations#errors).
             pub fn participants(&self) -> Result<Vec<$crate::locks::api::participant::Participant>> {
                 $crate::locks::contender::internals::LockInternals::participants(&self.shared.client, &self.shared.path)
             }
@@ -30,7 +30,7 @@ macro_rules! leader_methods {
             /// The first of the participants; `None` if nobody queues. Java: `getLeader`.
             ///
             /// # Errors
-            /// As every operation on a znode.
+            /// As [every operation on a znode](crate::operations#errors).
             pub fn leader(&self) -> Result<Option<$crate::locks::api::participant::Participant>> {
                 Ok(self.participants()?.into_iter().next())
             }

@@ -33,6 +33,9 @@ use crate::error::Error;
 /// Uncontended, acquire and release are one round trip each. What happens when the connection goes is as for the
 /// [semaphore](InterProcessSemaphoreV2).
 ///
+/// # When the connection goes
+/// As with [`InterProcessMutex`](crate::InterProcessMutex).
+///
 /// ```
 /// # curator_locks::docs::example(|client| {
 /// # use curator_locks::InterProcessSemaphoreMutex;
@@ -111,7 +114,7 @@ impl InterProcessSemaphoreMutex {
     /// The names of the znodes of the holder and of the one that waits for it.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         self.semaphore.participant_nodes()
     }
@@ -139,7 +142,7 @@ impl InterProcessSemaphoreMutex {
 }
 
 owned_lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
-    /// Acquires the lock, waiting as long as it takes.
+    /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes).
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
