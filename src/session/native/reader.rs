@@ -207,8 +207,8 @@ impl ReaderThread {
     /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next, at most this long
     /// and until the next timer. `false`: the session is over.
     fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer, most: Duration) -> io::Result<bool> {
-        let Some(next_timer) = self.take_frames(buffer)? else { return Ok(false) };
-        let Some(timeout) = self.keep_timers(next_timer)? else { return Ok(false) };
+        self.take_frames(buffer)?;
+        let Some(timeout) = self.keep_timers()? else { return Ok(false) };
         match reader.read(buffer.space(), timeout.min(most))? {
             Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
             Some(count) => buffer.filled(count),
@@ -218,45 +218,41 @@ impl ReaderThread {
     }
 
     /// Hands every complete frame to the machine, under one lock. What follows from them is carried out after that, so a
-    /// thread that waits for several replies is woken once. Gives the next timer; `None` if the session is over.
-    ///
-    /// The timer is read under the same lock: a thread that was woken submits its next request at once, and would have to
-    /// wait for another one. Whatever it or a callback brings about after that is like what comes during the read.
-    fn take_frames(&self, buffer: &mut FrameBuffer) -> io::Result<Option<Instant>> {
+    /// thread that waits for several replies is woken once.
+    fn take_frames(&self, buffer: &mut FrameBuffer) -> io::Result<()> {
         self.shared.input(|machine, actions| {
             let now = Instant::now();
             loop {
                 match buffer.next_frame() {
                     Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
-                    Ok(None) => break,
+                    Ok(None) => return Ok(()),
                     Err(ProtoError::FrameTooLarge { size, limit }) => {
                         // Whose reply it is stands in the next four bytes.
-                        let Some(xid) = buffer.peek_xid() else { break };
+                        let Some(xid) = buffer.peek_xid() else { return Ok(()) };
                         machine.frame_too_large(xid, size, limit, actions);
                         return Err(invalid_data(ProtoError::FrameTooLarge { size, limit }));
                     }
                     Err(error) => return Err(invalid_data(error)),
                 }
             }
-            Ok((!machine.is_over(now)).then(|| machine.next_timer()))
         })
     }
 
     /// How long this thread may wait now; `None` if the session is over.
-    fn keep_timers(&self, mut next_timer: Instant) -> io::Result<Option<Duration>> {
-        // Not the time at which the frames came: callbacks may have taken theirs.
+    fn keep_timers(&self) -> io::Result<Option<Duration>> {
         let now = Instant::now();
+        let (mut next_timer, is_over) = {
+            let state = self.shared.state.lock();
+            (state.machine.next_timer(), state.machine.is_over(now))
+        };
+        if is_over {
+            return Ok(None);
+        }
         if now >= next_timer {
-            let (is_over, is_alive, next) =
-                self.shared.input(|machine, _| (machine.is_over(now), machine.timer(now), machine.next_timer()));
-            if is_over {
-                return Ok(None);
-            }
-            if !is_alive {
-                let what = "nothing received for two thirds of the session timeout";
-                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
-            }
-            next_timer = next;
+            let next = self.shared.input(|machine, _| machine.timer(now).then(|| machine.next_timer()));
+            next_timer = next.ok_or_else(|| {
+                io::Error::new(io::ErrorKind::TimedOut, "nothing received for two thirds of the session timeout")
+            })?;
         }
         Ok(Some(next_timer.saturating_duration_since(now).min(LONGEST_READ)))
     }
