@@ -134,7 +134,7 @@ impl Cache {
             state: Mutex::default(),
             listeners: Arc::default(),
         });
-        cache.lock.thread_holds().add_keeper(cache.this.clone());
+        cache.lock.thread_holds.add_keeper(cache.this.clone());
         cache
     }
 
