@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt, iter,
     sync::{Arc, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -33,6 +33,9 @@ use crate::{
         },
     },
 };
+
+/// A lock object that is dropped leaves its timer for no longer than this.
+const LONGEST_TICK: Duration = Duration::from_secs(10);
 
 /// One lock object with what its process keeps of it.
 pub(crate) struct Cache {
@@ -91,7 +94,7 @@ pub(super) struct Word {
 pub(super) struct Effects {
     farewells: Vec<Tenure>,
     wake: Vec<(ReplySender<Word>, Word)>,
-    tick: Option<(u64, Instant)>,
+    tick: Option<Instant>,
 }
 
 impl State {
@@ -181,12 +184,12 @@ impl Cache {
         for tenure in farewells {
             self.give_back(tenure);
         }
-        if let Some((number, at)) = tick {
+        if let Some(at) = tick {
             let this = self.this.clone();
-            let delay = at.saturating_duration_since(Instant::now());
+            let delay = at.saturating_duration_since(Instant::now()).min(LONGEST_TICK);
             self.lock.client().core.run_later(delay, move || {
                 if let Some(cache) = this.upgrade() {
-                    cache.step(|turns| turns.tick(number, &cache.limits, Instant::now()));
+                    cache.step(|turns| turns.tick(&cache.limits, Instant::now()));
                 }
             });
         }

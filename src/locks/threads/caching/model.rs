@@ -466,7 +466,7 @@ impl World {
                 let process = &mut self.processes[p];
                 let limits = limits();
                 let later = base() + Duration::from_secs(60);
-                let next = process.turns.tick(process.turns.number().unwrap(), &limits, later);
+                let next = process.turns.tick(&limits, later);
                 process.follow(next);
             }
             Action::Heartbeat(p) => {
@@ -1075,4 +1075,25 @@ fn without_any_one_condition_of_a_grant_it_is_found_missing() {
         println!("without {omitted:?}: {found:?}");
         assert!(found.is_some(), "{omitted:?} is not needed");
     }
+}
+
+/// Where processes take turns, each short time between is a tenure's last: a tick for each would be thousands at a time.
+#[test]
+fn one_tick_is_to_come_however_many_tenures_are_idle_one_after_the_other() {
+    let (limits, now) = (limits(), base());
+    let mut turns = Turns::default();
+    let mut ticks = 0;
+    for who in 1..=100 {
+        assert_eq!(turns.come(who, Mode::Exclusive, false).0, Turn::Seek);
+        let Some((Turn::Hold { tenure, grant }, ..)) = turns.granted(who, true) else { panic!("no turn") };
+        ticks += usize::from(turns.release(tenure, grant, &limits, now).tick.is_some());
+        assert_eq!(turns.rivals_came(tenure, now).farewells, [tenure]);
+    }
+    assert_eq!(ticks, 1);
+    // None of them is idle any more, so the next one needs a tick again.
+    assert_eq!(turns.tick(&limits, now), Next::default());
+    let (_, next) = turns.come(101, Mode::Exclusive, false);
+    assert_eq!(next, Next::default());
+    let Some((Turn::Hold { tenure, grant }, ..)) = turns.granted(101, true) else { panic!("no turn") };
+    assert!(turns.release(tenure, grant, &limits, now).tick.is_some());
 }

@@ -27,6 +27,8 @@ pub(crate) struct Turns {
     /// last who has one.
     ended: Vec<Tenure>,
     tenures: u64,
+    /// A [`Turns::tick`] is to come: one for all tenures, however short they are.
+    is_timed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -55,8 +57,6 @@ struct Tenure {
     may_last: bool,
     rivals: Option<Rivals>,
     idle_since: Option<Instant>,
-    /// A [`Turns::tick`] is to come.
-    is_timed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,8 +94,8 @@ pub(crate) struct Next {
     pub(crate) farewells: Vec<u64>,
     /// Who is woken, with what.
     pub(crate) wake: Vec<(Waiter, Turn)>,
-    /// When [`Turns::tick`] is due, for which tenure.
-    pub(crate) tick: Option<(u64, Instant)>,
+    /// When [`Turns::tick`] is due.
+    pub(crate) tick: Option<Instant>,
 }
 
 impl Next {
@@ -113,7 +113,7 @@ impl Next {
 
 impl Default for Turns {
     fn default() -> Turns {
-        Turns { stage: Stage::Vacant, queue: VecDeque::new(), ended: Vec::new(), tenures: 0 }
+        Turns { stage: Stage::Vacant, queue: VecDeque::new(), ended: Vec::new(), tenures: 0, is_timed: false }
     }
 }
 
@@ -191,7 +191,6 @@ impl Turns {
             may_last,
             rivals: None,
             idle_since: None,
-            is_timed: false,
         };
         let mut turn = tenure.give(who);
         let mut next = Next::farewell(before);
@@ -289,9 +288,8 @@ impl Turns {
             return self.end();
         }
         tenure.idle_since = Some(now);
-        let is_timed = mem::replace(&mut tenure.is_timed, true);
-        let at = now.checked_add(limits.keep_idle).filter(|_| !is_timed);
-        Next { tick: at.map(|at| (tenure.number, at)), ..Next::default() }
+        let is_timed = mem::replace(&mut self.is_timed, true);
+        Next { tick: now.checked_add(limits.keep_idle).filter(|_| !is_timed), ..Next::default() }
     }
 
     /// The znode, or its session, is gone. Those who wait keep their order.
@@ -327,9 +325,9 @@ impl Turns {
     }
 
     /// It is time to look whether the lock has been idle for long.
-    pub(crate) fn tick(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
-        let Some(tenure) = self.tenure(number) else { return Next::default() };
-        tenure.is_timed = false;
+    pub(crate) fn tick(&mut self, limits: &Caching, now: Instant) -> Next {
+        self.is_timed = false;
+        let Stage::Granted(tenure) = &self.stage else { return Next::default() };
         let idle_since = tenure.idle_since.filter(|_| tenure.inside.is_empty());
         let Some(end) = idle_since.and_then(|since| since.checked_add(limits.keep_idle)) else {
             return Next::default();
@@ -337,8 +335,8 @@ impl Turns {
         if now >= end {
             return self.end();
         }
-        tenure.is_timed = true;
-        Next { tick: Some((number, end)), ..Next::default() }
+        self.is_timed = true;
+        Next { tick: Some(end), ..Next::default() }
     }
 
     /// The lock object goes. The tenure whose znode goes with it, unless a thread has the lock.
