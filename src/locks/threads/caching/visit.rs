@@ -212,7 +212,7 @@ impl<'a> Visit<'a> {
         let cache = self.cache;
         cache.listens_no_more(number, grant);
         let mut state = cache.state.lock();
-        let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone);
+        let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone, self.patience.only_try);
         let effects = state.effects(next);
         let word = self.received(&mut state, turn);
         drop(state);
