@@ -7,7 +7,18 @@ mod support;
 
 mod ends;
 mod faults;
+mod kinds;
 mod local;
+mod paused;
 mod read_write;
 mod rivals;
+mod rows;
 mod seekers;
+
+/// What a child process runs; by itself it does nothing.
+#[test]
+fn child_process() {
+    if let Some((role, arguments)) = support::child::role() {
+        paused::run(&role, &arguments);
+    }
+}
