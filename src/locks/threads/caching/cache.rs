@@ -93,8 +93,21 @@ pub(super) struct Word {
 #[must_use]
 pub(super) struct Effects {
     farewells: Vec<Tenure>,
-    wake: Vec<(ReplySender<Word>, Word)>,
+    wake: Wake,
     tick: Option<Instant>,
+}
+
+/// Who is woken, with what, when this is dropped: also if somebody's [`Session`](crate::session::api::Session) panics over the
+/// farewells.
+struct Wake(Vec<(ReplySender<Word>, Word)>);
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        for (waiter, word) in self.0.drain(..) {
+            // One that gives up at this moment passes its turn on.
+            waiter.send(word);
+        }
+    }
 }
 
 impl State {
@@ -122,7 +135,7 @@ impl State {
             Some(self.tenures.swap_remove(index))
         };
         let farewells = next.farewells.into_iter().filter_map(farewell).collect();
-        Effects { farewells, wake, tick: next.tick }
+        Effects { farewells, wake: Wake(wake), tick: next.tick }
     }
 }
 
@@ -194,10 +207,7 @@ impl Cache {
             });
         }
         // Last: who is woken meets nobody here, and may get this thread's processor.
-        for (waiter, word) in wake {
-            // One that gives up at this moment passes its turn on.
-            waiter.send(word);
-        }
+        drop(wake);
     }
 
     /// The znode goes, in the background until it is known to be gone or its session has ended.
