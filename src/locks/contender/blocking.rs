@@ -356,8 +356,6 @@ impl<'a> Shell<'a> {
         };
         match allowed {
             Ok(()) => Input::Allowed,
-            // An empty container that the server removes again and again takes time, and is no error.
-            Err(error) if error.is_no_node() && self.wish.patience.is_over() => Input::TimeUp,
             Err(error) => Input::Failed(failed(error, false, Some(Reaction::Final))),
         }
     }

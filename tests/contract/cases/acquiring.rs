@@ -129,12 +129,12 @@ pub(crate) fn vanishing_directory(subject: &'static Subject) {
     let world = World::new(subject);
     let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
     // The time is up in the pause after a refusal.
-    let lock = world.lock(&world.persistent_client_at(&proxy.connect_string(), Duration::from_millis(100)));
+    let lock = world.lock(&world.persistent_client_at(&proxy.connect_string(), Duration::from_secs(1)));
     let refuse = |op| proxy.inject(RequestMatch::op(op).times(u64::MAX), Fault::Refuse(NO_NODE));
     let refused = [op::CREATE, op::CREATE_2].map(refuse);
     // A slow machine needs all of a time for what comes before the create.
     eventually("a create was refused", || {
-        assert!(!lock.acquire_timeout(Duration::from_millis(30)).unwrap());
+        assert!(!lock.acquire_timeout(Duration::from_millis(300)).unwrap());
         refused.iter().any(|refused| refused.hits() > 0)
     });
     refused.iter().for_each(InjectedFault::release);
