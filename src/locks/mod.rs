@@ -49,7 +49,7 @@ pub use leader::{
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
 pub use queue_view::{
-    kinds::{EntryMode, EntryState, LockKind, NameStyle},
+    kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
     queue::{LockQueue, QueueEntry},
 };
 pub use read_write::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};

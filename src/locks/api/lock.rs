@@ -18,12 +18,7 @@ use crate::{
 /// its own; requests that a lost connection swallows are tried again as the client's retry policy says.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, InterProcessLock, InterProcessMutex, InterProcessSemaphoreMutex};
 ///
@@ -50,10 +45,7 @@ use crate::{
 ///         lock.release_holds(&holds)?; // these and no other; `abandon_holds` does not wait
 ///     }
 /// }
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub trait InterProcessLock: Send + Sync {
     /// Acquires the lock, waiting as long as it takes.
@@ -164,22 +156,13 @@ pub trait InterProcessLock: Send + Sync {
 /// For locks as trait objects. Where you know the type, prefer the lock's own guard: it also reports the state.
 ///
 /// ```
-/// # use curator_locks::{InterProcessMutex, Locker};
-/// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::Locker;
+/// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
 /// let locker = Locker::new(mutex)?;
 /// // ... the lock is held ...
-/// locker.close()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// locker.close()?;
+/// # Ok(()) });
 /// ```
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {

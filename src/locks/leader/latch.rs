@@ -1,7 +1,7 @@
 //! Leaders that are told.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -21,10 +21,7 @@ use crate::{
         held::holds::HoldKind,
     },
     locks::{
-        api::{
-            options::{acquire::AcquireOptions, patience::Patience},
-            participant::Participant,
-        },
+        api::options::{acquire::AcquireOptions, patience::Patience},
         contender::{
             candidate::{Audience, Candidate, Telling},
             driver::StandardLockInternalsDriver,
@@ -34,6 +31,7 @@ use crate::{
         leader::{
             latch_listener::{CloseMode, LeaderLatchListener},
             leadership::{Executor, LeaderState, Leadership},
+            methods::leader_methods,
         },
     },
 };
@@ -56,9 +54,9 @@ const WHAT: &str = "the leader latch";
 /// again, at the end.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{CloseMode, LeaderLatch, LeaderLatchListener, Leadership};
-/// # use curator_locks::{CuratorFramework, RetryOneTime};
 ///
 /// struct Scheduler;
 ///
@@ -71,19 +69,6 @@ const WHAT: &str = "the leader latch";
 ///     }
 /// }
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
 /// let latch = LeaderLatch::new(&client, "/scheduler")?.with_id("host-17").with_close_mode(CloseMode::NotifyLeader);
 /// latch.add_listener(Scheduler);
 /// latch.start()?;
@@ -92,19 +77,13 @@ const WHAT: &str = "the leader latch";
 ///     assert_eq!((latch.participants()?.len(), latch.our_path()), (1, latch.last_path_is_leader()));
 /// }
 /// latch.close().unwrap_or_else(|error| eprintln!("closed, but {error}")); // stops, and only then the next one begins
-/// # Ok(())
-/// # }
+/// # Ok(()) });
 /// ```
 ///
 /// Without a listener:
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// let latch = curator_locks::LeaderLatch::new(&client, "/scheduler")?;
 /// latch.start()?;
 /// latch.await_leadership()?; // `await_leadership_with` takes a time and a cancel token
@@ -115,7 +94,7 @@ const WHAT: &str = "the leader latch";
 ///         # break;
 ///     }
 /// }
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
@@ -174,7 +153,7 @@ impl LeaderLatch {
         Ok(LeaderLatch { candidate, shared, close_mode: CloseMode::default(), id: String::new() })
     }
 
-    /// What this latch's znode carries, for others to read: see [`Participant::id`]. Defaults to nothing.
+    /// What this latch's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Defaults to nothing.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
         self.id = id.into();
@@ -311,18 +290,6 @@ impl LeaderLatch {
         &self.id
     }
 
-    /// Where it is in its life.
-    #[must_use]
-    pub fn state(&self) -> LeaderState {
-        self.shared.state.lock().life
-    }
-
-    /// The directory in which it queues.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.shared.path
-    }
-
     /// The path of this latch's znode; `None` while it has none. Java: `getOurPath`.
     #[must_use]
     pub fn our_path(&self) -> Option<String> {
@@ -333,25 +300,6 @@ impl LeaderLatch {
     #[must_use]
     pub fn last_path_is_leader(&self) -> Option<String> {
         self.shared.state.lock().last_path.clone()
-    }
-
-    /// Everybody who queues, in whatever language, the leader first; empty if nobody does. Two round trips. Java:
-    /// `getParticipants`.
-    ///
-    /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
-    ///
-    /// # Errors
-    /// As [every operation on a znode](crate::operations#errors).
-    pub fn participants(&self) -> Result<Vec<Participant>> {
-        LockInternals::participants(&self.shared.client, &self.shared.path)
-    }
-
-    /// The first of the [`participants`](LeaderLatch::participants); `None` if nobody queues. Java: `getLeader`.
-    ///
-    /// # Errors
-    /// As [every operation on a znode](crate::operations#errors).
-    pub fn leader(&self) -> Result<Option<Participant>> {
-        Ok(self.participants()?.into_iter().next())
     }
 
     /// Leaves the queue for good, as [`with_close_mode`](LeaderLatch::with_close_mode) says.
@@ -389,15 +337,7 @@ impl Drop for LeaderLatch {
     }
 }
 
-impl fmt::Debug for LeaderLatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaderLatch")
-            .field("path", &self.path())
-            .field("state", &self.state())
-            .field("has_leadership", &self.has_leadership())
-            .finish_non_exhaustive()
-    }
-}
+leader_methods! { LeaderLatch }
 
 /// Signs off whoever does not wait any more.
 struct Waiting<'a> {

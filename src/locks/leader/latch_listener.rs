@@ -5,12 +5,7 @@ use crate::locks::leader::leadership::Leadership;
 /// Who is told that a [`LeaderLatch`](crate::LeaderLatch) leads. Java: `LeaderLatchListener`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{CloseMode, LeaderLatch, LeaderLatchListener, Leadership};
 ///
 /// struct Tell(crossbeam_channel::Sender<&'static str>);
@@ -31,7 +26,7 @@ use crate::locks::leader::leadership::Leadership;
 /// assert_eq!(told.recv()?, "leads");
 /// latch.close_with(CloseMode::NotifyLeader).unwrap_or_else(|error| eprintln!("closed, but {error}"));
 /// assert_eq!(told.recv()?, "leads no more");
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 pub trait LeaderLatchListener: Send + Sync + 'static {
     /// The latch leads from now on, in this term.

@@ -8,6 +8,7 @@
 pub(in crate::locks) mod latch;
 pub(in crate::locks) mod latch_listener;
 pub(in crate::locks) mod leadership;
+mod methods;
 pub(in crate::locks) mod selector;
 pub(in crate::locks) mod selector_listener;
 mod selector_task;

@@ -66,7 +66,7 @@ macro_rules! half {
                 self.mutex.internals()
             }
 
-            pub(in crate::locks) fn shared_internals(&self) -> &Arc<LockInternals> {
+            pub(super) fn shared_internals(&self) -> &Arc<LockInternals> {
                 self.mutex.parts().0
             }
 
@@ -98,12 +98,7 @@ half! {
     /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
     ///
     /// ```
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = curator_locks::testing::TestingServer::start()?;
-    /// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// # client.start()?;
+    /// # curator_locks::docs::example(|client| {
     /// use std::time::Duration;
     /// use curator_locks::{AcquireOptions, InterProcessReadWriteLock};
     ///
@@ -123,10 +118,7 @@ half! {
     /// if let Some(held) = reading.try_lock()? {
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     InterProcessReadLock,
     /// Acquires the lock, waiting as long as it takes, also
@@ -159,12 +151,7 @@ half! {
     /// It waits for everybody in front of it, and watches the last of them.
     ///
     /// ```
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = curator_locks::testing::TestingServer::start()?;
-    /// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// # client.start()?;
+    /// # curator_locks::docs::example(|client| {
     /// use std::time::Duration;
     /// use curator_locks::{AcquireOptions, InterProcessReadWriteLock};
     ///
@@ -184,10 +171,7 @@ half! {
     /// if let Some(held) = writing.try_lock()? {
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     InterProcessWriteLock,
     /// Acquires the lock, waiting as long as it takes, also

@@ -42,12 +42,7 @@ const UNREAD: i32 = -1;
 /// again. Reading it here costs nothing: the client keeps the last known value, and a watch keeps that up to date.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::SharedCount;
 /// let count = SharedCount::new(&client, "/limit", 3)?;
 /// let (tell, told) = crossbeam_channel::unbounded();
@@ -57,7 +52,7 @@ const UNREAD: i32 = -1;
 /// while told.recv()? != 4 {} // after a connect it hears the old value, too
 /// count.remove_listener(listener);
 /// count.close();
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct SharedCount {

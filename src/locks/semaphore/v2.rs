@@ -16,7 +16,10 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        api::{
+            methods::listening_methods,
+            options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        },
         contender::{
             blocking::{HeadPlace, Outcome, Wish},
             driver::{StandardLockInternalsDriver, sorted_contenders},
@@ -52,37 +55,22 @@ const LEASES: &str = "leases";
 /// As with [`InterProcessMutex`](crate::InterProcessMutex); each lease is told by itself.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// # use std::time::Duration;
-/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// # use curator_locks::InterProcessSemaphoreV2;
 /// let semaphore = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
 /// let lease = semaphore.acquire()?;
 /// if let Some(more) = semaphore.acquire_many_timeout(2, Duration::from_secs(5))? {
 ///     semaphore.return_all(more)?;
 /// }
-/// lease.close()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// lease.close()?;
+/// # Ok(()) });
 /// ```
 ///
 /// As many leases as a count says:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, InterProcessSemaphoreV2, SharedCount};
 ///
@@ -96,10 +84,7 @@ const LEASES: &str = "leases";
 /// assert!(semaphore.acquire_with(1, &AcquireOptions::new().timeout(Duration::ZERO))?.is_none()); // all are taken
 /// semaphore.return_lease(last)?;
 /// semaphore.return_all(two)?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
@@ -215,7 +200,7 @@ impl InterProcessSemaphoreV2 {
         self.client().core.check_open()?;
         // Before the queue, which is only a part of the wait.
         let patience = Patience { since: Some(Instant::now()), ..Patience::of(options) };
-        self.leases.observed("semaphore", || self.enter(count, patience))
+        self.leases.observed("semaphore", Vec::as_slice, || self.enter(count, patience))
     }
 
     /// Gives a lease back, and blocks, as [`Lease::close`] does.
@@ -331,6 +316,8 @@ impl InterProcessSemaphoreV2 {
         Wish { limit: Some(&self.limit), place, ..Wish::new(&self.leases, spec, patience) }.acquire()
     }
 }
+
+listening_methods! { InterProcessSemaphoreV2, |lock| [lock.leases()] }
 
 impl fmt::Debug for InterProcessSemaphoreV2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,12 +3,7 @@
 /// A value and the version of the znode that holds it. Java: `VersionedValue`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::SharedCount;
 ///
 /// let limit = SharedCount::new(&client, "/limit", 3)?;
@@ -20,7 +15,7 @@
 ///     }
 /// }
 /// assert_eq!(limit.count(), 4);
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VersionedValue<T> {

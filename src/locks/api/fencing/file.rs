@@ -84,8 +84,7 @@ impl FileFencingChecker {
     /// As [`check`](FileFencingChecker::check); the work was not begun then.
     pub fn fenced<R>(&self, token: FencingToken, work: impl FnOnce() -> R) -> Result<R, FencingError> {
         let mut file = self.file.lock();
-        let mut locked = self.locked(&mut file, File::lock)?;
-        let (newest, slot) = self.newest_in(&mut locked)?;
+        let (mut locked, newest, slot) = self.look(&mut file, File::lock)?;
         match newest {
             Some(newest) if newest > token => return Err(StaleToken { token, newest }.into()),
             Some(newest) if newest == token => {}
@@ -110,8 +109,8 @@ impl FileFencingChecker {
     /// As [`check_shared`](FileFencingChecker::check_shared); the work was not begun then.
     pub fn fenced_shared<R>(&self, token: FencingToken, work: impl FnOnce() -> R) -> Result<R, FencingError> {
         let mut file = self.file.lock();
-        let mut locked = self.locked(&mut file, File::lock_shared)?;
-        match self.newest_in(&mut locked)?.0 {
+        let (_locked, newest, _) = self.look(&mut file, File::lock_shared)?;
+        match newest {
             Some(newest) if newest > token => Err(StaleToken { token, newest }.into()),
             _ => Ok(work()),
         }
@@ -123,18 +122,19 @@ impl FileFencingChecker {
     /// [`Error::Io`].
     pub fn newest(&self) -> Result<Option<FencingToken>> {
         let mut file = self.file.lock();
-        let mut locked = self.locked(&mut file, File::lock_shared)?;
-        Ok(self.newest_in(&mut locked)?.0)
+        Ok(self.look(&mut file, File::lock_shared)?.1)
     }
 
-    fn locked<'f>(&self, file: &'f mut File, lock: fn(&File) -> io::Result<()>) -> Result<Locked<'f>> {
+    /// Locks the file: the newest token, and the slot for the next one.
+    fn look<'f>(
+        &self,
+        file: &'f mut File,
+        lock: fn(&File) -> io::Result<()>,
+    ) -> Result<(Locked<'f>, Option<FencingToken>, u64)> {
         lock(file).map_err(|error| failed(&self.path, error))?;
-        Ok(Locked(file))
-    }
-
-    /// With the slot for the next one.
-    fn newest_in(&self, file: &mut Locked<'_>) -> Result<(Option<FencingToken>, u64)> {
-        newest(file).map_err(|error| failed(&self.path, error))
+        let mut locked = Locked(file);
+        let (newest, slot) = newest(&mut locked).map_err(|error| failed(&self.path, error))?;
+        Ok((locked, newest, slot))
     }
 }
 

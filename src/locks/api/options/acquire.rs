@@ -67,25 +67,15 @@ impl AcquireOptions {
     /// [cached](crate::Caching): `InvalidArgument`, too.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// // A job of two seconds that nobody can stop, under a session timeout of ten.
     /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().min_validity(Duration::from_secs(2)))? {
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn min_validity(mut self, time: Duration) -> Self {
         self.terms.min_validity = time;
@@ -100,24 +90,14 @@ impl AcquireOptions {
     /// again. Who queues already stays, whoever comes after it.
     ///
     /// ```
-    /// # use curator_locks::{AcquireOptions, Error, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::{AcquireOptions, Error};
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// match mutex.lock_with(&AcquireOptions::new().max_queue(10)) {
     ///     Err(Error::Busy { ahead, .. }) => println!("come back later: {ahead} wait"),
     ///     held => drop(held?),
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn max_queue(mut self, ahead: usize) -> Self {
         self.terms.max_ahead = Some(ahead);
@@ -130,23 +110,13 @@ impl AcquireOptions {
     /// to it.
     ///
     /// ```
-    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// let options = AcquireOptions::new().on_position(|ahead| println!("{ahead} in front"));
     /// let held = mutex.lock_with(&options)?;
     /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn on_position(mut self, listener: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.terms.on_position = Some(PositionListener(Arc::new(listener)));
@@ -157,26 +127,16 @@ impl AcquireOptions {
     /// behind how many, instead of `false` or `None`. For a multi lock it is the path of the lock that was not got.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{AcquireOptions, Error, InterProcessMultiLock};
-    /// # fn example(accounts: &InterProcessMultiLock) -> curator_locks::Result<()> {
+    /// # use curator_locks::{AcquireOptions, Error};
+    /// # let accounts = &curator_locks::InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
     /// let options = AcquireOptions::new().timeout(Duration::from_secs(5)).timeout_is_error();
     /// match accounts.lock_with(&options) {
     ///     Err(Error::StillTaken { path, .. }) => println!("somebody else has {path}"),
     ///     held => drop(held?),
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMultiLock::new(&client, ["/accounts/17", "/accounts/4"])?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn timeout_is_error(mut self) -> Self {
         self.terms.has_to_say = true;
@@ -190,26 +150,16 @@ impl AcquireOptions {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
-    /// # fn example(nightly: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # use curator_locks::AcquireOptions;
+    /// # let nightly = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// let once = AcquireOptions::new().timeout(Duration::ZERO).hold_at_least(Duration::from_secs(60));
     /// if let Some(held) = nightly.lock_with(&once)? {
     ///     // ... takes a second; machines whose clock is late by up to a minute find it taken ...
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn hold_at_least(mut self, time: Duration) -> Self {
         self.terms.hold_at_least = Some(time);
@@ -223,25 +173,15 @@ impl AcquireOptions {
     /// [cached](crate::Caching): [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().hold_at_most(Duration::from_secs(600)))? {
     ///     held.on_deadline(Duration::from_secs(10), |event| println!("{event:?}: ten seconds left"));
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn hold_at_most(mut self, time: Duration) -> Self {
         self.terms.hold_at_most = Some(time);
