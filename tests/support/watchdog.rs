@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::exit,
     sync::Once,
@@ -30,14 +31,18 @@ pub fn watch_over() {
                 if let Some(log) = servers.ended_by_itself() {
                     let lines: Vec<&str> = log.lines().collect();
                     let last = lines[lines.len().saturating_sub(40)..].join("\n");
-                    eprintln!("a test server has ended by itself, with this at the end of its log:\n{last}");
-                    exit(101);
+                    end(&format!("a test server has ended by itself, with this at the end of its log:\n{last}"));
                 }
             }
-            eprintln!("the tests did not end within {LONGEST_RUN:?}");
-            exit(101);
+            end(&format!("the tests did not end within {LONGEST_RUN:?}"));
         });
     });
+}
+
+/// What is printed by `eprintln` the harness keeps for the end of the test, which does not come.
+fn end(why: &str) -> ! {
+    let _ = writeln!(io::stderr(), "{why}");
+    exit(101);
 }
 
 /// The supervisors of this program's servers, by their pids.

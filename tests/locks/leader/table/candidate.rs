@@ -58,11 +58,11 @@ pub fn run(arguments: &[String]) {
 /// Says when this process was not run: then its listener cannot have been told in time.
 fn witness() {
     loop {
-        let due = shared_clock() + u64::try_from(LATE.as_nanos()).unwrap();
+        let begin = shared_clock();
         thread::sleep(POLL);
         let woken = shared_clock();
-        if woken > due {
-            say(&format!("late {due} {woken}"));
+        if u128::from(woken - begin) > LATE.as_nanos() {
+            say(&format!("late {begin} {woken}"));
         }
     }
 }

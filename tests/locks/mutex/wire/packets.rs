@@ -39,9 +39,10 @@ fn an_uncontended_cycle_is_two_packets() {
     }
     let after = server.packets_received().unwrap();
     // The question itself counts as one.
-    let per_cycle = (after - before - 1).saturating_sub(slow).max(2 * u64::from(CYCLES)) as f64 / f64::from(CYCLES);
-    println!("{per_cycle} packets per cycle");
-    assert!((2.00..=2.05).contains(&per_cycle), "{per_cycle} packets per cycle");
+    let packets = after - before - 1;
+    let least = 2 * u64::from(CYCLES);
+    println!("{packets} packets for {CYCLES} cycles, {slow} of them for slow ones");
+    assert!((least..=least * 41 / 40 + slow).contains(&packets), "{packets} packets, {slow} of them for slow cycles");
 }
 
 #[test]
