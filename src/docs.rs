@@ -1,5 +1,16 @@
 //! Chapters: what to read before, and beside, the pages of the types.
 
+use std::error::Error;
+#[cfg(feature = "testing")]
+use std::time::Duration;
+
+use crate::framework::CuratorFramework;
+#[cfg(feature = "testing")]
+use crate::{
+    framework::{CuratorFrameworkFactory, RetryOneTime},
+    testing::TestingServer,
+};
+
 /// A chapter, whose links go to what stands at the crate's root.
 macro_rules! chapter {
     ($name:ident, $file:literal) => {
@@ -16,6 +27,26 @@ chapter!(guarantees, "../docs/guarantees.md");
 chapter!(sharing, "../docs/sharing.md");
 chapter!(operations, "../docs/operations.md");
 chapter!(porting, "../docs/porting.md");
+
+/// Runs an example of the documentation with a client of a server of its own. Without the feature `testing` it is only
+/// compiled.
+#[doc(hidden)]
+pub fn example(example: impl FnOnce(&CuratorFramework) -> Result<(), Box<dyn Error>>) {
+    #[cfg(feature = "testing")]
+    {
+        let run = || {
+            let server = TestingServer::start()?;
+            let retry = RetryOneTime::new(Duration::from_millis(100));
+            let client = CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+            client.start()?;
+            example(&client)
+        };
+        let result = run();
+        assert!(result.is_ok(), "{result:?}");
+    }
+    #[cfg(not(feature = "testing"))]
+    drop(example);
+}
 
 /// The README's examples run.
 #[cfg(all(doctest, feature = "testing"))]

@@ -50,9 +50,9 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// have made it certain again, or releases all and begins again.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// # use std::time::Duration;
-/// # use curator_locks::{CuratorFramework, InterProcessMultiLock};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// # use curator_locks::InterProcessMultiLock;
 /// let both = InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
 /// if both.acquire_timeout(Duration::from_secs(5))? {
 ///     both.release()?;
@@ -60,29 +60,14 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 ///     println!("somebody else holds {path}");
 /// }
 /// let held = both.lock()?; // or as a guard
-/// held.release()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// held.release()?;
+/// # Ok(()) });
 /// ```
 ///
 /// Every way in:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, Caching, InterProcessMultiLock};
 ///
@@ -104,10 +89,7 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// drop(lock.lock_owned()?); // a guard that keeps the lock's object
 /// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
 /// drop(lock.lock_owned_with(&five_seconds)?);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessMultiLock {
@@ -312,29 +294,24 @@ impl InterProcessMultiLock {
     fn is_acquired(&self) -> bool {
         self.locks.iter().all(|lock| lock.is_acquired_in_this_process())
     }
-
-    /// Several paths are no path.
-    #[expect(clippy::unused_self, reason = "what each lock has")]
-    fn base_path(&self) -> Option<&str> {
-        None
-    }
-
-    fn last_wait(&self) -> Option<String> {
-        self.timed_out_at()
-    }
-
-    fn known_holds(&self) -> Vec<Hold> {
-        self.locks.iter().flat_map(|lock| lock.holds()).collect()
-    }
 }
 
 lock_methods! { InterProcessMultiLock, MultiLockGuard,
-    /// Acquires all locks, waiting as long as it takes.
+    /// Acquires all locks, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes).
     ///
     /// # Errors
     /// The error of the first lock that fails, as [`InterProcessLock::acquire`], naming its path; then none is held.
     /// [`release`](Self::release) releases all, the last one first, even if one fails: then it is that lock's error, or
     /// [`Error::Several`].
+    {
+        fn waited_for(&self) -> Option<String> {
+            self.timed_out_at()
+        }
+
+        fn holds(&self) -> Vec<Hold> {
+            self.locks.iter().flat_map(|lock| lock.holds()).collect()
+        }
+    }
 }
 
 /// How one attempt to acquire all has ended.
@@ -405,9 +382,9 @@ impl fmt::Debug for InterProcessMultiLock {
 /// The guard reports what its member locks report: it is valid while all of them are.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// # use std::time::{Duration, Instant};
-/// # use curator_locks::InterProcessMultiLock;
-/// # fn example(both: &InterProcessMultiLock) -> curator_locks::Result<()> {
+/// # let both = &curator_locks::InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
 /// let held = both.lock()?;
 /// for hold in held.holds() {
 ///     println!("{} with token {}", hold.path(), hold.fencing_token());
@@ -415,18 +392,8 @@ impl fmt::Debug for InterProcessMultiLock {
 /// if held.is_valid() && held.valid_until() > Some(Instant::now() + Duration::from_secs(1)) {
 ///     // time enough for a second of work
 /// }
-/// held.release()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&curator_locks::InterProcessMultiLock::new(&client, ["/accounts/17", "/accounts/4"])?)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// held.release()?;
+/// # Ok(()) });
 /// ```
 #[must_use = "the locks are released at once if the guard is not kept"]
 pub struct MultiLockGuard<'a> {

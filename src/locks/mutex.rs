@@ -1,6 +1,9 @@
 //! The re-entrant mutex.
 
-use std::sync::{Arc, Weak};
+use std::{
+    slice,
+    sync::{Arc, Weak},
+};
 
 use crate::{
     error::Result,
@@ -11,7 +14,7 @@ use crate::{
     locks::{
         api::{
             guard::LockGuard,
-            methods::thread_lock_methods,
+            methods::{listening_methods, thread_lock_methods},
             options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
             revocation::revoker::{Revocable, RevocationListener, revocation_of},
         },
@@ -76,12 +79,7 @@ use crate::{
 /// Every way in:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, InterProcessMutex, WaitStrategy};
 ///
@@ -108,10 +106,7 @@ use crate::{
 /// lock.acquire()?;
 /// assert_eq!(lock.participant_nodes()?.first(), lock.lock_path().as_ref());
 /// lock.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessMutex {
@@ -200,7 +195,8 @@ impl InterProcessMutex {
 
     /// How many threads wait in this object [with caching](InterProcessMutex::with_caching), behind the one that holds
     /// the lock or queues for it. They have no znodes, so [`participant_nodes`](InterProcessMutex::participant_nodes)
-    /// does not show them. 0 without caching.
+    /// does not show them. 0 without caching. [`LockQueue::inspect`](crate::LockQueue::inspect) counts those of all objects on
+    /// the path, and tells whether the lock is idle.
     #[must_use]
     pub fn local_waiters(&self) -> usize {
         self.cache.as_ref().map_or(0, |cache| cache.waiting())
@@ -209,7 +205,7 @@ impl InterProcessMutex {
     /// The paths of all contenders in the order of the queue, the holder first.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         LockInternals::participant_nodes(self.internals.client(), self.internals.base_path())
     }
@@ -236,9 +232,16 @@ impl InterProcessMutex {
     /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
     /// # use curator_locks::InterProcessMutex;
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # let mutex = InterProcessMutex::new(client, "/example")?;
+    /// # let (client, other) = (client.clone(), mutex.clone());
+    /// # std::thread::spawn(move || loop {
+    /// #     for holder in other.participant_nodes().unwrap_or_default() {
+    /// #         let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
+    /// #     }
+    /// # });
     /// let asked = Arc::new(AtomicBool::new(false));
     /// let flag = asked.clone();
     /// mutex.make_revocable(move |_: &InterProcessMutex| flag.store(true, Ordering::Relaxed));
@@ -246,25 +249,8 @@ impl InterProcessMutex {
     /// while !asked.load(Ordering::Relaxed) {
     ///     // ... the next piece of the work ...
     /// }
-    /// held.release()
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     let mutex = InterProcessMutex::new(&client, "/example")?;
-    /// #     let other = mutex.clone();
-    /// #     std::thread::spawn(move || loop {
-    /// #         for holder in other.participant_nodes().unwrap_or_default() {
-    /// #             let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
-    /// #         }
-    /// #     });
-    /// #     Ok(example(&mutex)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// held.release()?;
+    /// # Ok(()) });
     /// ```
     pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
         self.make_revocable_with_executor(listener, |task| task());
@@ -321,7 +307,7 @@ impl InterProcessMutex {
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        self.internals.observed(self.internals.kind.name(), || {
+        self.internals.observed(self.internals.kind.name(), slice::from_ref, || {
             if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
                 if let Some(cache) = &self.cache {
                     cache.downgrades(&writer);
@@ -340,7 +326,8 @@ impl InterProcessMutex {
 }
 
 thread_lock_methods! { InterProcessMutex,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
+    /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes). If this
+    /// thread holds it already, only its hold count grows, without a request.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire);
@@ -348,6 +335,8 @@ thread_lock_methods! { InterProcessMutex,
     /// another object of this client, so that it would wait for itself. With a [driver of your
     /// own](InterProcessMutex::with_driver) the client cannot know that, and only logs a warning.
 }
+
+listening_methods! { InterProcessMutex, |lock| [lock.parts().0] }
 
 impl Revocable<InterProcessMutex> for InterProcessMutex {
     fn make_revocable_with_executor(

@@ -9,7 +9,11 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::{guard::LockGuard, methods::thread_lock_methods, options::acquire::AcquireOptions},
+        api::{
+            guard::LockGuard,
+            methods::{listening_methods, thread_lock_methods},
+            options::acquire::AcquireOptions,
+        },
         contender::{driver::StandardLockInternalsDriver, internals::LockInternals},
         mutex::InterProcessMutex,
         threads::owners::Owners,
@@ -44,36 +48,20 @@ const NAME: &str = "lock";
 /// heard of that (it hears of it once it has held the lock for 100 ms).
 ///
 /// ```
-/// # use curator_locks::{CuratorFramework, InterProcessUnfairMutex};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::InterProcessUnfairMutex;
 /// let nightly_report = InterProcessUnfairMutex::new(client, "/jobs/nightly-report")?;
 /// if let Some(held) = nightly_report.try_lock()? {
 ///     // ... this machine makes the report ...
 ///     held.release()?;
 /// }
-/// # Ok(())
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 ///
 /// Every way in:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, InterProcessUnfairMutex};
 ///
@@ -99,10 +87,7 @@ const NAME: &str = "lock";
 /// assert!(lock.is_owned_by_current_thread());
 /// assert_eq!(lock.lock_path(), lock.hold().map(|hold| hold.path().to_owned()));
 /// lock.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessUnfairMutex {
@@ -128,7 +113,7 @@ impl InterProcessUnfairMutex {
         InterProcessUnfairMutex { mutex: self.mutex.with_lock_data(data) }
     }
 
-    pub(in crate::locks) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
+    fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         self.mutex.parts()
     }
 
@@ -138,10 +123,13 @@ impl InterProcessUnfairMutex {
 }
 
 thread_lock_methods! { InterProcessUnfairMutex,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
+    /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes). If this
+    /// thread holds it already, only its hold count grows, without a request.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire);
     /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the calling thread holds the lock through another
     /// object of this client, so that it would wait for itself.
 }
+
+listening_methods! { InterProcessUnfairMutex, |lock| [lock.parts().0] }

@@ -18,7 +18,7 @@ use crate::{
         api::{Session, SessionError},
         wait::{
             deadline::{Stop, WaitEnd},
-            pending::{Pending, ReplyOutcome, Watch, submit_one},
+            pending::{Pending, ReplyOutcome, Watch, submit, submit_one},
         },
     },
 };
@@ -131,6 +131,17 @@ impl<'a> Call<'a> {
     /// Sends one request and waits for its reply.
     pub(crate) fn ask(&self, session: &Arc<dyn Session>, request: Request) -> Result<Response> {
         self.reply(submit_one(session, request))
+    }
+
+    /// The replies to requests that go out in one write.
+    pub(crate) fn ask_all(
+        &self,
+        session: &Arc<dyn Session>,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Vec<Result<Response>> {
+        let mut sent = submit(session, requests.into_iter().map(|request| (request, None)));
+        self.await_last(&mut sent);
+        sent.into_iter().map(|(pending, _)| self.reply(pending)).collect()
     }
 
     /// Waits for the last of several replies to one write. They come in the order of the requests, so that the others are

@@ -28,24 +28,12 @@ use crate::{
 /// ([`state`](Hold::state), also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change)).
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use std::time::{Duration, Instant};
 /// use curator_locks::{HoldState, LostReason};
-/// # use curator_locks::{CuratorFramework, InterProcessMutex, RetryOneTime};
+/// # use curator_locks::InterProcessMutex;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
-/// # let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// # let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
 /// let held = mutex.lock()?;
 /// let changes = held.state_changes();
 /// if held.valid_until() > Instant::now() + Duration::from_secs(1) {
@@ -67,8 +55,7 @@ use crate::{
 /// drop(mutex);
 /// assert!(editor.held.is_valid());
 /// editor.held.release()?;
-/// # Ok(())
-/// # }
+/// # Ok(()) });
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct LockGuard<'a> {

@@ -4,10 +4,10 @@
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
 /// `told(&H) -> Vec<Hold>`, `give_back(&[Hold]) -> Result<()>` and `abandon(&[Hold])` for these holds or, if none is named,
-/// what the caller holds, `is_acquired() -> bool`, `base_path() -> Option<&str>`, `last_wait() -> Option<String>` and
-/// `known_holds() -> Vec<Hold>`. The attributes are those of `acquire`.
+/// what the caller holds, and `is_acquired() -> bool`. The attributes are those of `acquire`. In braces follow those
+/// methods of the trait that differ from one lock to another.
 macro_rules! lock_methods {
-    ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
+    ($lock:ident, $guard:ident, $(#[$acquire:meta])* { $($of_trait:item)* }) => {
         impl $lock {
             $(#[$acquire])*
             pub fn acquire(&self) -> $crate::error::Result<()> {
@@ -16,7 +16,8 @@ macro_rules! lock_methods {
 
             /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue.
             ///
-            /// Zero means not to wait for others: a lock that is taken costs a read and no write. Its requests still need
+            /// The time bounds everything: the wait for a connection, retries and the wait for others, over a suspension and a
+            /// new session. Zero means not to wait for others: a lock that is taken costs a read and no write. Its requests still need
             /// their time, which the client's [connection timeout](crate::framework::Builder::connection_timeout) bounds.
             ///
             /// # Errors
@@ -26,7 +27,8 @@ macro_rules! lock_methods {
                 self.acquire_with(&$crate::locks::api::options::acquire::AcquireOptions::new().timeout(timeout))
             }
 
-            /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
+            /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first. A
+            /// cancellation ends the wait at once, and nothing is left in the queue.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`], and [`Error::Cancelled`](crate::error::Error::Cancelled).")]
@@ -47,7 +49,8 @@ macro_rules! lock_methods {
                 self.give_back(&[])
             }
 
-            /// Acquires the lock, waiting as long as it takes, as a guard.
+            /// Acquires the lock, waiting as long as it takes, as a guard. Dropping that releases the lock in the background, and
+            #[doc = concat!("waits for nothing; [`", stringify!($guard), "::release`] waits, and says how it went.")]
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
@@ -55,7 +58,8 @@ macro_rules! lock_methods {
                 self.lock_owned()
             }
 
-            /// Acquires the lock as a guard unless the time is up first.
+            /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue. The time
+            #[doc = concat!("bounds what that of [`", stringify!($lock), "::acquire_timeout`] does.")]
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
@@ -74,7 +78,7 @@ macro_rules! lock_methods {
                 self.lock_timeout(std::time::Duration::ZERO)
             }
 
-            /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither.
+            /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither. `None`: the time was up first.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
@@ -96,7 +100,7 @@ macro_rules! lock_methods {
                 }
             }
 
-            /// As `lock_owned`, unless the time is up first.
+            /// As `lock_owned`, unless the time is up first: then `None`.
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
@@ -108,7 +112,7 @@ macro_rules! lock_methods {
                 self.lock_owned_with(&$crate::locks::api::options::acquire::AcquireOptions::new().timeout(timeout))
             }
 
-            /// As `lock_owned`, with a timeout, a cancel token, both or neither.
+            /// As `lock_owned`, with a timeout, a cancel token, both or neither. `None`: the time was up first.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
@@ -168,16 +172,51 @@ macro_rules! lock_methods {
                 self.is_acquired()
             }
 
-            fn path(&self) -> Option<&str> {
-                self.base_path()
-            }
+            $($of_trait)*
+        }
+    };
+}
 
-            fn waited_for(&self) -> Option<String> {
-                self.last_wait()
+/// The methods of a lock whose holds are counted by [`Owners`](crate::locks::threads::owners::Owners).
+///
+/// The lock brings `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`, `keep(Arc<HeldNode>)`, `guard(Arc<HeldNode>)`,
+/// `hold() -> Option<Hold>`, and `parts()`: the internals, and the owners.
+macro_rules! owned_lock_methods {
+    ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
+        $crate::locks::api::methods::lock_methods! { $lock, $guard, $(#[$acquire])* {
+            fn path(&self) -> Option<&str> {
+                Some(self.parts().0.base_path())
             }
 
             fn holds(&self) -> Vec<$crate::locks::api::holds::hold::Hold> {
-                self.known_holds()
+                self.hold().into_iter().collect()
+            }
+        } }
+
+        impl $lock {
+            fn told(&self, held: &std::sync::Arc<$crate::framework::held::node::HeldNode>) -> Vec<$crate::locks::api::holds::hold::Hold> {
+                vec![self.parts().0.hold(held.clone())]
+            }
+
+            fn give_back(&self, named: &[$crate::locks::api::holds::hold::Hold]) -> $crate::error::Result<()> {
+                let (internals, owners) = self.parts();
+                owners.release(internals, named)
+            }
+
+            fn abandon(&self, named: &[$crate::locks::api::holds::hold::Hold]) {
+                let (internals, owners) = self.parts();
+                owners.abandon(internals, named);
+            }
+
+            fn is_acquired(&self) -> bool {
+                self.parts().1.is_any()
+            }
+        }
+
+        impl std::fmt::Debug for $lock {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let path = self.parts().0.base_path();
+                f.debug_struct(stringify!($lock)).field("path", &path).finish_non_exhaustive()
             }
         }
     };
@@ -188,7 +227,7 @@ macro_rules! lock_methods {
 /// The lock brings `parts() -> (&Arc<LockInternals>, &Arc<Owners>)` and `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`.
 macro_rules! thread_lock_methods {
     ($lock:ident, $(#[$acquire:meta])*) => {
-        $crate::locks::api::methods::lock_methods! { $lock, LockGuard, $(#[$acquire])* }
+        $crate::locks::api::methods::owned_lock_methods! { $lock, LockGuard, $(#[$acquire])* }
 
         impl $lock {
             /// Whether the calling thread holds the lock through this object.
@@ -216,50 +255,77 @@ macro_rules! thread_lock_methods {
                 // `enter` has counted it for the thread.
             }
 
-            fn told(&self, held: &std::sync::Arc<$crate::framework::held::node::HeldNode>) -> Vec<$crate::locks::api::holds::hold::Hold> {
-                vec![self.parts().0.hold(held.clone())]
-            }
-
             fn guard(&self, held: std::sync::Arc<$crate::framework::held::node::HeldNode>) -> LockGuard<'static> {
                 let (internals, owners) = self.parts();
                 LockGuard::new(internals, owners, held)
-            }
-
-            fn give_back(&self, named: &[$crate::locks::api::holds::hold::Hold]) -> $crate::error::Result<()> {
-                let (internals, owners) = self.parts();
-                owners.release(internals, named)
-            }
-
-            fn abandon(&self, named: &[$crate::locks::api::holds::hold::Hold]) {
-                let (internals, owners) = self.parts();
-                owners.abandon(internals, named);
-            }
-
-            fn is_acquired(&self) -> bool {
-                self.parts().1.is_any()
-            }
-
-            fn base_path(&self) -> Option<&str> {
-                Some(self.parts().0.base_path())
-            }
-
-            fn last_wait(&self) -> Option<String> {
-                self.base_path().map(str::to_owned)
-            }
-
-            fn known_holds(&self) -> Vec<$crate::locks::api::holds::hold::Hold> {
-                self.hold().into_iter().collect()
-            }
-        }
-
-        impl std::fmt::Debug for $lock {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                let path = self.parts().0.base_path();
-                f.debug_struct(stringify!($lock)).field("path", &path).finish_non_exhaustive()
             }
         }
     };
 }
 
+/// What a lock can be told to listen for: requests to give it back, and holders that went without releasing. `$internals`
+/// are those of `$this` lock whose znodes are holds.
+macro_rules! listening_methods {
+    ($lock:ident, |$this:ident| $internals:expr) => {
+        impl $lock {
+            /// Has the listener told when somebody asks for the lock back, with who and why
+            /// ([`Revoker::request`](crate::Revoker::request)) or as Curator does
+            /// ([`Revoker::attempt_revoke`](crate::Revoker::attempt_revoke)). It is for every acquire that begins from now
+            /// on, while it waits and while it holds, and stays over releases; a second call replaces it, and so does
+            /// `make_revocable` where the lock has that.
+            ///
+            /// It runs on the client's dispatch thread, under no lock, and may
+            /// [release](crate::RevocationRequest::release) the hold. Nothing is released by itself. Costs one read per acquire.
+            pub fn on_revocation(
+                &self,
+                listener: impl Fn(&$crate::locks::api::revocation::request::RevocationRequest) + Send + Sync + 'static,
+            ) {
+                let ($this, listener) = (self, std::sync::Arc::new(listener));
+                $internals.iter().for_each(|internals| internals.on_revocation(listener.clone()));
+            }
+
+            /// Has the next holder hear of one that went without releasing, as
+            /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths), and wait for `delay` first then: time for what the
+            /// dead one has sent on its way to arrive. With no such death there is no delay.
+            ///
+            /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
+            /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the news to
+            /// the next. A holder goes unheard if it dies before its acquire has returned. One that was cut off in
+            /// the midst of its release may be taken for dead, and readers or leases beside each other may all hear of one
+            /// death. A thread that panics with a guard counts: as with std's poisoning, what the lock protects may be half
+            /// done; other than there, the lock can be had, and who asks is told.
+            ///
+            /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no round
+            /// trip more than one. A lock that does not say this pays nothing. Where the lock is lost during the delay,
+            /// the acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
+            /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then.
+            ///
+            /// ```
+            /// # curator_locks::docs::example(|client| {
+            /// # use std::time::Duration;
+            /// # use curator_locks::InterProcessMutex;
+            /// let mutex = InterProcessMutex::new(client, "/locks/account")?
+            ///     .with_lock_data("host-7")
+            ///     .with_unclean_deaths(Duration::from_secs(5));
+            /// let held = mutex.lock()?;
+            /// for death in held.unclean_deaths() {
+            ///     println!("{:?} died with token {}: look at its work", death.data, death.fencing_token);
+            /// }
+            /// held.release()?;
+            /// # Ok(()) });
+            /// ```
+            #[must_use]
+            pub fn with_unclean_deaths(self, delay: std::time::Duration) -> Self {
+                let $this = &self;
+                $internals.iter().for_each(|internals| internals.listen_for_deaths(delay));
+                self
+            }
+        }
+    };
+}
+
+pub(in crate::locks) use listening_methods;
 pub(in crate::locks) use lock_methods;
+pub(in crate::locks) use owned_lock_methods;
 pub(in crate::locks) use thread_lock_methods;

@@ -13,18 +13,13 @@ use crate::{
         },
     },
     proto::{request::Request, response::Response},
-    session::wait::{deadline::Stop, pending::submit},
+    session::wait::deadline::Stop,
 };
 
 /// One contender in a lock's queue, as the server knows it: whoever made it, in whatever language.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, LockInternals, Participant};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_lock_data("host-17");
@@ -34,10 +29,7 @@ use crate::{
 /// assert_eq!((queue[0].id().as_ref(), queue[0].session), ("host-17", client.session_id()));
 /// assert_eq!(queue[0].fencing_token, held.fencing_token());
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -78,32 +70,21 @@ impl LockInternals {
     /// While the connection is suspended or lost it is tried again as the retry policy says.
     ///
     /// It knows neither the kind of lock nor who holds it: in a read/write lock several do, a semaphore's queue has none, and
-    /// an unfair lock none at all. [`LockQueue::inspect`](crate::LockQueue::inspect) tells that.
+    /// an unfair lock none at all, and who [keeps](crate::Caching) its znode between holds may be idle. [`LockQueue::inspect`](crate::LockQueue::inspect) tells that.
     ///
     /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
     ///
     /// ```
-    /// # use curator_locks::{CuratorFramework, LockInternals};
-    /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::LockInternals;
     /// for contender in LockInternals::participants(client, "/locks/order-42")? {
     ///     println!("{}: {} of session {:#x}", contender.position, contender.path, contender.session);
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&client)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participants(client: &CuratorFramework, base_path: &str) -> Result<Vec<Participant>> {
         let directory = client.prefix.to_server(base_path)?;
         let names = children_of(client, base_path)?;
@@ -111,10 +92,9 @@ impl LockInternals {
         let call = client.call("participants", base_path, Stop::default());
         call.retry(|session| {
             let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
-            let replies = submit(session, reads.map(|read| (read, None)));
             let mut participants = Vec::with_capacity(nodes.len());
-            for (node, (pending, _)) in nodes.iter().zip(replies) {
-                match call.reply(pending) {
+            for (node, reply) in nodes.iter().zip(call.ask_all(session, reads)) {
+                match reply {
                     Ok(Response::Data { data, stat }) => participants.push(Participant {
                         position: participants.len(),
                         path: client.prefix.to_client(node.as_str()),

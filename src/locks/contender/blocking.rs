@@ -22,7 +22,7 @@ use crate::{
         api::options::{patience::Patience, wait_strategy::WaitStrategy},
         contender::{
             driver::number_text,
-            effects::{Debris, Effects, Mail, Scene, failed, moment, with_acl},
+            effects::{Debris, LiveContender, Mail, Scene, failed, moment, with_acl},
             internals::LockInternals,
             spec::{Answer, Ask, Companion, Do, End, Failed, Input, Naming, Reaction, Spec},
         },
@@ -59,6 +59,9 @@ pub(crate) struct Wish<'a> {
 
 /// The thread that queues at the servers for many threads of its process.
 pub(crate) trait Seeker {
+    /// Whether its znode may stay while nobody holds it.
+    fn stays_idle(&self) -> bool;
+
     /// Its create is on its way, or was carried out.
     fn created(&self);
 
@@ -75,13 +78,13 @@ pub(crate) trait Seeker {
 /// A contender in the queue without a thread.
 pub(crate) struct Queued {
     spec: Spec,
-    effects: Effects,
+    live: LiveContender,
 }
 
 impl Queued {
     /// Takes it out of the queue, in the background.
     pub(crate) fn withdraw(mut self, lock: &LockInternals) {
-        self.effects.take_debris().clear_away(lock, &self.spec);
+        self.live.take_debris().clear_away(lock, &self.spec);
     }
 }
 
@@ -173,9 +176,9 @@ impl<'a> Wish<'a> {
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let since = self.patience.since.unwrap_or_else(Instant::now);
-        let (place, mut effects) = (self.place.take(), self.effects());
+        let (place, mut live) = (self.place.take(), self.contender());
         let mut wake = |input: Input<Error>| {
-            let sender = effects.sender();
+            let sender = live.sender();
             // The thread may have gone.
             move || drop(sender.send(Mail::new(input.clone())))
         };
@@ -190,7 +193,7 @@ impl<'a> Wish<'a> {
             }));
         }
         let (wish, call, has_made_directory, sent) = (&self, &call, false, Instant::now());
-        let shell = Shell { wish, call, io, effects, place, retries: 0, gone: 0, has_made_directory, sent };
+        let shell = Shell { wish, call, io, live, place, retries: 0, gone: 0, has_made_directory, sent };
         let outcome = shell.run()?;
         match &outcome {
             Outcome::Granted { held, .. } => {
@@ -209,19 +212,20 @@ impl<'a> Wish<'a> {
     }
 
     /// Of a new contender, or of the one that it goes on with.
-    fn effects(&self) -> Effects {
-        let Some(seeker) = self.seeker else { return Effects::new(self.lock.revocable_node()) };
-        let Some(Queued { mut effects, .. }) = seeker.inherit() else {
-            return Effects::new(Some(seeker.revocable_node()));
+    fn contender(&self) -> LiveContender {
+        let Some(seeker) = self.seeker else { return LiveContender::new(self.lock.revocable_node()) };
+        let Some(Queued { mut live, .. }) = seeker.inherit() else {
+            return LiveContender::new(Some(seeker.revocable_node()));
         };
         // This thread has yet to be told how many are in front.
-        effects.contender.ahead = None;
-        effects
+        live.contender.ahead = None;
+        live
     }
 
     fn scene(&self) -> Scene<'_> {
         let (lock, spec, limit, writer) = (self.lock, &self.spec, self.limit, self.writer);
-        Scene { lock, spec, limit, writer, goes_by_numbers: lock.goes_by_numbers && writer.is_none() }
+        let goes_by_numbers = lock.goes_by_numbers && writer.is_none();
+        Scene { lock, spec, limit, writer, goes_by_numbers, stays_idle: self.seeker.is_some_and(Seeker::stays_idle) }
     }
 }
 
@@ -229,7 +233,7 @@ struct Shell<'a> {
     wish: &'a Wish<'a>,
     call: &'a Call<'a>,
     io: Stop<'a>,
-    effects: Effects,
+    live: LiveContender,
     place: Option<HeadPlace<'a>>,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone.
     retries: u32,
@@ -257,13 +261,13 @@ impl<'a> Shell<'a> {
     }
 
     fn step(&mut self, input: Input<Error>) -> Do<Error> {
-        let before = self.effects.contender.ahead;
-        let (next, debris) = self.effects.step(self.wish.scene(), self.wish.patience.is_over(), input);
+        let before = self.live.contender.ahead;
+        let (next, debris) = self.live.step(self.wish.scene(), self.wish.patience.is_over(), input);
         self.clear_away(debris);
-        if let Some(seeker) = self.wish.seeker.filter(|_| self.effects.contender.stands()) {
+        if let Some(seeker) = self.wish.seeker.filter(|_| self.live.contender.stands()) {
             seeker.created();
         }
-        let ahead = self.effects.contender.ahead.filter(|now| before != Some(*now));
+        let ahead = self.live.contender.ahead.filter(|now| before != Some(*now));
         if let Some((listener, ahead)) = self.wish.patience.terms.on_position.as_ref().zip(ahead) {
             listener.tell(ahead);
         }
@@ -282,14 +286,14 @@ impl<'a> Shell<'a> {
     }
 
     fn connect(&mut self) -> Input<Error> {
-        let found = if self.effects.contender.stands() {
+        let found = if self.live.contender.stands() {
             self.client().core.connected_session(self.wish.patience.waits_until().unwrap_or(self.io))
         } else {
             self.call.session().map(Ok)
         };
         match found {
             Ok(Ok(session)) => {
-                self.effects.session = Some(session);
+                self.live.session = Some(session);
                 Input::Connected
             }
             Ok(Err(end)) => self.stopped(end),
@@ -319,13 +323,13 @@ impl<'a> Shell<'a> {
 
     fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {
         self.sent = Instant::now();
-        let Some(session) = self.effects.sends(&ask) else { return Vec::new() };
+        let Some(session) = self.live.sends(&ask) else { return Vec::new() };
         let creates = ask.iter().any(|(request, _)| matches!(request, Request::Create { .. }));
         let mut requests = Vec::with_capacity(ask.len());
         for (request, watch) in ask {
             let watcher = watch.map(|watch| {
-                let sender = self.effects.sender();
-                self.effects.watcher(self.wish.lock, watch, move |input| drop(sender.send(Mail::new(input))))
+                let sender = self.live.sender();
+                self.live.watcher(self.wish.lock, watch, move |input| drop(sender.send(Mail::new(input))))
             });
             requests.push((with_acl(self.client(), request), watcher));
         }
@@ -336,7 +340,7 @@ impl<'a> Shell<'a> {
             seeker.created();
         }
         self.call.await_last(&mut sent);
-        self.effects.sent(&mut sent, |(_, watch)| watch.take());
+        self.live.sent(&mut sent, |(_, watch)| watch.take());
         let failed = |Failure { error, maybe_done }| self.failed(error, maybe_done);
         sent.into_iter().map(|(pending, _)| self.call.reply_or_failure(pending).map_err(failed)).collect()
     }
@@ -356,8 +360,6 @@ impl<'a> Shell<'a> {
         };
         match allowed {
             Ok(()) => Input::Allowed,
-            // An empty container that the server removes again and again takes time, and is no error.
-            Err(error) if error.is_no_node() && self.wish.patience.is_over() => Input::TimeUp,
             Err(error) => Input::Failed(failed(error, false, Some(Reaction::Final))),
         }
     }
@@ -375,8 +377,8 @@ impl<'a> Shell<'a> {
         };
         let stop = self.wish.patience.stop;
         let bound = recheck.map_or(stop, |at| stop.by(at));
-        match bound.recv(self.effects.inputs()) {
-            Ok(mail) => self.effects.read(mail),
+        match bound.recv(self.live.inputs()) {
+            Ok(mail) => self.live.read(mail),
             Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),
                 None => Input::Woken,
@@ -387,13 +389,13 @@ impl<'a> Shell<'a> {
     fn doze(&mut self) -> Input<Error> {
         let stop = self.wish.patience.waits_until().unwrap_or(self.io);
         let _ = stop.by(Instant::now() + moment(self.client())).recv(&crossbeam_channel::never::<()>());
-        stop.is_over().map_or_else(|| self.effects.dozed(), |end| self.stopped(end))
+        stop.is_over().map_or_else(|| self.live.dozed(), |end| self.stopped(end))
     }
 
     fn hold(&mut self) -> Input<Error> {
         let wish = self.wish;
-        let held = self.effects.hold(wish.scene());
-        for (node, owners) in self.effects.held().iter().zip(wish.owners.iter().cycle()) {
+        let held = self.live.hold(wish.scene());
+        for (node, owners) in self.live.held().iter().zip(wish.owners.iter().cycle()) {
             owners.entered(wish.lock, node.clone());
         }
         drop(self.place.take());
@@ -412,17 +414,17 @@ impl<'a> Shell<'a> {
 
     /// Leaves the contender to the next thread of the process, which so keeps its place.
     fn bequeath(&mut self) {
-        let Some(seeker) = self.wish.seeker.filter(|_| !self.effects.contender.leftovers().is_empty()) else { return };
-        let effects = std::mem::replace(&mut self.effects, Effects::new(None));
-        if let Some(Queued { effects, .. }) = seeker.bequeath(Queued { spec: self.wish.spec.clone(), effects }) {
-            self.effects = effects;
+        let Some(seeker) = self.wish.seeker.filter(|_| !self.live.contender.leftovers().is_empty()) else { return };
+        let live = std::mem::replace(&mut self.live, LiveContender::new(None));
+        if let Some(Queued { live, .. }) = seeker.bequeath(Queued { spec: self.wish.spec.clone(), live }) {
+            self.live = live;
         }
     }
 
     fn outcome(&mut self, end: End<Error>) -> Result<Outcome> {
         match end {
             End::Granted => {
-                let (held, has_waited) = (self.effects.take_held(), self.effects.contender.has_waited);
+                let (held, has_waited) = (self.live.take_held(), self.live.contender.has_waited);
                 Ok(Outcome::Granted { held, has_waited })
             }
             End::TimeUp => self.time_is_up(),
@@ -441,7 +443,7 @@ impl<'a> Shell<'a> {
     fn time_is_up(&self) -> Result<Outcome> {
         let waits = self.wish.spec.waits.is_some() || self.wish.patience.only_try;
         if waits && self.wish.patience.terms.has_to_say {
-            return Err(self.wish.lock.still_taken(self.effects.contender.ahead));
+            return Err(self.wish.lock.still_taken(self.live.contender.ahead));
         }
         Ok(Outcome::TimeUp)
     }
@@ -466,7 +468,7 @@ impl<'a> Shell<'a> {
 impl Drop for Shell<'_> {
     /// After a panic of the caller's code, too.
     fn drop(&mut self) {
-        let mut debris = self.effects.take_debris();
+        let mut debris = self.live.take_debris();
         let (client, lock, spec) = (self.client(), self.wish.lock, &self.wish.spec);
         // A fixed name may be another one's znode by now: that takes a look first, which is the background's. And where
         // nobody may queue behind a gate, this one queues there next.
@@ -474,7 +476,7 @@ impl Drop for Shell<'_> {
             debris.delete_nodes(&client.call("release", lock.base_path(), Stop::at(Instant::now() + FAREWELL)), lock);
         }
         self.clear_away(debris);
-        if self.has_made_directory && !self.effects.contender.is_held {
+        if self.has_made_directory && !self.live.contender.is_held {
             self.client().core.clean_up(Job::never_used(self.wish.lock.directory().clone()));
         }
     }

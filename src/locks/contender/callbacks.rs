@@ -17,7 +17,7 @@ use crate::{
         held::node::HeldNode,
     },
     locks::contender::{
-        effects::{Effects, Mail, Scene, failed, moment, with_acl},
+        effects::{LiveContender, Mail, Scene, failed, moment, with_acl},
         internals::LockInternals,
         spec::{Answer, Ask, Do, End, Input, Reaction, Spec},
     },
@@ -53,7 +53,7 @@ pub(crate) type Caller = Sender<Result<()>>;
 pub(crate) type OnEnd = Box<dyn FnOnce(&Arc<Attempt>, Result<Arc<HeldNode>>, Option<Caller>) + Send>;
 
 struct Work {
-    effects: Effects,
+    live: LiveContender,
     awaits: Awaits,
     /// How often it has waited for a connection.
     waits: u32,
@@ -67,8 +67,8 @@ struct Work {
 
 impl Work {
     fn mail(&mut self) -> Option<Input<Error>> {
-        let mail = self.effects.inputs().try_recv().ok()?;
-        Some(self.effects.read(mail))
+        let mail = self.live.inputs().try_recv().ok()?;
+        Some(self.live.read(mail))
     }
 }
 
@@ -91,10 +91,10 @@ impl Attempt {
         caller: Option<Caller>,
         on_end: OnEnd,
     ) -> Arc<Attempt> {
-        let effects = Effects::new(lock.revocable_node());
+        let live = LiveContender::new(lock.revocable_node());
         let (awaits, waits, retries, started) = (Awaits::Input, 0, 0, Instant::now());
         let has_made_directory = false;
-        let work = Work { effects, awaits, waits, retries, started, has_made_directory, caller, on_end };
+        let work = Work { live, awaits, waits, retries, started, has_made_directory, caller, on_end };
         let attempt = Arc::new(Attempt { lock: lock.clone(), spec: spec.clone(), work: Mutex::new(Some(work)) });
         let follower: Arc<dyn Follower> = attempt.clone();
         lock.client().core.followers.add(Arc::downgrade(&follower));
@@ -106,13 +106,13 @@ impl Attempt {
     pub(crate) fn give_up(&self) {
         let work = self.work.lock().take();
         if let Some(work) = work {
-            self.clear_away(work.effects, work.has_made_directory);
+            self.clear_away(work.live, work.has_made_directory);
         }
     }
 
     /// The path of its znode, once it has one.
     pub(crate) fn node(&self) -> Option<ServerPath> {
-        let name = self.with(|work| Some(work.effects.contender.nodes.last()?.name.clone()))??;
+        let name = self.with(|work| Some(work.live.contender.nodes.last()?.name.clone()))??;
         Some(self.lock.child(&name))
     }
 
@@ -121,7 +121,14 @@ impl Attempt {
     }
 
     fn scene(&self) -> Scene<'_> {
-        Scene { lock: &self.lock, spec: &self.spec, limit: None, writer: None, goes_by_numbers: false }
+        Scene {
+            lock: &self.lock,
+            spec: &self.spec,
+            limit: None,
+            writer: None,
+            goes_by_numbers: false,
+            stays_idle: false,
+        }
     }
 
     fn call(&self) -> Call<'_> {
@@ -129,8 +136,8 @@ impl Attempt {
     }
 
     /// Clears away what it may have left, in the background.
-    fn clear_away(&self, mut effects: Effects, is_directory_new: bool) {
-        effects.take_debris().clear_away(&self.lock, &self.spec);
+    fn clear_away(&self, mut live: LiveContender, is_directory_new: bool) {
+        live.take_debris().clear_away(&self.lock, &self.spec);
         if is_directory_new {
             self.lock.client().core.clean_up(Job::never_used(self.lock.directory().clone()));
         }
@@ -148,7 +155,7 @@ impl Attempt {
         while let Some(input) = next {
             let step = |work: &mut Work| {
                 work.awaits = Awaits::Input;
-                work.effects.step(self.scene(), false, input)
+                work.live.step(self.scene(), false, input)
             };
             let Some((wanted, debris)) = self.with(step) else { return };
             debris.clear_away(&self.lock, &self.spec);
@@ -159,7 +166,7 @@ impl Attempt {
                 Do::Again(error) => self.again(error),
                 Do::Sleep => self.sleep(),
                 Do::Doze => self.doze(),
-                Do::Hold => self.with(|work| work.effects.hold(self.scene())),
+                Do::Hold => self.with(|work| work.live.hold(self.scene())),
                 Do::End(end) => return self.ended(end),
             };
         }
@@ -172,7 +179,7 @@ impl Attempt {
         let (number, is_impatient) = self.with(|work| {
             work.waits += 1;
             work.awaits = Awaits::Connection(work.waits);
-            (work.waits, work.caller.is_some() && !work.effects.contender.stands())
+            (work.waits, work.caller.is_some() && !work.live.contender.stands())
         })?;
         if is_impatient {
             let (this, core) = (self.clone(), &self.lock.client().core);
@@ -185,7 +192,7 @@ impl Attempt {
     fn connected(&self) -> Option<Input<Error>> {
         match self.lock.client().core.connected_session(Stop::at(Instant::now())) {
             Ok(Ok(session)) => self.with(|work| {
-                work.effects.session = Some(session);
+                work.live.session = Some(session);
                 Input::Connected
             }),
             Ok(Err(_)) => None,
@@ -211,20 +218,20 @@ impl Attempt {
         };
         let mut work = self.work.lock();
         // Sent under the lock: if this is given up meanwhile, what it leaves is cleared away behind the requests.
-        let effects = &mut work.as_mut()?.effects;
-        let session = effects.sends(&ask)?;
+        let live = &mut work.as_mut()?.live;
+        let session = live.sends(&ask)?;
         let answers = Mutex::new(ask.iter().map(|_| None).collect());
         let answers = Arc::new(Answers { attempt: self.clone(), answers, input });
         let submissions = ask.into_iter().enumerate().map(|(index, (request, watch))| {
             let answers = answers.clone();
             let watcher = watch.map(|watch| {
-                let tell = self.mail(effects.sender());
-                effects.watcher(&self.lock, watch, tell)
+                let tell = self.mail(live.sender());
+                live.watcher(&self.lock, watch, tell)
             });
             Submission { request, watcher, on_reply: Box::new(move |reply| answers.put(index, reply)) }
         });
         let tickets = session.submit(submissions.collect());
-        effects.sent(tickets, |ticket| Some(Watch::new(session.clone(), ticket)));
+        live.sent(tickets, |ticket| Some(Watch::new(session.clone(), ticket)));
         None
     }
 
@@ -303,7 +310,7 @@ impl Attempt {
     fn doze(self: &Arc<Self>) -> Option<Input<Error>> {
         let (this, client) = (self.clone(), self.lock.client());
         client.core.run_later(moment(client), move || {
-            if let Some(input) = this.with(|work| work.effects.dozed()) {
+            if let Some(input) = this.with(|work| work.live.dozed()) {
                 this.drive(input);
             }
         });
@@ -314,7 +321,7 @@ impl Attempt {
         let Some(mut work) = self.work.lock().take() else { return };
         let path = || self.lock.base_path().to_owned();
         let result = match end {
-            End::Granted => work.effects.take_held().pop().ok_or_else(|| self.lock.node_gone()),
+            End::Granted => work.live.take_held().pop().ok_or_else(|| self.lock.node_gone()),
             End::Exhausted(number) => Err(Error::SequenceExhausted { path: path(), number }),
             End::Failed(error) => Err(error),
             // It has no deadline, no other queue and no companion.
@@ -322,7 +329,7 @@ impl Attempt {
                 Err(self.lock.node_gone())
             }
         };
-        self.clear_away(work.effects, work.has_made_directory && result.is_err());
+        self.clear_away(work.live, work.has_made_directory && result.is_err());
         if let Ok(held) = &result {
             self.lock.client().core.counters.acquires.told.count();
             held.trace(self.lock.base_path());

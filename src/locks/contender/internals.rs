@@ -36,12 +36,7 @@ use crate::{
 /// Looking at a queue:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, LockInternals, StandardLockInternalsDriver};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
@@ -51,10 +46,7 @@ use crate::{
 /// assert_eq!(LockInternals::sorted_children(&client, "/locks/order-42", "lock-", &sorter)?.len(), 1);
 /// held.release()?;
 /// mutex.internals().clean()?; // removes the empty directory
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub struct LockInternals {
     client: CuratorFramework,
@@ -62,7 +54,7 @@ pub struct LockInternals {
     base_path: String,
     directory: ServerPath,
     /// What threads of this process hold there.
-    thread_holds: Arc<DirectoryHolds>,
+    pub(in crate::locks) thread_holds: Arc<DirectoryHolds>,
     naming: Naming,
     /// Makes a prefix, or the mark of a fixed name, from the session's id.
     pub(in crate::locks) unique: fn(i64) -> String,
@@ -130,10 +122,6 @@ impl LockInternals {
 
     pub(crate) fn directory(&self) -> &ServerPath {
         &self.directory
-    }
-
-    pub(in crate::locks) fn thread_holds(&self) -> &DirectoryHolds {
-        &self.thread_holds
     }
 
     /// Makes the lock one znode of this name, which others use too. A delete that may have been carried out is then not
@@ -205,7 +193,7 @@ impl LockInternals {
     /// [`dont_use_container_parents`](crate::framework::Builder::dont_use_container_parents).
     ///
     /// # Errors
-    /// As every operation on a znode; not for a directory that is in use or gone.
+    /// As [every operation on a znode](crate::operations#errors); not for a directory that is in use or gone.
     pub fn clean(&self) -> Result<()> {
         match self.client.delete().for_path(&self.base_path) {
             Err(Error::Server { code: ErrorCode::NotEmpty | ErrorCode::NoNode | ErrorCode::BadVersion, .. }) => Ok(()),
@@ -217,7 +205,7 @@ impl LockInternals {
     /// `LockInternals.getParticipantNodes`.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
         let children = children_of(client, base_path)?;
         let base_path = base_path.strip_suffix('/').unwrap_or(base_path);
@@ -227,7 +215,7 @@ impl LockInternals {
     /// The names of all children in the order of a sorter. Java: `LockInternals.getSortedChildren`.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn sorted_children(
         client: &CuratorFramework,
         base_path: &str,

@@ -77,7 +77,7 @@ impl LockInternals {
     /// Ends the hold in this process.
     fn end(&self, held: &HeldNode) -> Result<()> {
         held.released();
-        self.unregister(held);
+        self.thread_holds.remove(held);
         self.forget_revocation(held);
         // Its keeper has gone before it. The znode goes with the last who holds by it.
         let node = held.tenure().map_or(held, |tenure| &**tenure);
@@ -242,10 +242,7 @@ impl LockInternals {
             // Nobody waits for the result.
             return drop(keeper.release(held, tenure));
         }
-        if self.end(held).is_err() {
-            return;
-        }
-        if self.stays(held) || held.has_left_others() {
+        if self.end(held).is_err() || self.stays(held) || held.has_left_others() {
             return;
         }
         let job = self.deletion_of_held(held);

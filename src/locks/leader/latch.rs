@@ -1,7 +1,7 @@
 //! Leaders that are told.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -21,44 +21,22 @@ use crate::{
         held::holds::HoldKind,
     },
     locks::{
-        api::{
-            options::{acquire::AcquireOptions, patience::Patience},
-            participant::Participant,
-        },
+        api::options::{acquire::AcquireOptions, patience::Patience},
         contender::{
             candidate::{Audience, Candidate, Telling},
             driver::StandardLockInternalsDriver,
             internals::LockInternals,
             spec::Spec,
         },
-        leader::leadership::{Executor, LeaderState, Leadership},
+        leader::{
+            latch_listener::{CloseMode, LeaderLatchListener},
+            leadership::{Executor, LeaderState, Leadership},
+            methods::leader_methods,
+        },
     },
 };
 
 const WHAT: &str = "the leader latch";
-
-/// Who is told that a [`LeaderLatch`] leads. Java: `LeaderLatchListener`.
-pub trait LeaderLatchListener: Send + Sync + 'static {
-    /// The latch leads from now on, in this term.
-    fn is_leader(&self, leadership: &Leadership);
-
-    /// It does not any more. Called once for each [`is_leader`](LeaderLatchListener::is_leader), after that has returned.
-    /// Where the leader gives up by itself, the next one leads after this has returned; where it may have lost its session,
-    /// at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process is paused or an earlier
-    /// listener is still running.
-    fn not_leader(&self);
-}
-
-/// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum CloseMode {
-    /// They are not.
-    #[default]
-    Silent,
-    /// They are, before the znode is deleted.
-    NotifyLeader,
-}
 
 /// Leads from the moment it is told to until it is told otherwise, or closed. Java: `LeaderLatch`.
 ///
@@ -76,9 +54,9 @@ pub enum CloseMode {
 /// again, at the end.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{CloseMode, LeaderLatch, LeaderLatchListener, Leadership};
-/// # use curator_locks::{CuratorFramework, RetryOneTime};
 ///
 /// struct Scheduler;
 ///
@@ -91,19 +69,6 @@ pub enum CloseMode {
 ///     }
 /// }
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
 /// let latch = LeaderLatch::new(&client, "/scheduler")?.with_id("host-17").with_close_mode(CloseMode::NotifyLeader);
 /// latch.add_listener(Scheduler);
 /// latch.start()?;
@@ -111,12 +76,26 @@ pub enum CloseMode {
 ///     assert_eq!(latch.leader()?.ok_or("nobody leads")?.id(), "host-17");
 ///     assert_eq!((latch.participants()?.len(), latch.our_path()), (1, latch.last_path_is_leader()));
 /// }
-/// latch.close()?; // stops, and only then the next one begins
-/// # Ok(())
-/// # }
+/// latch.close().unwrap_or_else(|error| eprintln!("closed, but {error}")); // stops, and only then the next one begins
+/// # Ok(()) });
 /// ```
 ///
-/// Without a listener, and what can be asked:
+/// Without a listener:
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// let latch = curator_locks::LeaderLatch::new(&client, "/scheduler")?;
+/// latch.start()?;
+/// latch.await_leadership()?; // `await_leadership_with` takes a time and a cancel token
+/// if let Some(leadership) = latch.leadership() { // else it has just been lost again
+///     println!("leads, with the number {}", leadership.fencing_token());
+///     while latch.has_leadership() {
+///         // ... a piece of the work ...
+///         # break;
+///     }
+/// }
+/// # Ok(()) });
+/// ```
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
     shared: Arc<LatchShared>,
@@ -174,7 +153,7 @@ impl LeaderLatch {
         Ok(LeaderLatch { candidate, shared, close_mode: CloseMode::default(), id: String::new() })
     }
 
-    /// What this latch's znode carries, for others to read: see [`Participant::id`]. Defaults to nothing.
+    /// What this latch's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Defaults to nothing.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
         self.id = id.into();
@@ -247,16 +226,16 @@ impl LeaderLatch {
         drop(removed);
     }
 
-    /// Blocks until this latch leads. Java: `await()`.
+    /// Blocks until this latch leads, over suspensions and lost sessions. Java: `await()`.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and what the
-    /// servers refuse its attempt to queue with. The latch tries again where that may help, and this may be called again.
+    /// servers refuse its attempt to queue with. The latch tries again where that may help; this may be called again.
     pub fn await_leadership(&self) -> Result<()> {
         self.await_leadership_with(&AcquireOptions::new()).map(drop)
     }
 
-    /// Blocks until this latch leads, or the time is up: then `false`. Java: `await(long, TimeUnit)`.
+    /// Blocks until this latch leads, or the time is up: then `false`. Zero does not wait. Java: `await(long, TimeUnit)`.
     ///
     /// # Errors
     /// As [`await_leadership`](LeaderLatch::await_leadership).
@@ -311,18 +290,6 @@ impl LeaderLatch {
         &self.id
     }
 
-    /// Where it is in its life.
-    #[must_use]
-    pub fn state(&self) -> LeaderState {
-        self.shared.state.lock().life
-    }
-
-    /// The directory in which it queues.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.shared.path
-    }
-
     /// The path of this latch's znode; `None` while it has none. Java: `getOurPath`.
     #[must_use]
     pub fn our_path(&self) -> Option<String> {
@@ -333,25 +300,6 @@ impl LeaderLatch {
     #[must_use]
     pub fn last_path_is_leader(&self) -> Option<String> {
         self.shared.state.lock().last_path.clone()
-    }
-
-    /// Everybody who queues, in whatever language, the leader first; empty if nobody does. Two round trips. Java:
-    /// `getParticipants`.
-    ///
-    /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
-    ///
-    /// # Errors
-    /// As every operation on a znode.
-    pub fn participants(&self) -> Result<Vec<Participant>> {
-        LockInternals::participants(&self.shared.client, &self.shared.path)
-    }
-
-    /// The first of the [`participants`](LeaderLatch::participants); `None` if nobody queues. Java: `getLeader`.
-    ///
-    /// # Errors
-    /// As every operation on a znode.
-    pub fn leader(&self) -> Result<Option<Participant>> {
-        Ok(self.participants()?.into_iter().next())
     }
 
     /// Leaves the queue for good, as [`with_close_mode`](LeaderLatch::with_close_mode) says.
@@ -389,15 +337,7 @@ impl Drop for LeaderLatch {
     }
 }
 
-impl fmt::Debug for LeaderLatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaderLatch")
-            .field("path", &self.path())
-            .field("state", &self.state())
-            .field("has_leadership", &self.has_leadership())
-            .finish_non_exhaustive()
-    }
-}
+leader_methods! { LeaderLatch }
 
 /// Signs off whoever does not wait any more.
 struct Waiting<'a> {

@@ -21,12 +21,7 @@ pub(super) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// Where a leader recipe is in its life. Java: `LeaderLatch.State`.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{LeaderLatch, LeaderState};
 ///
 /// let latch = LeaderLatch::new(&client, "/scheduler")?;
@@ -35,10 +30,7 @@ pub(super) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// assert_eq!(latch.state(), LeaderState::Started);
 /// latch.close()?;
 /// assert_eq!(latch.state(), LeaderState::Closed);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,23 +91,10 @@ pub struct CancelLeadership;
 /// Nothing here talks to a server, and only [`sleep`](Leadership::sleep) blocks.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{CuratorFramework, LeaderSelector, Leadership};
-/// # use curator_locks::RetryOneTime;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
 /// let (done, turns) = crossbeam_channel::unbounded();
 /// let selector = LeaderSelector::new(&client, "/leader", move |_: &CuratorFramework, leadership: &Leadership| {
 ///     // Until somebody else may lead, or `close` or `interrupt_leadership` is called:
@@ -126,8 +105,7 @@ pub struct CancelLeadership;
 /// selector.start()?;
 /// turns.recv_timeout(Duration::from_secs(10))?;
 /// selector.close()?;
-/// # Ok(())
-/// # }
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct Leadership {
@@ -177,32 +155,21 @@ impl Leadership {
     /// Disconnected when the leader is to come to an end, for `select!`; nothing is ever sent.
     ///
     /// ```
-    /// # use curator_locks::Leadership;
-    /// # fn lead(leadership: &Leadership, work: crossbeam_channel::Receiver<u32>) {
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::{CuratorFramework, LeaderSelector, Leadership};
+    /// # let work = crossbeam_channel::never::<u32>();
+    /// # let selector = LeaderSelector::new(client, "/example", move |_: &CuratorFramework, leadership: &Leadership| {
     /// loop {
     ///     crossbeam_channel::select! {
     ///         recv(leadership.cancelled()) -> _ => return,
     ///         recv(work) -> next => println!("{next:?}"),
     ///     }
     /// }
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     let lead = |_: &curator_locks::CuratorFramework, term: &Leadership| lead(term, crossbeam_channel::never());
-    /// #     let selector = curator_locks::LeaderSelector::new(&client, "/example", lead)?;
-    /// #     selector.start()?;
-    /// #     while !selector.has_leadership() {
-    /// #         std::thread::yield_now();
-    /// #     }
-    /// #     selector.close()?;
-    /// #     Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # })?;
+    /// # selector.start()?;
+    /// # while !selector.has_leadership() { std::thread::yield_now(); }
+    /// # selector.close()?;
+    /// # Ok(()) });
     /// ```
     #[must_use]
     pub fn cancelled(&self) -> &Receiver<()> {

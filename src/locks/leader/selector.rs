@@ -1,11 +1,8 @@
 //! Leaders that lead on a thread of their own.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -14,10 +11,9 @@ use crate::{
     error::{Error, Result},
     framework::client::core::CuratorFramework,
     locks::{
-        api::participant::Participant,
-        contender::internals::LockInternals,
         leader::{
             leadership::{Executor, LeaderState, Leadership},
+            methods::leader_methods,
             selector_listener::LeaderSelectorListener,
             selector_task::{SelectorShared, SelectorState, SelectorTask},
         },
@@ -43,23 +39,10 @@ const WHAT: &str = "the leader selector";
 /// then; the next term of this process begins after that.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{CuratorFramework, LeaderSelector, Leadership};
-/// # use curator_locks::RetryOneTime;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
 /// let (led, terms) = crossbeam_channel::unbounded();
 /// let selector = LeaderSelector::new(&client, "/scheduler", move |_: &CuratorFramework, leadership: &Leadership| {
 ///     let _ = led.send(leadership.fencing_token());
@@ -73,8 +56,7 @@ const WHAT: &str = "the leader selector";
 /// let second = terms.recv_timeout(Duration::from_secs(10))?;
 /// assert!(second > first);
 /// selector.close()?;
-/// # Ok(())
-/// # }
+/// # Ok(()) });
 /// ```
 ///
 /// A listener with a rule of its own for connection states:
@@ -103,12 +85,7 @@ const WHAT: &str = "the leader selector";
 /// Once for each call, on threads of your own, and what can be asked:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{CuratorFramework, LeaderSelector, Leadership};
 ///
 /// let (lead, leads) = crossbeam_channel::unbounded();
@@ -133,10 +110,7 @@ const WHAT: &str = "the leader selector";
 /// }
 /// leads.recv()?; // once more
 /// selector.close()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub struct LeaderSelector {
     pub(super) shared: Arc<SelectorShared>,
@@ -201,7 +175,7 @@ impl LeaderSelector {
         self.shared.state.lock().requeues = true;
     }
 
-    /// What this selector's znode carries, for others to read: see [`Participant::id`]. Counts from the next queueing on.
+    /// What this selector's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Counts from the next queueing on.
     /// Defaults to the client's default data, as an empty one does. Java: `setId`.
     pub fn set_id(&self, id: impl Into<String>) {
         self.shared.state.lock().id = id.into();
@@ -289,37 +263,6 @@ impl LeaderSelector {
         term.filter(Leadership::has_leadership)
     }
 
-    /// Where it is in its life.
-    #[must_use]
-    pub fn state(&self) -> LeaderState {
-        self.shared.state.lock().life
-    }
-
-    /// The directory in which it queues.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.shared.path
-    }
-
-    /// Everybody who queues, in whatever language, the leader first; empty if nobody does. Two round trips. Java:
-    /// `getParticipants`.
-    ///
-    /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
-    ///
-    /// # Errors
-    /// As every operation on a znode.
-    pub fn participants(&self) -> Result<Vec<Participant>> {
-        LockInternals::participants(&self.shared.client, &self.shared.path)
-    }
-
-    /// The first of the [`participants`](LeaderSelector::participants); `None` if nobody queues. Java: `getLeader`.
-    ///
-    /// # Errors
-    /// As every operation on a znode.
-    pub fn leader(&self) -> Result<Option<Participant>> {
-        Ok(self.participants()?.into_iter().next())
-    }
-
     /// Leaves the queue for good, in the background. A term ends at once: [`has_leadership`](LeaderSelector::has_leadership)
     /// is `false`, the leader is asked to return, and the next one leads after it has. Dropping the selector does the same.
     ///
@@ -351,12 +294,4 @@ impl Drop for LeaderSelector {
     }
 }
 
-impl fmt::Debug for LeaderSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaderSelector")
-            .field("path", &self.path())
-            .field("state", &self.state())
-            .field("has_leadership", &self.has_leadership())
-            .finish_non_exhaustive()
-    }
-}
+leader_methods! { LeaderSelector }

@@ -12,12 +12,7 @@ use crate::{
 /// Every `Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static` is one.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{
 ///     CancelLeadership, ConnectionState, CuratorFramework, Error, LeaderSelector, LeaderSelectorListener, Leadership,
 /// };
@@ -41,10 +36,7 @@ use crate::{
 /// selector.start()?;
 /// println!("leads with {}", leads.recv()?);
 /// selector.close()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub trait LeaderSelectorListener: Send + Sync + 'static {
     /// Leads: from the call to the return, on the selector's own thread, never twice at a time. It has to return soon

@@ -40,7 +40,7 @@ macro_rules! half {
             /// [caching](crate::InterProcessReadWriteLock::with_caching) one znode stands for many threads.
             ///
             /// # Errors
-            /// As every operation on a znode.
+            /// As [every operation on a znode](crate::operations#errors).
             pub fn participant_nodes(&self) -> Result<Vec<String>> {
                 self.mutex.participant_nodes_of_kind()
             }
@@ -66,7 +66,7 @@ macro_rules! half {
                 self.mutex.internals()
             }
 
-            pub(in crate::locks) fn shared_internals(&self) -> &Arc<LockInternals> {
+            pub(super) fn shared_internals(&self) -> &Arc<LockInternals> {
                 self.mutex.parts().0
             }
 
@@ -98,12 +98,7 @@ half! {
     /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
     ///
     /// ```
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = curator_locks::testing::TestingServer::start()?;
-    /// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// # client.start()?;
+    /// # curator_locks::docs::example(|client| {
     /// use std::time::Duration;
     /// use curator_locks::{AcquireOptions, InterProcessReadWriteLock};
     ///
@@ -123,14 +118,12 @@ half! {
     /// if let Some(held) = reading.try_lock()? {
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     InterProcessReadLock,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows;
-    /// if it holds the write lock, it gets this one at once.
+    /// Acquires the lock, waiting as long as it takes, also
+    /// [when the connection goes](crate::InterProcessReadWriteLock#when-the-connection-goes). If this thread holds it
+    /// already, only its hold count grows, without a request; if it holds the write lock, it gets this one at once.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost)
@@ -158,12 +151,7 @@ half! {
     /// It waits for everybody in front of it, and watches the last of them.
     ///
     /// ```
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = curator_locks::testing::TestingServer::start()?;
-    /// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// # client.start()?;
+    /// # curator_locks::docs::example(|client| {
     /// use std::time::Duration;
     /// use curator_locks::{AcquireOptions, InterProcessReadWriteLock};
     ///
@@ -183,13 +171,12 @@ half! {
     /// if let Some(held) = writing.try_lock()? {
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     InterProcessWriteLock,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
+    /// Acquires the lock, waiting as long as it takes, also
+    /// [when the connection goes](crate::InterProcessReadWriteLock#when-the-connection-goes). If this thread holds it
+    /// already, only its hold count grows, without a request.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).

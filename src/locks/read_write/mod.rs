@@ -9,7 +9,10 @@ pub use self::halves::{InterProcessReadLock, InterProcessWriteLock};
 use crate::{
     error::Result,
     framework::client::core::CuratorFramework,
-    locks::{api::options::wait_strategy::WaitStrategy, threads::caching::options::Caching},
+    locks::{
+        api::{methods::listening_methods, options::wait_strategy::WaitStrategy},
+        threads::caching::options::Caching,
+    },
 };
 
 #[cfg(doc)]
@@ -34,9 +37,9 @@ use crate::error::Error;
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{CuratorFramework, InterProcessReadWriteLock};
 ///
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
 /// let lock = InterProcessReadWriteLock::new(client, "/locks/catalogue")?;
 /// lock.read_lock().acquire()?; // beside other readers
 /// lock.read_lock().release()?;
@@ -44,18 +47,8 @@ use crate::error::Error;
 /// let writing = lock.write_lock().lock()?; // alone
 /// let reading = lock.read_lock().lock()?;
 /// writing.release()?; // from here on beside other readers, and no writer was in between
-/// reading.release()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// reading.release()?;
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {
@@ -135,6 +128,8 @@ impl InterProcessReadWriteLock {
         &self.write
     }
 }
+
+listening_methods! { InterProcessReadWriteLock, |lock| [lock.read.shared_internals(), lock.write.shared_internals()] }
 
 impl fmt::Debug for InterProcessReadWriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -19,22 +19,12 @@ use crate::{
 /// [lost](crate::HoldState::Lost) when the session is.
 ///
 /// ```
-/// # use curator_locks::InterProcessSemaphoreV2;
-/// # fn example(semaphore: &InterProcessSemaphoreV2) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # let semaphore = &curator_locks::InterProcessSemaphoreV2::new(client, "/example", 3)?;
 /// let lease = semaphore.acquire()?;
 /// println!("{} until at least {:?}", lease.node_name(), lease.valid_until());
-/// lease.close()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&curator_locks::InterProcessSemaphoreV2::new(&client, "/example", 3)?)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// lease.close()?;
+/// # Ok(()) });
 /// ```
 #[must_use = "the lease is given back at once if it is not kept"]
 pub struct Lease {

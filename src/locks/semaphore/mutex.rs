@@ -6,7 +6,11 @@ use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, held::node::HeldNode},
     locks::{
-        api::{holds::hold::Hold, methods::lock_methods, options::acquire::AcquireOptions},
+        api::{
+            holds::hold::Hold,
+            methods::{listening_methods, owned_lock_methods},
+            options::acquire::AcquireOptions,
+        },
         contender::internals::LockInternals,
         semaphore::{lease::Lease, v2::InterProcessSemaphoreV2},
         threads::owners::Owners,
@@ -29,37 +33,25 @@ use crate::error::Error;
 /// Uncontended, acquire and release are one round trip each. What happens when the connection goes is as for the
 /// [semaphore](InterProcessSemaphoreV2).
 ///
+/// # When the connection goes
+/// As with [`InterProcessMutex`](crate::InterProcessMutex).
+///
 /// ```
-/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreMutex};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::InterProcessSemaphoreMutex;
 /// let mutex = InterProcessSemaphoreMutex::new(client, "/locks/report")?;
 /// mutex.acquire()?;
 /// std::thread::scope(|scope| scope.spawn(|| mutex.release()).join()).expect("no panic")?;
 ///
 /// let held = mutex.lock()?; // a guard that may be sent to another thread
-/// held.release()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// held.release()?;
+/// # Ok(()) });
 /// ```
 ///
 /// Every way in:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, InterProcessSemaphoreMutex};
 ///
@@ -85,37 +77,13 @@ use crate::error::Error;
 /// assert_eq!(lock.participant_nodes()?.len(), 1);
 /// println!("{:?}", lock.hold());
 /// lock.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
     /// What was acquired without a guard.
-    owners: Arc<OwnersOf>,
-}
-
-/// Owners of the leases of one semaphore.
-struct OwnersOf {
-    owners: Owners,
-    leases: Arc<LockInternals>,
-}
-
-impl Deref for OwnersOf {
-    type Target = Owners;
-
-    fn deref(&self) -> &Owners {
-        &self.owners
-    }
-}
-
-impl Drop for OwnersOf {
-    /// Nobody could release what was acquired without a guard.
-    fn drop(&mut self) {
-        while self.owners.abandon(&self.leases, &[]) {}
-    }
+    owners: Arc<Owners>,
 }
 
 impl InterProcessSemaphoreMutex {
@@ -125,8 +93,8 @@ impl InterProcessSemaphoreMutex {
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
         let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
-        let owners = OwnersOf { owners: Owners::of_any_thread(), leases: semaphore.leases().clone() };
-        Ok(InterProcessSemaphoreMutex { semaphore, owners: Arc::new(owners) })
+        let owners = Owners::of_any_thread(semaphore.leases());
+        Ok(InterProcessSemaphoreMutex { semaphore, owners })
     }
 
     /// What this mutex's lease carries, for others to read. Defaults to the client's default data.
@@ -146,13 +114,13 @@ impl InterProcessSemaphoreMutex {
     /// The names of the znodes of the holder and of the one that waits for it.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         self.semaphore.participant_nodes()
     }
 
-    pub(in crate::locks) fn leases(&self) -> &Arc<LockInternals> {
-        self.semaphore.leases()
+    fn parts(&self) -> (&Arc<LockInternals>, &Owners) {
+        (self.semaphore.leases(), &self.owners)
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
@@ -166,53 +134,21 @@ impl InterProcessSemaphoreMutex {
         self.owners.entered(self.semaphore.leases(), held);
     }
 
-    fn told(&self, held: &Arc<HeldNode>) -> Vec<Hold> {
-        vec![self.semaphore.leases().hold(held.clone())]
-    }
-
     fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard<'static> {
-        self.semaphore.leases().register(&held);
-        let lease = Lease::new(self.semaphore.leases(), held);
-        SemaphoreMutexGuard { _counted: self.owners.guard(), lease, of_lock: PhantomData }
-    }
-
-    fn give_back(&self, named: &[Hold]) -> Result<()> {
-        self.owners.release(self.semaphore.leases(), named)
-    }
-
-    fn abandon(&self, named: &[Hold]) {
-        self.owners.abandon(self.semaphore.leases(), named);
-    }
-
-    fn is_acquired(&self) -> bool {
-        self.owners.is_any()
-    }
-
-    fn base_path(&self) -> Option<&str> {
-        Some(self.semaphore.path())
-    }
-
-    fn last_wait(&self) -> Option<String> {
-        self.base_path().map(str::to_owned)
-    }
-
-    fn known_holds(&self) -> Vec<Hold> {
-        self.hold().into_iter().collect()
+        let leases = self.semaphore.leases();
+        leases.thread_holds.add(leases.kind, &held);
+        SemaphoreMutexGuard { _counted: self.owners.guard(), lease: Lease::new(leases, held), of_lock: PhantomData }
     }
 }
 
-lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
-    /// Acquires the lock, waiting as long as it takes.
+owned_lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
+    /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes).
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
 }
 
-impl fmt::Debug for InterProcessSemaphoreMutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessSemaphoreMutex").field("path", &self.semaphore.path()).finish_non_exhaustive()
-    }
-}
+listening_methods! { InterProcessSemaphoreMutex, |lock| [lock.semaphore.leases()] }
 
 /// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread. Dropping it releases the lock. One from
 /// `lock_owned()` borrows nothing: it is a `SemaphoreMutexGuard<'static>`, for a thread that is not of a scope.
@@ -220,24 +156,14 @@ impl fmt::Debug for InterProcessSemaphoreMutex {
 /// What the holder knows is in [`Hold`], to which the guard dereferences.
 ///
 /// ```
-/// # use curator_locks::InterProcessSemaphoreMutex;
-/// # fn example(mutex: &InterProcessSemaphoreMutex) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # let mutex = &curator_locks::InterProcessSemaphoreMutex::new(client, "/example")?;
 /// let held = mutex.lock()?;
 /// std::thread::scope(|scope| scope.spawn(|| held.release()).join()).expect("no panic")?;
 ///
 /// let held = mutex.lock_owned()?;
-/// std::thread::spawn(move || held.release()).join().expect("no panic")
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&curator_locks::InterProcessSemaphoreMutex::new(&client, "/example")?)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// std::thread::spawn(move || held.release()).join().expect("no panic")?;
+/// # Ok(()) });
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct SemaphoreMutexGuard<'a> {

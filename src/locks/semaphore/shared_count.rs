@@ -12,6 +12,7 @@ use crate::{
     base::{paths::ServerPath, unlocked::drop_unlocked},
     error::{Error, Meaning, Result},
     framework::client::core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+    locks::semaphore::versioned_value::VersionedValue,
     proto::{
         request::Request,
         response::Response,
@@ -32,27 +33,6 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 /// The version of a value that was not read yet.
 const UNREAD: i32 = -1;
 
-/// A value and the version of the znode that holds it. Java: `VersionedValue`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct VersionedValue<T> {
-    version: i32,
-    value: T,
-}
-
-impl<T> VersionedValue<T> {
-    /// Grows with every write; -1 before the first read.
-    #[must_use]
-    pub fn version(&self) -> i32 {
-        self.version
-    }
-
-    /// The value.
-    #[must_use]
-    pub fn value(&self) -> &T {
-        &self.value
-    }
-}
-
 /// A number that processes share and can watch. Java: `SharedCount`.
 ///
 /// It is a persistent znode with four bytes, the most significant first, as in Curator. Clones are handles of the same
@@ -62,12 +42,7 @@ impl<T> VersionedValue<T> {
 /// again. Reading it here costs nothing: the client keeps the last known value, and a watch keeps that up to date.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::SharedCount;
 /// let count = SharedCount::new(&client, "/limit", 3)?;
 /// let (tell, told) = crossbeam_channel::unbounded();
@@ -77,7 +52,7 @@ impl<T> VersionedValue<T> {
 /// while told.recv()? != 4 {} // after a connect it hears the old value, too
 /// count.remove_listener(listener);
 /// count.close();
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct SharedCount {

@@ -16,7 +16,10 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        api::{
+            methods::listening_methods,
+            options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        },
         contender::{
             blocking::{HeadPlace, Outcome, Wish},
             driver::{StandardLockInternalsDriver, sorted_contenders},
@@ -52,37 +55,22 @@ const LEASES: &str = "leases";
 /// As with [`InterProcessMutex`](crate::InterProcessMutex); each lease is told by itself.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// # use std::time::Duration;
-/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// # use curator_locks::InterProcessSemaphoreV2;
 /// let semaphore = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
 /// let lease = semaphore.acquire()?;
 /// if let Some(more) = semaphore.acquire_many_timeout(2, Duration::from_secs(5))? {
 ///     semaphore.return_all(more)?;
 /// }
-/// lease.close()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// lease.close()?;
+/// # Ok(()) });
 /// ```
 ///
 /// As many leases as a count says:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{AcquireOptions, InterProcessSemaphoreV2, SharedCount};
 ///
@@ -96,10 +84,7 @@ const LEASES: &str = "leases";
 /// assert!(semaphore.acquire_with(1, &AcquireOptions::new().timeout(Duration::ZERO))?.is_none()); // all are taken
 /// semaphore.return_lease(last)?;
 /// semaphore.return_all(two)?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
@@ -155,7 +140,7 @@ impl InterProcessSemaphoreV2 {
         self.leases.set_data(data);
     }
 
-    /// Acquires one lease, waiting as long as it takes.
+    /// Acquires one lease, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes).
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
@@ -164,7 +149,7 @@ impl InterProcessSemaphoreV2 {
         self.acquire_many(1)?.pop().ok_or_else(no_end)
     }
 
-    /// Acquires this many leases at once, waiting as long as it takes.
+    /// Acquires this many leases at once, waiting as long as it takes, as [`acquire`](Self::acquire) does.
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
@@ -193,7 +178,8 @@ impl InterProcessSemaphoreV2 {
     }
 
     /// Acquires this many leases at once, with a timeout, a cancel token, both or neither. `None`: the time was up
-    /// first, and nothing is left behind. One deadline bounds everything.
+    /// first, and nothing is left behind. One deadline bounds everything: the wait for a connection, retries and the wait
+    /// for others. A cancellation ends it at once.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases; [`Error::ConnectionLoss`]
@@ -214,10 +200,10 @@ impl InterProcessSemaphoreV2 {
         self.client().core.check_open()?;
         // Before the queue, which is only a part of the wait.
         let patience = Patience { since: Some(Instant::now()), ..Patience::of(options) };
-        self.leases.observed("semaphore", || self.enter(count, patience))
+        self.leases.observed("semaphore", Vec::as_slice, || self.enter(count, patience))
     }
 
-    /// Gives a lease back, as [`Lease::close`] does.
+    /// Gives a lease back, and blocks, as [`Lease::close`] does.
     ///
     /// # Errors
     /// As [`Lease::close`].
@@ -244,7 +230,7 @@ impl InterProcessSemaphoreV2 {
     /// waits for it. Empty if there is no such directory.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         let names = children_of(self.client(), &format!("{}/{LEASES}", self.path()))?;
         Ok(sorted_contenders(&names).into_iter().map(str::to_owned).collect())
@@ -330,6 +316,8 @@ impl InterProcessSemaphoreV2 {
         Wish { limit: Some(&self.limit), place, ..Wish::new(&self.leases, spec, patience) }.acquire()
     }
 }
+
+listening_methods! { InterProcessSemaphoreV2, |lock| [lock.leases()] }
 
 impl fmt::Debug for InterProcessSemaphoreV2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

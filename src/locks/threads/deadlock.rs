@@ -60,7 +60,7 @@ impl LockInternals {
 
     /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
     fn obstacle(&self) -> Option<(Outlook, ThreadHold)> {
-        let mut holds = self.thread_holds().of_current_thread();
+        let mut holds = self.thread_holds.of_current_thread();
         holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind == HoldKind::Unfair));
         let obstacles = holds.into_iter().map(|hold| (outlook(self.kind, hold.kind), hold));
         obstacles.max_by_key(|(outlook, _)| *outlook)
@@ -72,16 +72,6 @@ impl LockInternals {
 
     fn name_of(&self, hold: &ThreadHold) -> String {
         format!("{} of {} ({})", hold.kind, self.base_path(), self.client_path(&hold.node))
-    }
-
-    /// The calling thread holds this znode now.
-    pub(crate) fn register(&self, held: &Arc<HeldNode>) {
-        self.thread_holds().add(self.kind, held);
-    }
-
-    /// It does not any more.
-    pub(crate) fn unregister(&self, held: &HeldNode) {
-        self.thread_holds().remove(held);
     }
 }
 

@@ -65,7 +65,8 @@ impl Owner {
 /// told: without them that release would end somebody else's hold.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    is_of_any_thread: bool,
+    /// The lock, if any thread may release it.
+    of_any_thread: Option<Arc<LockInternals>>,
     owners: Mutex<Vec<Owner>>,
     /// Each guard that stands for a hold by itself has a clone.
     guards: Arc<()>,
@@ -73,14 +74,14 @@ pub(crate) struct Owners {
 
 impl Owners {
     /// Of a lock that is not re-entrant, and that any thread may release.
-    pub(crate) fn of_any_thread() -> Owners {
-        Owners { is_of_any_thread: true, ..Owners::default() }
+    pub(crate) fn of_any_thread(lock: &Arc<LockInternals>) -> Arc<Owners> {
+        Arc::new(Owners { of_any_thread: Some(lock.clone()), owners: Mutex::default(), guards: Arc::default() })
     }
 
     /// The candidate that the calling thread means: its own, else one that is held.
     fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
         let me = thread_id();
-        if !self.is_of_any_thread {
+        if self.of_any_thread.is_none() {
             // It has one at most.
             return owners.iter().rposition(|owner| owner.thread == me && is_candidate(owner));
         }
@@ -102,7 +103,7 @@ impl Owners {
     }
 
     pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
-        lock.register(&held);
+        lock.thread_holds.add(lock.kind, &held);
         let thread = thread_id();
         let mut owners = self.owners.lock();
         // Nobody asks for the outcome of an earlier release any more.
@@ -110,7 +111,7 @@ impl Owners {
             |owner: &mut Owner| owner.thread == thread && matches!(owner.state, OwnerState::Unconfirmed(_));
         let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
         owners.push(Owner { thread, held, state: OwnerState::Holds(1) });
-        if self.is_of_any_thread {
+        if self.of_any_thread.is_some() {
             let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
             let oldest = ended.next().map(|(index, _)| index);
             forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
@@ -161,7 +162,7 @@ impl Owners {
 
     /// Forgets an acquire of the calling thread that came to nothing.
     pub(crate) fn leave(&self, lock: &LockInternals, held: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
-        lock.unregister(held);
+        lock.thread_holds.remove(held);
         let mut owners = self.owners.lock();
         index_of(&owners, held).map(|index| owners.remove(index).held)
     }
@@ -208,7 +209,7 @@ impl Owners {
     pub(crate) fn is_any(&self) -> bool {
         let mut owners = self.owners.lock();
         owners.retain(|owner| !owner.is_over());
-        let counts = |owner: &Owner| !self.is_of_any_thread || owner.standing() != Standing::Lost;
+        let counts = |owner: &Owner| self.of_any_thread.is_none() || owner.standing() != Standing::Lost;
         owners.iter().any(counts) || self.are_guards()
     }
 
@@ -221,6 +222,15 @@ impl Owners {
         let owners = self.owners.lock();
         let meant = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get(index));
         meant.map(|owner| owner.held.clone())
+    }
+}
+
+impl Drop for Owners {
+    /// Nobody could release what was acquired without a guard.
+    fn drop(&mut self) {
+        if let Some(lock) = self.of_any_thread.clone() {
+            while self.abandon(&lock, &[]) {}
+        }
     }
 }
 

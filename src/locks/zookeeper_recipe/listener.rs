@@ -7,12 +7,7 @@
 /// other listeners wait, so that long work belongs to a thread of its own. They may use the lock.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::zookeeper_recipe::{LockListener, WriteLock};
 ///
 /// struct Tell(crossbeam_channel::Sender<&'static str>);
@@ -34,10 +29,7 @@
 /// println!("{} with token {:?}", lock.dir(), lock.fencing_token());
 /// lock.unlock()?;
 /// assert_eq!(told.recv()?, "released");
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub trait LockListener: Send + Sync + 'static {
     /// The lock is this object's from now on. Called again after a doubt that has passed.

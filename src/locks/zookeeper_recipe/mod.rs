@@ -68,8 +68,8 @@ fn unique_name(session_id: i64) -> String {
 /// [`max_frame_size`](crate::Builder::max_frame_size), and numbers that are used up.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::zookeeper_recipe::{LockListener, WriteLock};
-/// # use curator_locks::{CuratorFramework, RetryOneTime};
 ///
 /// struct Tell(crossbeam_channel::Sender<&'static str>);
 ///
@@ -82,27 +82,13 @@ fn unique_name(session_id: i64) -> String {
 ///     }
 /// }
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(std::time::Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
 /// let (tell, told) = crossbeam_channel::unbounded();
 /// let election = WriteLock::with_listener(&client, "/elections/scheduler", Tell(tell))?.with_data("host-17");
 /// election.lock()?; // does not wait for others
 /// assert_eq!(told.recv()?, "leads");
 /// election.close()?; // deletes its znode when the listener has been told
 /// assert_eq!(told.recv()?, "leads no more");
-/// # Ok(())
-/// # }
+/// # Ok(()) });
 /// ```
 pub struct WriteLock {
     candidate: Arc<Candidate>,

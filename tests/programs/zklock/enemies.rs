@@ -18,12 +18,13 @@ use nix::{
 };
 
 use crate::{
-    FAILED, LOST, NOT_HAD, Running, calibration, is_gone, path, stderr_of, stdout_of,
-    support::{self, eventually},
+    FAILED, LOST, NOT_HAD, Running, assert_gone, is_gone, path, stderr_of, stdout_of,
+    support::{self, eventually, machine::Machine},
     zklock, zklock_at,
 };
 
 const SESSION: &str = "2s";
+const SESSION_TIME: Duration = Duration::from_secs(2);
 
 /// Says its number, and hears no TERM.
 const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
@@ -63,14 +64,13 @@ fn watchdog_of(run: &Running) -> Pid {
 /// Runs a stubborn command behind a proxy, does this, lets the servers vanish, and awaits the lock.
 fn two_are_never_at_work(what: &str, script: &str, harm: impl FnOnce(&Running, &str)) -> Running {
     let (client, path) = (client(), path());
-    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
     let arguments = ["run", "--session-timeout", SESSION, &path, "--", "bash", "-c", script];
-    let mut run = Running::start(zklock_at(&proxy.connect_string(), arguments));
-    let pid = run.line();
+    let (run, pid) = Running::under_way(|| zklock_at(&proxy.connect_string(), arguments));
     harm(&run, &pid);
     proxy.black_hole(Direction::Both);
     let held = InterProcessMutex::new(&client, &path).unwrap().lock_owned().unwrap();
-    assert!(is_gone(&pid), "{what}: two at work");
+    assert_gone(&machine, what, &pid, SESSION_TIME);
     held.release().unwrap();
     run
 }
@@ -115,14 +115,14 @@ fn what_the_command_starts_in_a_group_of_its_own_dies_with_a_killed_zklock() {
 
 #[test]
 fn a_command_dies_with_a_killed_zklock_within_a_second() {
-    let usual = calibration();
+    let machine = Machine::watch();
     for _ in 0..3 {
         let mut run = Running::start(zklock(["run", &path(), "--", "sh", "-c", STUBBORN]));
         let pid = run.line();
         let begin = Instant::now();
         run.signal(Signal::SIGKILL);
-        let took = eventually("it is gone", || is_gone(&pid)) - begin;
-        assert!(took < usual + Duration::from_secs(1), "{took:?}, a run takes {usual:?}");
+        let gone = eventually("it is gone", || is_gone(&pid));
+        machine.assert_at_most("the command of a killed zklock is gone", begin..gone, Duration::from_secs(1));
     }
 }
 
@@ -133,16 +133,17 @@ fn a_full_pipe_keeps_no_command_alive() {
     let stderr = writer.try_clone().unwrap();
     let filling = thread::spawn(move || while writer.write_all(&[0; 4096]).is_ok() {});
     let (client, path) = (client(), path());
-    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
-    let script = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
-    let arguments = ["run", "-vv", "--session-timeout", SESSION, &path, "--", "sh", "-c", script];
-    let mut command = zklock_at(&proxy.connect_string(), arguments);
-    command.stderr(stderr);
-    let mut run = Running::start(command);
-    let pid = run.line();
+    let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
+    let arguments = ["run", "-vv", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN];
+    let (mut run, pid) = Running::under_way(|| {
+        let mut command = zklock_at(&proxy.connect_string(), arguments);
+        command.stderr(stderr.try_clone().unwrap());
+        command
+    });
+    drop(stderr);
     proxy.black_hole(Direction::Both);
     let held = InterProcessMutex::new(&client, &path).unwrap().lock_owned().unwrap();
-    assert!(is_gone(&pid), "two at work");
+    assert_gone(&machine, "full pipe", &pid, SESSION_TIME);
     held.release().unwrap();
     assert_eq!(run.status(), LOST);
     drop(reader);
@@ -265,8 +266,9 @@ fn an_outage_holds_up_neither_the_end_of_a_wait_nor_that_of_a_run() {
     let (client, path) = (client(), path());
     let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
     let script = "echo ready; read line; exit 5";
-    let mut command =
-        zklock_at(&proxy.connect_string(), ["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", script]);
+    // Longer than the machine keeps it from the servers while the other one queues.
+    let arguments = ["run", "--session-timeout", "10s", &path, "--", "sh", "-c", script];
+    let mut command = zklock_at(&proxy.connect_string(), arguments);
     command.stdin(Stdio::piped());
     let mut run = Running::start(command);
     assert_eq!(run.line(), "ready");

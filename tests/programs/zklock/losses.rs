@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use curator_locks::{
@@ -14,9 +14,17 @@ use curator_locks::{
 };
 use nix::sys::signal::Signal;
 
-use crate::{LOST, Running, is_gone, path, stderr_of, support, support::eventually, zklock, zklock_at};
+use crate::{
+    LOST, Running, assert_gone, is_gone, path, stderr_of, support,
+    support::{
+        eventually,
+        machine::{Machine, since},
+    },
+    zklock, zklock_at,
+};
 
 const SESSION: &str = "2s";
+const SESSION_TIME: Duration = Duration::from_secs(2);
 const LANES: usize = 5;
 
 /// Says its number, and hears no TERM.
@@ -31,7 +39,7 @@ fn setting(name: &str, default: usize) -> usize {
 #[test]
 fn in_a_black_hole_the_command_is_gone_before_the_next_one_holds_the_lock() {
     let client = support::connect(support::builder(support::server(), ""));
-    let (rounds, next) = (setting("ZKLOCK_BLACK_HOLES", 20), AtomicUsize::new(0));
+    let (rounds, next, machine) = (setting("ZKLOCK_BLACK_HOLES", 20), AtomicUsize::new(0), Machine::watch());
     thread::scope(|scope| {
         let lane = || {
             let path = path();
@@ -42,12 +50,11 @@ fn in_a_black_hole_the_command_is_gone_before_the_next_one_holds_the_lock() {
                 }
                 let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
                 let arguments = ["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN];
-                let mut run = Running::start(zklock_at(&proxy.connect_string(), arguments));
-                let pid = run.line();
+                let (mut run, pid) = Running::under_way(|| zklock_at(&proxy.connect_string(), arguments));
                 proxy.black_hole(Direction::Both);
                 let mutex = InterProcessMutex::new(&client, &path).unwrap();
                 let held = mutex.lock().unwrap();
-                assert!(is_gone(&pid), "round {round}: two at work");
+                assert_gone(&machine, &format!("round {round}"), &pid, SESSION_TIME);
                 held.release().unwrap();
                 assert_eq!(run.status(), LOST, "round {round}");
                 println!("round {round}: gone in time");
@@ -100,26 +107,33 @@ fn a_healthy_session_is_never_warned_of() {
 #[test]
 fn a_stopped_zklock_does_not_keep_its_command_alive() {
     let client = support::connect(support::builder(support::server(), ""));
-    let path = path();
-    let mut run = Running::start(zklock(["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN]));
-    let pid = run.line();
+    let (path, machine) = (path(), Machine::watch());
+    let arguments = ["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN];
+    let (mut run, pid) = Running::under_way(|| zklock(arguments));
     run.signal(Signal::SIGSTOP);
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     let _held = mutex.lock().unwrap();
-    assert!(is_gone(&pid), "two at work");
+    assert_gone(&machine, "zklock stopped", &pid, SESSION_TIME);
     run.signal(Signal::SIGCONT);
     assert_eq!(run.status(), LOST);
 }
 
 #[test]
 fn a_command_gets_term_before_it_is_killed() {
-    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
-    let script = "trap 'echo term; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
-    let arguments = ["run", "--session-timeout", "6s", &path(), "--", "sh", "-c", script];
+    // KILL follows a tenth of it after TERM.
+    let (session, between) = ("12s", Duration::from_millis(1200));
+    let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
+    // To wait is interrupted by TERM at once.
+    let script = "trap 'echo term; exit 0' TERM; sleep 1000 & echo ready; wait";
+    let arguments = ["run", "--session-timeout", session, &path(), "--", "sh", "-c", script];
     let mut run = Running::start(zklock_at(&proxy.connect_string(), arguments));
     assert_eq!(run.line(), "ready");
     proxy.black_hole(Direction::Both);
-    assert_eq!(run.line(), "term");
+    match run.next_line() {
+        Some(said) => assert_eq!(said, "term"),
+        // Right only where the machine has run nobody for about as long.
+        None => machine.assert_at_most("killed without a word", since(Instant::now() - between), between / 2),
+    }
     assert_eq!(run.status(), LOST);
 }
 

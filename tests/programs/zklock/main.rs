@@ -4,6 +4,7 @@
 
 #[path = "../../interop/arena.rs"]
 mod arena;
+mod cached;
 mod enemies;
 #[path = "../../interop/history.rs"]
 mod history;
@@ -26,13 +27,15 @@ use std::{
     ffi::OsStr,
     io::{BufRead, BufReader},
     process::{Child, ChildStdout, Command, Output, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+
+use crate::support::{eventually, machine::Machine};
 
 /// The documented exit statuses.
 const LOST: i32 = 123;
@@ -80,11 +83,29 @@ impl Running {
         Running { child, lines }
     }
 
-    /// The next line that the command says.
-    fn line(&mut self) -> String {
+    /// One whose command has begun, and its first line. Where the machine stops it for as long as its session lasts, the lock
+    /// is lost before that, and the command rightly never runs: then it begins anew.
+    fn under_way(command: impl Fn() -> Command) -> (Running, String) {
+        let mut under_way = None;
+        eventually("the command runs", || {
+            let mut run = Running::start(command());
+            match run.next_line() {
+                Some(line) => under_way = Some((run, line)),
+                None => assert_eq!(run.status(), LOST),
+            }
+            under_way.is_some()
+        });
+        under_way.unwrap()
+    }
+
+    /// The next line that the command says. `None`: it has ended.
+    fn next_line(&mut self) -> Option<String> {
         let mut line = String::new();
-        assert!(self.lines.read_line(&mut line).unwrap() > 0, "it has ended");
-        line.trim().to_owned()
+        (self.lines.read_line(&mut line).unwrap() > 0).then(|| line.trim().to_owned())
+    }
+
+    fn line(&mut self) -> String {
+        self.next_line().expect("it has ended")
     }
 
     fn signal(&self, signal: Signal) {
@@ -93,6 +114,12 @@ impl Running {
 
     fn status(&mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap()
+    }
+
+    /// That it ends by itself.
+    #[track_caller]
+    fn await_end(&mut self) {
+        eventually("it has ended", || self.child.try_wait().unwrap().is_some());
     }
 }
 
@@ -103,15 +130,37 @@ impl Drop for Running {
     }
 }
 
-/// Whether nothing of this process runs any more; what its parent has not asked after does not count.
+/// Whether nothing of this process runs any more: it has ended, be it that its parent has not asked after it yet, or it has
+/// been sent KILL, and waits for a processor only to end on it.
 fn is_gone(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.is_empty() || stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+    let of = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let (stat, status) = (of("stat"), of("status"));
+    let has_ended = stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with(['Z', 'X']));
+    // A bit for each signal that is on its way to the process as a whole.
+    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    stat.is_empty() || has_ended || pending.is_none_or(|mask| mask & 1 << (Signal::SIGKILL as i32 - 1) != 0)
+}
+
+/// The command's processes are killed when a twentieth of the session timeout is left.
+const KILL_AT: u32 = 20;
+
+/// That this process was gone when the lock was granted to the next one, just now: all the time since it had to be killed
+/// but that twentieth was the machine's, which ran nobody.
+#[track_caller]
+fn assert_gone(machine: &Machine, what: &str, pid: &str, session: Duration) {
+    let granted = Instant::now();
+    if is_gone(pid) {
+        return;
+    }
+    let due = session / KILL_AT;
+    let gone = eventually(&format!("{what}: it is gone"), || is_gone(pid));
+    machine.assert_at_most(&format!("{what}: two at work, killed"), granted - due..gone, due);
 }
 
 /// How long a whole run takes on this machine at this moment.
 fn calibration() -> Duration {
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     assert!(zklock(["run", &path(), "--", "true"]).status().unwrap().success());
     begin.elapsed()
 }

@@ -21,7 +21,7 @@ use super::{
     clock::{self, Limits},
     family::{self, Family},
     hold::Held,
-    signals::Signals,
+    signals::{Signals, ends},
     terminal::Terminal,
     watchdog::{Watchdog, Word},
 };
@@ -36,14 +36,22 @@ use crate::{
 const LOOKS: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// Runs the command while the lock is held, and gives the exit status.
+/// How a command has ended.
+pub(super) struct Ended {
+    /// The exit status.
+    pub(super) status: u8,
+    /// Whether a signal that would end a program came after it: there was no command any more to pass it on to.
+    pub(super) is_interrupted: bool,
+}
+
+/// Runs the command while the lock is held.
 pub(super) fn supervise(
     client: &CuratorFramework,
     held: &Held<'_>,
     asked: &Receiver<String>,
     args: &Run,
     signals: &Signals,
-) -> Result<u8> {
+) -> Result<Ended> {
     let timeout = client.session_timeout();
     let (sender, changes) = unbounded();
     for hold in held.holds() {
@@ -76,8 +84,18 @@ pub(super) fn supervise(
     family.set_group(command.as_raw());
     let mut ends = await_changes(command, &family)?;
     let terminal = Terminal::new(command);
-    let mut watch =
-        Watch { held, watchdog, family, limits, terminal, status: None, was_ended: false, has_failed: false };
+    let mut watch = Watch {
+        held,
+        watchdog,
+        command,
+        family,
+        limits,
+        terminal,
+        status: None,
+        was_ended: false,
+        has_failed: false,
+        is_interrupted: false,
+    };
     watch.terminal.hand_over();
     let looks = tick((timeout / LOOKS).min(LONGEST_PAUSE));
     let mut words = watch.watchdog.words().clone();
@@ -107,16 +125,18 @@ pub(super) fn supervise(
             },
         }
     }
+    let is_interrupted = watch.is_interrupted;
     let status = watch.finish();
     // Now that nobody signals its group any more.
     let _ = waitpid(command, None);
-    Ok(status)
+    Ok(Ended { status, is_interrupted })
 }
 
 /// What is known while the command runs.
 struct Watch<'a> {
     held: &'a Held<'a>,
     watchdog: Watchdog,
+    command: Pid,
     family: Family,
     limits: Limits,
     terminal: Terminal,
@@ -124,6 +144,7 @@ struct Watch<'a> {
     status: Option<u8>,
     was_ended: bool,
     has_failed: bool,
+    is_interrupted: bool,
 }
 
 impl Watch<'_> {
@@ -187,7 +208,9 @@ impl Watch<'_> {
         if signal == Signal::SIGCONT {
             self.terminal.hand_over();
         }
-        if self.status.is_some() {
+        // Word of its end may come after the signal.
+        if self.status.is_some() || has_ended(self.command) {
+            self.is_interrupted |= ends(signal as i32);
             self.family.signal(signal);
         } else {
             self.family.signal_group(signal);
@@ -284,6 +307,21 @@ fn next_change(command: Pid) -> nix::Result<WaitStatus> {
         waitid(Id::Pid(command), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG)?;
     }
     Ok(status)
+}
+
+/// Whether it is a zombie.
+#[cfg(target_os = "linux")]
+fn has_ended(command: Pid) -> bool {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    waitid(Id::Pid(command), flags).is_ok_and(|status| status != WaitStatus::StillAlive)
+}
+
+/// A look would take its end away from whoever waits for it.
+#[cfg(not(target_os = "linux"))]
+fn has_ended(_command: Pid) -> bool {
+    false
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver, after, bounded, select};
 use curator_locks::{AcquireOptions, CancelToken, CuratorFramework, Error, RetryForever};
 use nix::unistd::{gethostname, getpid};
 
-use self::{hold::Locks, signals::Signals};
+use self::{command::Ended, hold::Locks, signals::Signals};
 use crate::{
     args::{Connection, Run},
     connection::Settings,
@@ -65,8 +65,8 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
         (Err(error), _) => return Err(error.into()),
     };
     let since = Instant::now();
-    let status = command::supervise(&client, &held, locks.asked(), args, &signals);
-    if let (Some(at_least), Ok(_)) = (args.at_least, &status) {
+    let ended = command::supervise(&client, &held, locks.asked(), args, &signals);
+    if let (Some(at_least), Ok(Ended { is_interrupted: false, .. })) = (args.at_least, &ended) {
         keep(at_least.saturating_sub(since.elapsed()), signals.receiver());
     }
     if let Err(error) = held.release() {
@@ -75,7 +75,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     }
     drop(locks);
     client.close();
-    status
+    ended.map(|ended| ended.status)
 }
 
 fn ended_by(signal: i32) -> Failure {

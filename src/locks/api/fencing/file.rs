@@ -57,7 +57,7 @@ pub struct FileFencingChecker {
 }
 
 impl FileFencingChecker {
-    /// Opens the file, or makes it. Its directory has to exist.
+    /// Opens the file, or makes it; blocks until a new one is on the disk. Its directory has to exist.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -67,7 +67,8 @@ impl FileFencingChecker {
         Ok(FileFencingChecker { path, file: Mutex::new(file) })
     }
 
-    /// Takes the token of an exclusive lock down.
+    /// Takes the token of an exclusive lock down. Blocks while another process or thread checks, and until a newer token is
+    /// on the disk.
     ///
     /// # Errors
     /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] with
@@ -76,14 +77,14 @@ impl FileFencingChecker {
         self.fenced(token, || ())
     }
 
-    /// The same, and does the work before any other process can show its token. It must not use this checker.
+    /// The same, and does the work before any other process can show its token: the others block as long as it takes. It
+    /// must not use this checker.
     ///
     /// # Errors
     /// As [`check`](FileFencingChecker::check); the work was not begun then.
     pub fn fenced<R>(&self, token: FencingToken, work: impl FnOnce() -> R) -> Result<R, FencingError> {
         let mut file = self.file.lock();
-        let mut locked = self.locked(&mut file, File::lock)?;
-        let (newest, slot) = self.newest_in(&mut locked)?;
+        let (mut locked, newest, slot) = self.look(&mut file, File::lock)?;
         match newest {
             Some(newest) if newest > token => return Err(StaleToken { token, newest }.into()),
             Some(newest) if newest == token => {}
@@ -108,31 +109,32 @@ impl FileFencingChecker {
     /// As [`check_shared`](FileFencingChecker::check_shared); the work was not begun then.
     pub fn fenced_shared<R>(&self, token: FencingToken, work: impl FnOnce() -> R) -> Result<R, FencingError> {
         let mut file = self.file.lock();
-        let mut locked = self.locked(&mut file, File::lock_shared)?;
-        match self.newest_in(&mut locked)?.0 {
+        let (_locked, newest, _) = self.look(&mut file, File::lock_shared)?;
+        match newest {
             Some(newest) if newest > token => Err(StaleToken { token, newest }.into()),
             _ => Ok(work()),
         }
     }
 
-    /// The newest token of an exclusive lock so far.
+    /// The newest token of an exclusive lock so far. Blocks while another process or thread checks one.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn newest(&self) -> Result<Option<FencingToken>> {
         let mut file = self.file.lock();
-        let mut locked = self.locked(&mut file, File::lock_shared)?;
-        Ok(self.newest_in(&mut locked)?.0)
+        Ok(self.look(&mut file, File::lock_shared)?.1)
     }
 
-    fn locked<'f>(&self, file: &'f mut File, lock: fn(&File) -> io::Result<()>) -> Result<Locked<'f>> {
+    /// Locks the file: the newest token, and the slot for the next one.
+    fn look<'f>(
+        &self,
+        file: &'f mut File,
+        lock: fn(&File) -> io::Result<()>,
+    ) -> Result<(Locked<'f>, Option<FencingToken>, u64)> {
         lock(file).map_err(|error| failed(&self.path, error))?;
-        Ok(Locked(file))
-    }
-
-    /// With the slot for the next one.
-    fn newest_in(&self, file: &mut Locked<'_>) -> Result<(Option<FencingToken>, u64)> {
-        newest(file).map_err(|error| failed(&self.path, error))
+        let mut locked = Locked(file);
+        let (newest, slot) = newest(&mut locked).map_err(|error| failed(&self.path, error))?;
+        Ok((locked, newest, slot))
     }
 }
 

@@ -22,21 +22,9 @@ impl Hold {
     /// znode has the same name, so that its existence proves nothing.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{CuratorFramework, Error, InterProcessMutex, RetryOneTime};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # #[cfg(feature = "testing")]
-    /// # let server = curator_locks::testing::TestingServer::start()?;
-    /// # #[cfg(feature = "testing")]
-    /// # let servers = server.connect_string();
-    /// # #[cfg(not(feature = "testing"))]
-    /// # let servers = "zk1:2181";
-    /// # if cfg!(not(feature = "testing")) { return Ok(()) }
-    /// # let client = CuratorFramework::builder()
-    /// #     .connect_string(servers)
-    /// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-    /// #     .build()?;
-    /// # client.start()?;
+    /// # use curator_locks::{Error, InterProcessMutex};
     /// client.create().for_path_and_data("/balance", "100")?;
     /// let mutex = InterProcessMutex::new(&client, "/locks/balance")?;
     /// let held = mutex.lock()?;
@@ -47,8 +35,7 @@ impl Hold {
     /// client.delete().for_path(held.path())?; // what an administrator should not do
     /// assert!(matches!(write("60"), Err(Error::LockLost { .. })));
     /// assert_eq!(client.get_data().for_path("/balance")?, b"80");
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) });
     /// ```
     pub fn guard_transaction(&self, transaction: Transaction) -> Result<Transaction> {
         if sequence_for(self.node().path().name(), "").is_none() {

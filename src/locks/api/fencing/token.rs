@@ -23,23 +23,14 @@ use crate::error::Error;
 /// | `Display` and `FromStr` | the plain number | both parts, each at full width | as text with caching; as a number without |
 ///
 /// ```
-/// # use curator_locks::{FencingToken, InterProcessMutex};
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::FencingToken;
 /// # fn write_to_storage(_: FencingToken) {}
-/// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+/// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
 /// let held = mutex.lock()?;
 /// write_to_storage(held.fencing_token());
-/// held.release()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// held.release()?;
+/// # Ok(()) });
 /// ```
 ///
 /// On its way to the storage and there:

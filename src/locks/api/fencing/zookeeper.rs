@@ -21,30 +21,19 @@ use crate::{
 /// [`guard_transaction`](ZooKeeperFencingChecker::guard_transaction).
 ///
 /// The znode is made when it is first needed, and is not to be deleted: whoever makes it anew knows no token. Calls block
-/// and are tried again as every operation of the client.
+/// and are tried again as [every operation](crate::operations#when-the-connection-goes) of the client.
 ///
 /// ```
-/// # use curator_locks::{CuratorFramework, FencingToken, ZooKeeperFencingChecker};
-/// # fn example(client: &CuratorFramework, token: FencingToken) -> Result<(), Box<dyn std::error::Error>> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::ZooKeeperFencingChecker;
+/// # client.create().for_path("/account")?;
+/// # let held = curator_locks::InterProcessMutex::new(client, "/example")?.lock_owned()?;
+/// # let token = held.fencing_token();
 /// let fence = ZooKeeperFencingChecker::new(client, "/fences/account")?;
 /// fence.check(token)?;
 /// // Or in the moment in which the data is written:
 /// fence.guard_transaction(token, client.transaction())?.set_data().for_path_and_data("/account", "80").commit()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     client.create().for_path("/account")?;
-/// #     let held = curator_locks::InterProcessMutex::new(&client, "/example")?.lock_owned()?;
-/// #     example(&client, held.fencing_token())?;
-/// #     Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct ZooKeeperFencingChecker {
@@ -65,8 +54,9 @@ impl ZooKeeperFencingChecker {
     /// Takes the token of an exclusive lock down.
     ///
     /// # Errors
-    /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] as every
-    /// operation on a znode: whether it was taken down is unknown then, and it may be checked again.
+    /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] as
+    /// [every operation on a znode](crate::operations#errors): whether it was taken down is unknown then, and it may be
+    /// checked again.
     pub fn check(&self, token: FencingToken) -> Result<(), FencingError> {
         self.until_nobody_comes_between(token, || self.guard_transaction(token, self.client.transaction()))
     }
@@ -92,19 +82,11 @@ impl ZooKeeperFencingChecker {
         token: FencingToken,
         transaction: Transaction,
     ) -> Result<Transaction, FencingError> {
-        match self.read_older(token)? {
-            Some((newest, version)) if newest == token => {
-                Ok(transaction.check().with_version(version).for_path(&self.path))
-            }
-            Some((_, version)) => {
-                let set = transaction.set_data().with_version(version);
-                Ok(set.for_path_and_data(&self.path, token.to_bytes()))
-            }
-            None => {
-                self.make()?;
-                self.guard_transaction(token, transaction)
-            }
+        let (newest, version) = self.read_older(token)?;
+        if newest == Some(token) {
+            return Ok(transaction.check().with_version(version).for_path(&self.path));
         }
+        Ok(transaction.set_data().with_version(version).for_path_and_data(&self.path, token.to_bytes()))
     }
 
     /// The same for the token of a read lock, which is not taken down.
@@ -112,19 +94,14 @@ impl ZooKeeperFencingChecker {
     /// # Errors
     /// As [`check_shared`](ZooKeeperFencingChecker::check_shared).
     pub fn guard_shared(&self, token: FencingToken, transaction: Transaction) -> Result<Transaction, FencingError> {
-        match self.read_older(token)? {
-            Some((_, version)) => Ok(transaction.check().with_version(version).for_path(&self.path)),
-            None => {
-                self.make()?;
-                self.guard_shared(token, transaction)
-            }
-        }
+        let (_, version) = self.read_older(token)?;
+        Ok(transaction.check().with_version(version).for_path(&self.path))
     }
 
     /// The newest token of an exclusive lock so far, as the client's server knows it.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn newest(&self) -> Result<Option<FencingToken>> {
         Ok(self.read()?.and_then(|(newest, _)| newest))
     }
@@ -148,11 +125,13 @@ impl ZooKeeperFencingChecker {
     }
 
     /// What is there, with its version, unless it is newer. A znode without a token is older than all.
-    fn read_older(&self, token: FencingToken) -> Result<Option<(FencingToken, i32)>, FencingError> {
-        let Some((newest, version)) = self.read()? else { return Ok(None) };
-        match newest {
-            Some(newest) if newest > token => Err(StaleToken { token, newest }.into()),
-            newest => Ok(Some((newest.unwrap_or(FencingToken::from_value(0)), version))),
+    fn read_older(&self, token: FencingToken) -> Result<(Option<FencingToken>, i32), FencingError> {
+        loop {
+            match self.read()? {
+                Some((Some(newest), _)) if newest > token => return Err(StaleToken { token, newest }.into()),
+                Some(found) => return Ok(found),
+                None => self.make()?,
+            }
         }
     }
 

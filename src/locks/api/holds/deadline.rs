@@ -40,25 +40,13 @@ use crate::{
 /// [guarded transaction](Hold::guard_transaction) helps.
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use crossbeam_channel::{select, tick};
 /// use curator_locks::DeadlineEvent;
-/// # use curator_locks::{CuratorFramework, InterProcessMutex, RetryOneTime};
+/// # use curator_locks::InterProcessMutex;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "testing")]
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # #[cfg(feature = "testing")]
-/// # let servers = server.connect_string();
-/// # #[cfg(not(feature = "testing"))]
-/// # let servers = "zk1:2181";
-/// # if cfg!(not(feature = "testing")) { return Ok(()) }
-/// # let client = CuratorFramework::builder()
-/// #     .connect_string(servers)
-/// #     .retry_policy(RetryOneTime::new(Duration::from_millis(100)))
-/// #     .build()?;
-/// # client.start()?;
-/// # let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// # let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
 /// let held = mutex.lock()?;
 /// let deadline = held.deadline(Duration::from_secs(2)); // the next step may take two seconds
 /// let work = tick(Duration::from_millis(10));
@@ -73,8 +61,7 @@ use crate::{
 ///     }
 /// }
 /// held.release()?;
-/// # Ok(())
-/// # }
+/// # Ok(()) });
 /// ```
 pub struct Deadline {
     receiver: Receiver<DeadlineEvent>,
@@ -132,27 +119,18 @@ impl Hold {
     /// moment counts, prefer the channel.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::{sync::{Arc, atomic::{AtomicBool, Ordering}}, time::Duration};
-    /// # use curator_locks::{DeadlineEvent, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # use curator_locks::DeadlineEvent;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// let held = mutex.lock()?;
     /// let may_write = Arc::new(AtomicBool::new(true));
     /// let flag = may_write.clone();
     /// held.on_deadline(Duration::from_secs(2), move |event| {
     ///     flag.store(event == DeadlineEvent::Recovered, Ordering::SeqCst);
     /// });
-    /// # held.release()
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # held.release()?;
+    /// # Ok(()) });
     /// ```
     pub fn on_deadline(&self, margin: Duration, listener: impl Fn(DeadlineEvent) + Send + Sync + 'static) {
         HeldNode::deadline_listener(&[self.node().clone()], margin, Arc::new(listener));

@@ -18,12 +18,7 @@ use crate::{base::paths::ServerPath, framework::held::node::HeldNode, locks::api
 /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths).
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{InterProcessMutex, UncleanDeath};
 ///
@@ -43,10 +38,7 @@ use crate::{base::paths::ServerPath, framework::held::node::HeldNode, locks::api
 /// assert_eq!((death.data.as_slice(), death.session), (b"host-17".as_slice(), client.session_id()));
 /// # assert_eq!(death.fencing_token, token);
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

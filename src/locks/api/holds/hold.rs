@@ -17,37 +17,22 @@ use crate::{
 /// that was [`Lost`](HoldState::Lost) before that stays lost.
 ///
 /// ```
-/// # use curator_locks::{HoldState, InterProcessMutex};
-/// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::HoldState;
+/// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
 /// let held = mutex.lock()?;
 /// println!("{} with token {}", held.path(), held.fencing_token());
 /// assert!(held.is_valid() && !held.is_lost());
 /// let outlives = mutex.hold();
 /// held.release()?;
 /// assert_eq!(outlives.map(|hold| hold.state()), Some(HoldState::Released));
-/// # Ok(())
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 ///
 /// Told of changes and of the time that is left:
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::{sync::mpsc, time::{Duration, Instant}};
 /// use curator_locks::{Hold, HoldState, InterProcessMutex};
 ///
@@ -62,10 +47,7 @@ use crate::{
 /// assert!(near.is_empty());
 /// mutex.release()?;
 /// assert_eq!(told.recv()?, HoldState::Released);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct Hold {
@@ -138,8 +120,12 @@ impl Hold {
     /// would be told as in doubt in each round.
     ///
     /// ```
-    /// # use curator_locks::{HoldState, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex, work: crossbeam_channel::Receiver<u32>) -> curator_locks::Result<()> {
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::HoldState;
+    /// # let (send, work) = crossbeam_channel::unbounded();
+    /// # send.send(1)?;
+    /// # drop(send);
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// let held = mutex.lock()?;
     /// let changes = held.state_changes();
     /// loop {
@@ -155,22 +141,8 @@ impl Hold {
     ///         },
     ///     }
     /// }
-    /// held.release()
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     let (send, work) = crossbeam_channel::unbounded();
-    /// #     send.send(1)?;
-    /// #     drop(send);
-    /// #     example(&curator_locks::InterProcessMutex::new(&client, "/example")?, work)?;
-    /// #     Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// held.release()?;
+    /// # Ok(()) });
     /// ```
     #[must_use]
     pub fn state_changes(&self) -> StateChanges {

@@ -31,10 +31,7 @@ use crate::{
     },
     session::{
         api::{Reply, Session, Submission},
-        wait::{
-            deadline::{Stop, WaitEnd},
-            pending::submit,
-        },
+        wait::deadline::{Stop, WaitEnd},
     },
 };
 
@@ -158,10 +155,10 @@ impl UncleanDeaths {
             let list =
                 || Request::GetChildren { path: self.directory.as_str().to_owned(), watch: false, with_stat: false };
             let marks = || held.iter().map(|held| with_acl(lock.client(), self.creation(held, data))).chain([list()]);
-            let mut replies = ask(call, session, marks());
+            let mut replies = call.ask_all(session, marks());
             if replies.iter().any(|reply| reply.as_ref().is_err_and(Error::is_no_node)) {
                 lock.client().make_directory(call, session, &self.directory)?;
-                replies = ask(call, session, marks());
+                replies = call.ask_all(session, marks());
             }
             let mut names = Vec::new();
             for reply in replies {
@@ -198,9 +195,9 @@ impl UncleanDeaths {
         let path_of = |name: &String| self.directory.join(name).into_string();
         let read = |name: &String| Request::GetData { path: path_of(name), watch: false };
         let mut marks = Vec::new();
-        for (name, reply) in names.iter().zip(ask(call, session, names.iter().map(read))) {
+        for (name, reply) in names.iter().zip(call.ask_all(session, names.iter().map(read))) {
             match reply {
-                Ok(Response::Data { data, .. }) => marks.extend(HolderMark::of(name, &data)),
+                Ok(Response::Data { data, stat }) => marks.extend(HolderMark::of(name, &data, &stat)),
                 Err(error) if !error.is_no_node() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -208,9 +205,9 @@ impl UncleanDeaths {
         let looks = marks
             .iter()
             .flat_map(|mark| [Request::Exists { path: mark.znode.clone(), watch: false }, read(&mark.name)]);
-        let mut replies = ask(call, session, looks).into_iter();
+        let mut replies = call.ask_all(session, looks).into_iter();
         let mut dead = Vec::new();
-        for mark in &marks {
+        for mark in marks {
             let (Some(stands), Some(marked)) = (replies.next(), replies.next()) else { break };
             let is_alive = match stands {
                 Ok(Response::Stat(stat)) => stat.czxid == mark.czxid,
@@ -219,12 +216,12 @@ impl UncleanDeaths {
                 Err(error) => return Err(error),
             };
             match marked {
-                Ok(Response::Data { stat, .. }) if !is_alive => dead.push((mark, stat)),
+                Ok(_) if !is_alive => dead.push((self.directory.join(&mark.name), mark.death)),
                 Err(error) if !error.is_no_node() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
         }
-        Ok(dead.into_iter().map(|(mark, stat)| (self.directory.join(&mark.name), mark.death(&stat))).collect())
+        Ok(dead)
     }
 }
 
@@ -233,105 +230,21 @@ struct HolderMark {
     name: String,
     czxid: i64,
     znode: String,
-    token: FencingToken,
-    session: i64,
-    data: Vec<u8>,
+    /// Its death, if it is dead.
+    death: UncleanDeath,
 }
 
 impl HolderMark {
     /// `None` for what no holder wrote.
-    fn of(name: &str, content: &[u8]) -> Option<HolderMark> {
+    fn of(name: &str, content: &[u8], stat: &Stat) -> Option<HolderMark> {
         let czxid = i64::from_str_radix(name, 16).ok()?;
         let end = content.iter().position(|byte| *byte == b'\n')?;
         let (znode, rest) = content.split_at_checked(end)?;
         let znode = String::from_utf8(znode.to_vec()).ok()?;
         let (token, rest) = rest.get(1..)?.split_first_chunk::<16>()?;
         let (session, data) = rest.split_first_chunk::<8>()?;
-        let (token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
-        Some(HolderMark { name: name.to_owned(), czxid, znode, token, session, data: data.to_vec() })
+        let (fencing_token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
+        let death = UncleanDeath { fencing_token, data: data.to_vec(), session, since_millis: stat.ctime };
+        Some(HolderMark { name: name.to_owned(), czxid, znode, death })
     }
-
-    fn death(&self, stat: &Stat) -> UncleanDeath {
-        UncleanDeath {
-            fencing_token: self.token,
-            data: self.data.clone(),
-            session: self.session,
-            since_millis: stat.ctime,
-        }
-    }
-}
-
-/// The replies to requests that go out together.
-fn ask(
-    call: &Call<'_>,
-    session: &Arc<dyn Session>,
-    requests: impl IntoIterator<Item = Request>,
-) -> Vec<Result<Response>> {
-    let sent = submit(session, requests.into_iter().map(|request| (request, None)));
-    sent.into_iter().map(|(pending, _)| call.reply(pending)).collect()
-}
-
-/// The method of one kind of lock. `$lock` brings `listen_for_deaths(&self, Duration)`.
-macro_rules! with_unclean_deaths {
-    ($($lock:ident: |$this:ident| $internals:expr,)*) => {$(
-        impl crate::$lock {
-            /// Has the next holder hear of one that went without releasing, as
-            /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths), and wait for `delay` first then: time for what the
-            /// dead one has sent on its way to arrive. With no such death there is no delay.
-            ///
-            /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
-            /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the news to
-            /// the next. A holder goes unheard if it dies before its acquire has returned. One that was cut off in
-            /// the midst of its release may be taken for dead, and readers or leases beside each other may all hear of one
-            /// death. A thread that panics with a guard counts: as with std's poisoning, what the lock protects may be half
-            /// done; other than there, the lock can be had, and who asks is told.
-            ///
-            /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no round
-            /// trip more than one. A lock that does not say this pays nothing. Where the lock is lost during the delay,
-            /// the acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
-            /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
-            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then.
-            ///
-            /// ```
-            /// # use std::time::Duration;
-            /// # use curator_locks::{CuratorFramework, InterProcessMutex};
-            /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
-            /// let mutex = InterProcessMutex::new(client, "/locks/account")?
-            ///     .with_lock_data("host-7")
-            ///     .with_unclean_deaths(Duration::from_secs(5));
-            /// let held = mutex.lock()?;
-            /// for death in held.unclean_deaths() {
-            ///     println!("{:?} died with token {}: look at its work", death.data, death.fencing_token);
-            /// }
-            /// held.release()
-            /// # }
-            /// # #[cfg(feature = "testing")]
-            /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// #     let server = curator_locks::testing::TestingServer::start()?;
-            /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-            /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-            /// #     client.start()?;
-            /// #     Ok(example(&client)?)
-            /// # }
-            /// # #[cfg(not(feature = "testing"))]
-            /// # fn main() {}
-            /// ```
-            #[must_use]
-            pub fn with_unclean_deaths(self, delay: Duration) -> Self {
-                let $this = &self;
-                for internals in $internals {
-                    internals.listen_for_deaths(delay);
-                }
-                self
-            }
-        }
-    )*};
-}
-
-with_unclean_deaths! {
-    InterProcessMutex: |lock| [lock.parts().0],
-    InterProcessReadWriteLock: |lock| [lock.read_lock().internals(), lock.write_lock().internals()],
-    InterProcessUnfairMutex: |lock| [lock.parts().0],
-    InterProcessSemaphoreV2: |lock| [lock.leases()],
-    InterProcessSemaphoreMutex: |lock| [lock.leases()],
 }

@@ -39,14 +39,15 @@ impl AcquireOptions {
         AcquireOptions::default()
     }
 
-    /// Waits at most this long; zero means not to wait for others at all, and its requests are bounded by the client's
-    /// connection timeout. Defaults to no limit.
+    /// Waits at most this long, for a connection and retries, too; zero means not to wait for others at all, and its requests
+    /// are bounded by the client's connection timeout. Defaults to no limit, as does a time beyond the clock's range.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Ends the wait when this token is cancelled. Defaults to none.
+    /// Ends the wait as soon as this token is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled); nothing is left
+    /// in the queue. Defaults to none.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
@@ -62,28 +63,19 @@ impl AcquireOptions {
     ///
     /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than half of the
     /// session timeout, and with [`Error::Timeout`](crate::Error::Timeout) where the session is not certain for so long at
-    /// any time within a session timeout: the servers answer too late then.
+    /// any time within a session timeout: the servers answer too late then. Not for a lock that is
+    /// [cached](crate::Caching): `InvalidArgument`, too.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// // A job of two seconds that nobody can stop, under a session timeout of ten.
     /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().min_validity(Duration::from_secs(2)))? {
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn min_validity(mut self, time: Duration) -> Self {
         self.terms.min_validity = time;
@@ -98,24 +90,14 @@ impl AcquireOptions {
     /// again. Who queues already stays, whoever comes after it.
     ///
     /// ```
-    /// # use curator_locks::{AcquireOptions, Error, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::{AcquireOptions, Error};
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// match mutex.lock_with(&AcquireOptions::new().max_queue(10)) {
     ///     Err(Error::Busy { ahead, .. }) => println!("come back later: {ahead} wait"),
     ///     held => drop(held?),
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn max_queue(mut self, ahead: usize) -> Self {
         self.terms.max_ahead = Some(ahead);
@@ -128,23 +110,13 @@ impl AcquireOptions {
     /// to it.
     ///
     /// ```
-    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// let options = AcquireOptions::new().on_position(|ahead| println!("{ahead} in front"));
     /// let held = mutex.lock_with(&options)?;
     /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn on_position(mut self, listener: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.terms.on_position = Some(PositionListener(Arc::new(listener)));
@@ -155,26 +127,16 @@ impl AcquireOptions {
     /// behind how many, instead of `false` or `None`. For a multi lock it is the path of the lock that was not got.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{AcquireOptions, Error, InterProcessMultiLock};
-    /// # fn example(accounts: &InterProcessMultiLock) -> curator_locks::Result<()> {
+    /// # use curator_locks::{AcquireOptions, Error};
+    /// # let accounts = &curator_locks::InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
     /// let options = AcquireOptions::new().timeout(Duration::from_secs(5)).timeout_is_error();
     /// match accounts.lock_with(&options) {
     ///     Err(Error::StillTaken { path, .. }) => println!("somebody else has {path}"),
     ///     held => drop(held?),
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMultiLock::new(&client, ["/accounts/17", "/accounts/4"])?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn timeout_is_error(mut self) -> Self {
         self.terms.has_to_say = true;
@@ -184,29 +146,20 @@ impl AcquireOptions {
     /// Keeps the lock from others for at least this long from the grant on, even if it is given back earlier: for a job that
     /// runs once on one machine of many, where it may be over before the clock of another one says that it is time. The
     /// release returns at once, and the client deletes the znode later. It goes earlier with the client, and with the
-    /// session. Defaults to zero.
+    /// session. Defaults to zero. Not for a lock that is [cached](crate::Caching):
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
-    /// # fn example(nightly: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # use curator_locks::AcquireOptions;
+    /// # let nightly = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// let once = AcquireOptions::new().timeout(Duration::ZERO).hold_at_least(Duration::from_secs(60));
     /// if let Some(held) = nightly.lock_with(&once)? {
     ///     // ... takes a second; machines whose clock is late by up to a minute find it taken ...
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn hold_at_least(mut self, time: Duration) -> Self {
         self.terms.hold_at_least = Some(time);
@@ -216,28 +169,19 @@ impl AcquireOptions {
     /// Gives the lock back when it was held for this long, whatever its holder does: the hold is
     /// [`Lost`](crate::HoldState::Lost) with [`HeldTooLong`](crate::LostReason::HeldTooLong) first, and then its znode is
     /// deleted. [`valid_until`](crate::Hold::valid_until) never lies behind that moment, so a
-    /// [`Deadline`](crate::Deadline) tells before it. Defaults to no limit.
+    /// [`Deadline`](crate::Deadline) tells before it. Defaults to no limit. Not for a lock that is
+    /// [cached](crate::Caching): [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// # use std::time::Duration;
-    /// # use curator_locks::{AcquireOptions, InterProcessMutex};
-    /// # fn example(mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
     /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().hold_at_most(Duration::from_secs(600)))? {
     ///     held.on_deadline(Duration::from_secs(10), |event| println!("{event:?}: ten seconds left"));
     ///     held.release()?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #     let server = curator_locks::testing::TestingServer::start()?;
-    /// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-    /// #     client.start()?;
-    /// #     Ok(example(&curator_locks::InterProcessMutex::new(&client, "/example")?)?)
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
+    /// # Ok(()) });
     /// ```
     pub fn hold_at_most(mut self, time: Duration) -> Self {
         self.terms.hold_at_most = Some(time);

@@ -18,23 +18,13 @@ use std::time::Duration;
 /// | `Poll` | as time goes by | 0 | 0 | half the interval on average |
 ///
 /// ```
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{CuratorFramework, InterProcessMutex, WaitStrategy};
 ///
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
 /// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.with_wait_strategy(WaitStrategy::WatchParent);
 /// mutex.acquire()?;
-/// mutex.release()
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// mutex.release()?;
+/// # Ok(()) });
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -18,8 +18,8 @@ use crate::{
 /// [`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation) and its like for every kind.
 ///
 /// ```
-/// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, LockInternals, Revoker};
-/// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::{InterProcessSemaphoreV2, Revoker};
 /// let downloads = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
 /// downloads.on_revocation(|request| {
 ///     println!("{} wants it: {}", request.who().unwrap_or("somebody"), request.why().unwrap_or("no reason given"));
@@ -29,18 +29,7 @@ use crate::{
 ///
 /// // Elsewhere:
 /// Revoker::request(client, lease.path(), "the operator", "maintenance at noon")?;
-/// # Ok(())
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     Ok(example(&client)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub struct RevocationRequest {
     word: RevokeWord,
@@ -111,34 +100,4 @@ impl LockInternals {
             core.dispatcher.run(move || listener(&request));
         }));
     }
-}
-
-/// The method of one kind of lock: its internals from the lock.
-macro_rules! on_revocation {
-    ($($lock:ident: |$this:ident| $internals:expr,)*) => {$(
-        impl crate::$lock {
-            /// Has the listener told when somebody asks for the lock back, with who and why
-            /// ([`Revoker::request`](crate::Revoker::request)) or as Curator does
-            /// ([`Revoker::attempt_revoke`](crate::Revoker::attempt_revoke)). It is for every acquire that begins from now
-            /// on, while it waits and while it holds, and stays over releases; a second call replaces it, and so does
-            /// `make_revocable` where the lock has that.
-            ///
-            /// It runs on the client's dispatch thread, under no lock, and may
-            /// [release](RevocationRequest::release) the hold. Nothing is released by itself. Costs one read per acquire.
-            pub fn on_revocation(&self, listener: impl Fn(&RevocationRequest) + Send + Sync + 'static) {
-                let ($this, listener) = (self, Arc::new(listener));
-                for internals in $internals {
-                    internals.on_revocation(listener.clone());
-                }
-            }
-        }
-    )*};
-}
-
-on_revocation! {
-    InterProcessMutex: |lock| [lock.parts().0],
-    InterProcessReadWriteLock: |lock| [lock.read_lock().shared_internals(), lock.write_lock().shared_internals()],
-    InterProcessUnfairMutex: |lock| [lock.parts().0],
-    InterProcessSemaphoreV2: |lock| [lock.leases()],
-    InterProcessSemaphoreMutex: |lock| [lock.leases()],
 }

@@ -21,12 +21,7 @@ use crate::{
 /// Every `Fn(&T) + Send + Sync + 'static` is one.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, RevocationListener};
 ///
 /// struct Tell(crossbeam_channel::Sender<()>);
@@ -43,10 +38,7 @@ use crate::{
 /// curator_locks::Revoker::attempt_revoke(&client, held.path())?; // by anybody, anywhere
 /// asked.recv()?;
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub trait RevocationListener<T>: Send + Sync + 'static {
     /// Somebody asks for `for_lock`. What to do about it is up to the listener; nothing is released by itself.
@@ -65,12 +57,7 @@ impl<T, F: Fn(&T) + Send + Sync + 'static> RevocationListener<T> for F {
 /// A lock whose holder can be asked to give it back. Java: `Revocable`.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, Revocable, Revoker};
 ///
 /// fn tells<L: Revocable<L> + 'static>(lock: &L, tell: crossbeam_channel::Sender<()>) {
@@ -90,10 +77,7 @@ impl<T, F: Fn(&T) + Send + Sync + 'static> RevocationListener<T> for F {
 ///     told.recv()?;
 ///     held.release()?;
 /// }
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 pub trait Revocable<T> {
     /// Makes the holds that are acquired from now on revocable, up to the next release; see
@@ -113,25 +97,15 @@ pub trait Revocable<T> {
 /// Asks holders to give their locks back. Java: `Revoker`.
 ///
 /// ```
-/// # use curator_locks::{CuratorFramework, InterProcessMutex, Revoker};
-/// # fn example(client: &CuratorFramework, mutex: &InterProcessMutex) -> curator_locks::Result<()> {
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::{InterProcessMutex, Revoker};
+/// # let mutex = InterProcessMutex::new(client, "/example")?;
+/// # mutex.acquire()?;
+/// # let mutex = &mutex;
 /// if let Some(holder) = mutex.participant_nodes()?.first() {
 ///     Revoker::attempt_revoke(client, holder)?;
 /// }
-/// # Ok(())
-/// # }
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     let server = curator_locks::testing::TestingServer::start()?;
-/// #     let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// #     let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// #     client.start()?;
-/// #     let mutex = InterProcessMutex::new(&client, "/example")?;
-/// #     mutex.acquire()?;
-/// #     Ok(example(&client, &mutex)?)
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug)]
 pub enum Revoker {}
@@ -144,8 +118,8 @@ impl Revoker {
     /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's
-    /// directory, and otherwise as every operation on a znode.
+    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as
+    /// [every operation on a znode](crate::operations#errors).
     pub fn attempt_revoke(client: &CuratorFramework, path: &str) -> Result<()> {
         if !is_numbered(path)
             && let Some(stat) = client.check_exists().for_path(path)?
@@ -166,19 +140,8 @@ impl Revoker {
     /// [`attempt_revoke`](Revoker::attempt_revoke); which of both it is, the znode's name tells.
     ///
     /// ```
+    /// # curator_locks::docs::example(|client| {
     /// use curator_locks::{InterProcessMutex, Revoker};
-    /// # use curator_locks::{CuratorFramework, RetryOneTime};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # #[cfg(feature = "testing")]
-    /// # let server = curator_locks::testing::TestingServer::start()?;
-    /// # #[cfg(feature = "testing")]
-    /// # let servers = server.connect_string();
-    /// # #[cfg(not(feature = "testing"))]
-    /// # let servers = "zk1:2181";
-    /// # if cfg!(not(feature = "testing")) { return Ok(()) }
-    /// # let retry = RetryOneTime::new(std::time::Duration::from_millis(100));
-    /// # let client = CuratorFramework::builder().connect_string(servers).retry_policy(retry).build()?;
-    /// # client.start()?;
     /// let (tell, told) = crossbeam_channel::unbounded();
     /// let mutex = InterProcessMutex::new(&client, "/locks/report")?;
     /// mutex.on_revocation(move |request| drop(tell.send(request.who().map(str::to_owned))));
@@ -186,13 +149,12 @@ impl Revoker {
     /// Revoker::request(&client, held.path(), "the operator", "maintenance at noon")?;
     /// assert_eq!(told.recv()?.as_deref(), Some("the operator"));
     /// held.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) });
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as every
-    /// operation on a znode.
+    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as
+    /// [every operation on a znode](crate::operations#errors).
     pub fn request(client: &CuratorFramework, path: &str, who: &str, why: &str) -> Result<()> {
         loop {
             let mut stat = Stat::default();

@@ -193,12 +193,7 @@ pub trait LockInternalsDriver: Send + Sync + 'static {
 /// name; all other children are ignored.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, LockInternalsDriver, StandardLockInternalsDriver};
 ///
 /// assert_eq!(StandardLockInternalsDriver::new().lock_name(), "lock-");
@@ -207,10 +202,7 @@ pub trait LockInternalsDriver: Send + Sync + 'static {
 /// let held = mutex.lock()?;
 /// assert!(held.path().ends_with("-build-0000000000"));
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandardLockInternalsDriver {

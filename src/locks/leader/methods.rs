@@ -1,0 +1,51 @@
+//! What can be asked of either leader, once.
+
+/// The questions to a leader. It brings `shared`, with a client, a path and a state, and `has_leadership()`.
+macro_rules! leader_methods {
+    ($leader:ident) => {
+        impl $leader {
+            /// Where it is in its life.
+            #[must_use]
+            pub fn state(&self) -> LeaderState {
+                self.shared.state.lock().life
+            }
+
+            /// The directory in which it queues.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                &self.shared.path
+            }
+
+            /// Everybody who queues, in whatever language, the leader first; empty if nobody does. Two round trips. Java:
+            /// `getParticipants`.
+            ///
+            /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
+            ///
+            /// # Errors
+            /// As [every operation on a znode](crate::operations#errors).
+            pub fn participants(&self) -> Result<Vec<$crate::locks::api::participant::Participant>> {
+                $crate::locks::contender::internals::LockInternals::participants(&self.shared.client, &self.shared.path)
+            }
+
+            /// The first of the participants; `None` if nobody queues. Java: `getLeader`.
+            ///
+            /// # Errors
+            /// As [every operation on a znode](crate::operations#errors).
+            pub fn leader(&self) -> Result<Option<$crate::locks::api::participant::Participant>> {
+                Ok(self.participants()?.into_iter().next())
+            }
+        }
+
+        impl std::fmt::Debug for $leader {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($leader))
+                    .field("path", &self.path())
+                    .field("state", &self.state())
+                    .field("has_leadership", &self.has_leadership())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub(super) use leader_methods;
