@@ -161,7 +161,8 @@ fn credentials_are_sent_again_on_every_connection_and_in_every_session() {
     let relay = Relay::to(&server.connect_string());
     let owner = connect(
         builder_at(relay.address(), "again")
-            .session_timeout(Duration::from_secs(2))
+            // Longer than this machine lets a process stand still.
+            .session_timeout(Duration::from_secs(8))
             .authorization("digest", SECRET)
             .acl_provider(CreatorAllAclProvider),
     );

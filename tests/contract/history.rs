@@ -92,6 +92,8 @@ pub(crate) fn contender(subject: &'static Subject, arguments: &[String]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use curator_locks::{InterProcessLock, Result};
 
     use super::*;
@@ -115,10 +117,12 @@ mod tests {
         assert!(!holds([true, false, true], apart));
     }
 
-    struct NoLock;
+    /// Lets all in at the same time.
+    struct NoLock(Barrier);
 
     impl InterProcessLock for NoLock {
         fn acquire(&self) -> Result<()> {
+            self.0.wait();
             Ok(())
         }
 
@@ -143,8 +147,9 @@ mod tests {
 
     #[test]
     fn contenders_without_a_lock_are_found() {
+        let lock = NoLock(Barrier::new(4));
         let mut holds: Vec<Interval> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| contend(&NoLock, false))).collect();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| contend(&lock, false))).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
         assert!(two_holders(&mut holds).is_some());

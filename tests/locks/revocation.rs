@@ -11,7 +11,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -19,7 +19,11 @@ use curator_locks::{
     CuratorFramework, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock,
     Revocable, RevocationListener, Revoker, testing::TestingServer,
 };
-use support::{PATIENCE, builder, client_in, connect, eventually, namespace};
+use support::{
+    PATIENCE, builder, client_in, connect, eventually,
+    machine::{Machine, since},
+    namespace,
+};
 
 const PATH: &str = "/locks/l";
 const REQUEST: &[u8] = &[0x5f, 0x5f, 0x52, 0x45, 0x56, 0x4f, 0x4b, 0x45, 0x5f, 0x5f];
@@ -54,7 +58,7 @@ fn the_holder_is_told_on_the_dispatch_thread_and_another_client_gets_the_lock() 
     assert_eq!(asked.recv_timeout(PATIENCE).unwrap(), "curator-dispatch");
     assert!(held.is_valid(), "a request takes nothing away");
     held.release().unwrap();
-    assert!(waiting.acquire_timeout(Duration::from_secs(5)).unwrap());
+    assert!(waiting.acquire_timeout(PATIENCE).unwrap());
 }
 
 #[test]
@@ -161,13 +165,19 @@ fn a_hold_is_watched_at_once_if_revocable() {
     let server = TestingServer::start().unwrap();
     let client = connect(builder(&server, ""));
     let mutex = mutex(&client);
-    for _ in 0..20 {
+    let machine = Machine::watch();
+    let asked_after = |_| {
         let asked = requests(&mutex);
         let held = mutex.lock().unwrap();
+        let begin = Instant::now();
         Revoker::attempt_revoke(&client, held.path()).unwrap();
-        asked.recv_timeout(Duration::from_millis(90)).unwrap();
+        asked.recv_timeout(PATIENCE).unwrap();
+        let took = since(begin);
         held.release().unwrap();
-    }
+        took
+    };
+    // Other holds are watched after 100 ms.
+    machine.assert_share_at_most("asked", 0.25, (0..20).map(asked_after).collect(), Duration::from_millis(90));
 }
 
 #[test]

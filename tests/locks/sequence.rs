@@ -10,7 +10,6 @@ use std::{
     net::{TcpListener, TcpStream},
     sync::Arc,
     thread,
-    time::Duration,
 };
 
 use curator_locks::{
@@ -18,7 +17,7 @@ use curator_locks::{
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Result, zookeeper_recipe::WriteLock,
 };
 
-use crate::support::{builder_at, connect, eventually, namespace, server};
+use crate::support::{PATIENCE, builder_at, connect, eventually, namespace, server};
 
 /// What the server wrote, and what the client reads instead. Of one length, as a string's length stands before it.
 type Rewriting = (&'static str, &'static str);
@@ -135,7 +134,7 @@ fn the_numbers_before_the_last_million_still_queue() {
     let held = holder.lock().unwrap();
     assert!(held.path().contains("-lock-21464"), "{}", held.path());
     let (begun, waiting) = (waiter.clone(), waiter.clone());
-    let waits = thread::spawn(move || waiting.lock_timeout(Duration::from_secs(20)).map(|held| held.is_some()));
+    let waits = thread::spawn(move || waiting.lock_timeout(PATIENCE).map(|held| held.is_some()));
     eventually("both queue", || begun.participant_nodes().unwrap().len() == 2);
     held.release().unwrap();
     assert!(waits.join().unwrap().unwrap());

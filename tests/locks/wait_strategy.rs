@@ -18,7 +18,7 @@ use curator_locks::{
     testing::TestingServer,
 };
 use support::{
-    PATIENCE, await_children, builder, children, connect, eventually, expire,
+    PATIENCE, await_children, builder, connect, eventually, expire,
     scope::{client_in, closed_by_failure, scope},
     server, watchers,
 };
@@ -169,7 +169,8 @@ fn timeout(setup: &Setup) {
     assert!(!waiter.acquire_timeout(SHORT).unwrap());
     assert!(start.elapsed() >= SHORT);
     assert!(waiter.try_lock().unwrap().is_none());
-    assert_eq!(children(&clients[0], PATH).len(), 1, "only the holder's node");
+    // Only the holder's.
+    await_children(&clients[0], PATH, 1);
     held.release().unwrap();
     assert!(waiter.acquire_timeout(Duration::ZERO).unwrap());
     waiter.release().unwrap();

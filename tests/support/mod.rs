@@ -11,10 +11,11 @@ pub mod raw;
 pub mod relay;
 pub mod scope;
 pub mod session;
+mod watchdog;
 
 use std::{
     sync::{
-        Once, OnceLock,
+        OnceLock,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -31,9 +32,6 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Longer than any wait, so that a session ends only where a test ends it.
 pub const SESSION: Duration = Duration::from_secs(40);
-
-/// No binary of tests takes so long.
-const LONGEST_RUN: Duration = Duration::from_secs(900);
 
 /// A server that sessions down to 500 ms can be had from, and that removes empty containers within moments.
 pub fn quick_server() -> TestingServerBuilder {
@@ -81,22 +79,10 @@ pub fn hand_over(held: LockGuard<'_>, one: &InterProcessMutex, other: &InterProc
     });
 }
 
-/// Ends the process if a test hangs: threads of a scope are waited for even when the test has failed.
-fn watch_over() {
-    static WATCHING: Once = Once::new();
-    WATCHING.call_once(|| {
-        thread::spawn(|| {
-            thread::sleep(LONGEST_RUN);
-            eprintln!("the tests did not end within {LONGEST_RUN:?}");
-            std::process::exit(101);
-        });
-    });
-}
-
 /// Builds, starts and connects a client.
 #[track_caller]
 pub fn connect(builder: Builder) -> CuratorFramework {
-    watch_over();
+    watchdog::watch_over();
     let client = builder.build().unwrap();
     start(&client);
     client

@@ -1,9 +1,12 @@
 //! Ensembles of three that lose servers, one by one and all together.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use curator_locks::{
@@ -49,30 +52,36 @@ struct Turns {
     semaphore: Lane,
 }
 
-/// What happens with one lock.
+/// The holds of one lock: from when each was granted to when its holder last knew that it holds.
 #[derive(Default)]
-struct Lane {
-    holders: AtomicUsize,
-    grants: AtomicUsize,
-}
+struct Lane(Mutex<Vec<(Instant, Instant)>>);
 
 impl Lane {
     /// One hold. That of a session that is lost may overlap with the next one's only when its holder knows.
     fn hold(&self, state: impl Fn() -> HoldState) {
-        let others = self.holders.fetch_add(1, Ordering::SeqCst);
-        let is_held = state() == HoldState::Held;
+        let from = Instant::now();
         thread::yield_now();
-        self.holders.fetch_sub(1, Ordering::SeqCst);
-        assert!(others == 0 || !is_held, "{others} other holders");
-        if is_held {
-            self.grants.fetch_add(1, Ordering::SeqCst);
+        // The clock comes first: what is held later was held then.
+        let to = Instant::now();
+        if state() == HoldState::Held {
+            self.0.lock().unwrap().push((from, to));
         }
+    }
+
+    fn grants(&self) -> usize {
+        self.0.lock().unwrap().len()
     }
 
     /// Waits until the lock was granted so often again.
     fn await_turns(&self, what: &str, count: usize) {
-        let before = self.grants.load(Ordering::SeqCst);
-        eventually(what, || self.grants.load(Ordering::SeqCst) >= before + count);
+        let before = self.grants();
+        eventually(what, || self.grants() >= before + count);
+    }
+
+    fn check(&self) {
+        let mut holds = self.0.lock().unwrap();
+        holds.sort_unstable();
+        assert!(holds.windows(2).all(|pair| pair[0].1 <= pair[1].0), "two holders: {holds:?}");
     }
 }
 
@@ -124,20 +133,23 @@ fn locks_go_round_while_servers_are_killed_one_by_one_and_stop_only_without_a_qu
         eventually("all sessions are lost", || {
             clients.iter().all(|client| client.connection_state() == Some(ConnectionState::Lost))
         });
-        let before = (turns.mutex.grants.load(Ordering::SeqCst), turns.semaphore.grants.load(Ordering::SeqCst));
+        let lost = Instant::now();
         thread::sleep(Duration::from_millis(500));
-        let after = (turns.mutex.grants.load(Ordering::SeqCst), turns.semaphore.grants.load(Ordering::SeqCst));
-        assert_eq!(before, after, "granted without a quorum");
+        for lane in [&turns.mutex, &turns.semaphore] {
+            assert!(lane.0.lock().unwrap().iter().all(|(from, _)| *from < lost), "granted without a quorum");
+        }
         one.restart().unwrap();
         turns.go_on("over two of three servers again");
     });
+    turns.mutex.check();
+    turns.semaphore.check();
 }
 
 #[test]
 fn one_holds_and_none_when_the_ensemble_dies_and_one_again_on_the_ensemble_that_the_provider_names() {
     let old = cluster();
     let provider = FixedEnsembleProvider::new(old.connect_string());
-    let (holders, grants, ends) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let (holders, holds, ends) = (AtomicUsize::new(0), Lane::default(), AtomicBool::new(false));
     let retry = || RetryForever::new(Duration::from_millis(100));
     let new_client = |_| client(CuratorFramework::builder().ensemble_provider(provider.clone()).retry_policy(retry()));
     let clients: Vec<CuratorFramework> = (0..10).map(new_client).collect();
@@ -149,9 +161,8 @@ fn one_holds_and_none_when_the_ensemble_dies_and_one_again_on_the_ensemble_that_
                 while !ends.load(Ordering::SeqCst) {
                     let Ok(Some(lease)) = semaphore.acquire_timeout(SESSION) else { continue };
                     holders.fetch_add(1, Ordering::SeqCst);
-                    grants.fetch_add(1, Ordering::SeqCst);
                     while !ends.load(Ordering::SeqCst) && lease.is_valid() {
-                        assert!(holders.load(Ordering::SeqCst) <= 1, "two holders");
+                        holds.hold(|| lease.state());
                         thread::sleep(Duration::from_millis(1));
                     }
                     holders.fetch_sub(1, Ordering::SeqCst);
@@ -165,12 +176,13 @@ fn one_holds_and_none_when_the_ensemble_dies_and_one_again_on_the_ensemble_that_
         eventually("one holds over two servers", is_held);
         old.kill_all().unwrap();
         eventually("none holds", || holders.load(Ordering::SeqCst) == 0);
-        let before = grants.load(Ordering::SeqCst);
+        let before = holds.grants();
         let new = cluster();
         provider.set_connection_string(new.connect_string());
-        eventually("one holds again", || grants.load(Ordering::SeqCst) > before && is_held());
+        eventually("one holds again", || holds.grants() > before && is_held());
         ends.store(true, Ordering::SeqCst);
         eventually("none holds in the end", || holders.load(Ordering::SeqCst) == 0);
         clients.iter().for_each(CuratorFramework::close);
     });
+    holds.check();
 }

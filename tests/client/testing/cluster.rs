@@ -12,6 +12,9 @@ use crate::support::{
 const SESSION: Duration = Duration::from_secs(60);
 const ELECTION: Duration = Duration::from_secs(60);
 
+/// So many ticks of half a second one server may stand still, and the others do not elect another leader.
+const PATIENT: u32 = 14;
+
 fn connect(cluster: &TestingCluster, index: usize) -> RawClient {
     RawClient::connect(&cluster.servers()[index].connect_string(), SESSION).unwrap()
 }
@@ -40,7 +43,7 @@ fn three_servers_share_their_data_and_their_sessions() {
 
 #[test]
 fn a_killed_leader_is_replaced_and_comes_back_as_a_follower() {
-    let cluster = TestingCluster::start(3).unwrap();
+    let cluster = TestingCluster::builder(3).sync_limit(PATIENT).start().unwrap();
     let leader = cluster.wait_for_leader(ELECTION).unwrap();
     assert_eq!(connect(&cluster, leader).create("/kept", false).unwrap(), OK);
     cluster.servers()[leader].kill().unwrap();
@@ -101,7 +104,7 @@ fn a_rolling_restart_leaves_a_majority_at_all_times() {
 
 #[test]
 fn a_severed_follower_serves_no_more_until_it_is_mended() {
-    let cluster = TestingCluster::builder(3).sync_limit(2).severable(true).start().unwrap();
+    let cluster = TestingCluster::builder(3).sync_limit(PATIENT).severable(true).start().unwrap();
     let follower = follower(&cluster);
     let leader = cluster.wait_for_leader(ELECTION).unwrap();
     assert_eq!(connect(&cluster, follower).create("/before", false).unwrap(), OK);

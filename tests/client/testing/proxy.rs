@@ -143,7 +143,7 @@ fn a_delay_is_added_in_each_direction_but_takes_no_throughput() {
     }
     let took = begin.elapsed();
     println!("300 pipelined pings took {took:?}");
-    assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(20), "{took:?}");
+    assert!(took >= Duration::from_millis(200) && took < LONG / 2, "{took:?}");
     proxy.pass().unwrap();
     assert_eq!(client.ping().unwrap(), OK);
 }
@@ -153,9 +153,9 @@ fn a_black_hole_to_the_server_keeps_requests_and_delivers_them_afterwards() {
     let (server, proxy, mut client) = stage();
     proxy.black_hole(Direction::ToServer);
     client.send(CREATE, &create_body("/kept", false)).unwrap();
+    eventually("the request has reached the proxy", || proxy.requests(op::CREATE) == 1);
     assert!(hears_nothing(&mut client));
     assert!(!exists(&server, "/kept"));
-    assert_eq!(proxy.requests(op::CREATE), 1, "the request has reached the proxy");
     proxy.pass().unwrap();
     assert_eq!(client.receive().unwrap().code, OK);
     assert!(exists(&server, "/kept"));
@@ -373,7 +373,8 @@ fn a_dropped_proxy_leaves_no_thread() {
     let (_server, proxy, _client) = stage();
     proxy.black_hole(Direction::Both);
     let _newcomer = TcpStream::connect(proxy.connect_string()).unwrap();
-    assert!(threads_of_proxies() >= 5);
+    // A thread has its name once it runs.
+    eventually("its threads run", || threads_of_proxies() >= 5);
     drop(proxy);
     eventually("all threads have ended", || threads_of_proxies() == 0);
 }

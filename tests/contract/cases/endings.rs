@@ -230,9 +230,14 @@ pub(crate) fn refused_withdrawal(subject: &'static Subject) {
     for code in REFUSALS {
         held.acquire().unwrap();
         let refused = refuse_deletes(&proxy, code);
-        // Long enough to stand in the queue, whatever else the machine does.
-        let result = wanted.acquire_timeout(Duration::from_secs(2));
-        assert!(matches!(result, Ok(false)), "{code}: {result:?}");
+        let mut time = Duration::from_secs(1);
+        // Longer where this machine takes longer to let it queue.
+        while refused.hits() == 0 {
+            let result = wanted.acquire_timeout(time);
+            assert!(matches!(result, Ok(false)), "{code}: {result:?}");
+            eventually("it has queued, and its delete was refused", || refused.hits() > 0 || world.are_waiters(0));
+            time *= 2;
+        }
         await_another_try(&refused).unwrap();
         refused.release();
         world.await_waiters(0);

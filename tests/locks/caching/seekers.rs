@@ -22,7 +22,7 @@ use curator_locks::{
 use parking_lot::Mutex;
 
 use crate::{
-    local::{cached, cached_with},
+    local::{cached, cached_with, caching, pass_on},
     support::{self, another, await_queue, builder, connect, eventually, mutex, namespace, queue, server},
 };
 
@@ -38,19 +38,25 @@ fn grant(mutex: &InterProcessMutex) -> Grant {
     grant
 }
 
-/// One thread queues for its process and gives up, by `give_up`; another one waits behind it.
-fn the_place_stays(options: &AcquireOptions, give_up: impl FnOnce(), check: impl FnOnce(Result<bool>) + Send) {
+/// One thread queues for its process and gives up, by `give_up`; another one waits behind it. `false`: it had given up
+/// before the other one waited.
+fn the_place_stays(options: &AcquireOptions, give_up: impl FnOnce(), check: impl FnOnce(Result<bool>) + Send) -> bool {
     let client = support::client();
     let (second, third) = (another(&client), another(&client));
     let (kept, first, last) = (cached(&client), mutex(&second), mutex(&third));
     first.acquire().unwrap();
     thread::scope(|scope| {
         let seeks = scope.spawn(|| kept.acquire_with(options));
-        await_queue(&client, PATH, 2);
+        eventually("it queues", || queue(&client, PATH).len() == 2 || seeks.is_finished());
         let waits = scope.spawn(|| grant(&kept));
-        eventually("one waits behind the seeker", || kept.local_waiters() == 1);
+        eventually("one waits behind the seeker", || kept.local_waiters() == 1 || seeks.is_finished());
         let comes_later = scope.spawn(|| grant(&last));
-        let before = await_queue(&client, PATH, 3);
+        eventually("another one comes later", || queue(&client, PATH).len() == 3 || seeks.is_finished());
+        let before = queue(&client, PATH);
+        if seeks.is_finished() {
+            first.release().unwrap();
+            return false;
+        }
         give_up();
         check(seeks.join().unwrap());
         eventually("the next one queues", || kept.local_waiters() == 0);
@@ -59,13 +65,17 @@ fn the_place_stays(options: &AcquireOptions, give_up: impl FnOnce(), check: impl
         let (waited, later) = (waits.join().unwrap(), comes_later.join().unwrap());
         assert_eq!(waited.0, before[1]);
         assert!(waited.1 < later.1, "{waited:?} {later:?}");
-    });
+        true
+    })
 }
 
 #[test]
 fn a_seeker_whose_time_is_up_leaves_its_place_to_the_next_thread() {
-    let options = AcquireOptions::new().timeout(Duration::from_secs(2));
-    the_place_stays(&options, || {}, |result| assert!(!result.unwrap()));
+    let mut timeout = Duration::from_secs(2);
+    // Longer where this machine takes longer to let three contenders queue.
+    while !the_place_stays(&AcquireOptions::new().timeout(timeout), || {}, |result| assert!(!result.unwrap())) {
+        timeout *= 2;
+    }
 }
 
 #[test]
@@ -73,7 +83,7 @@ fn a_seeker_that_is_cancelled_leaves_its_place_to_the_next_thread() {
     let cancel = CancelToken::new();
     let options = AcquireOptions::new().cancel_token(&cancel);
     let check = |result| assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
-    the_place_stays(&options, || cancel.cancel(), check);
+    assert!(the_place_stays(&options, || cancel.cancel(), check));
 }
 
 #[test]
@@ -214,20 +224,20 @@ fn the_znode_of_a_tenure_stays_until_the_next_create_is_on_its_way() {
     let retry = RetryNTimes::new(10, Duration::from_millis(1));
     let client = connect(builder(server(), &namespace()).retry_policy(retry).session_factory(Refusing(wire.clone())));
     let other = connect(builder(server(), client.namespace()));
-    let (kept, plain) = (cached_with(&client, Caching::new().max_grants(0)), mutex(&other));
+    let (kept, plain) = (cached_with(&client, caching().max_grants(0)), mutex(&other));
     kept.acquire().unwrap();
+    let first = queue(&client, PATH);
     thread::scope(|scope| {
-        let local = scope.spawn(|| grant(&kept));
+        let local = scope.spawn(|| pass_on(&kept, &first[0]));
         eventually("it waits", || kept.local_waiters() == 1);
         let rival = scope.spawn(|| grant(&plain));
         await_queue(&client, PATH, 2);
-        // Until the process knows of the rival, the lock would go from thread to thread.
-        thread::sleep(Duration::from_millis(300));
         wire.log.lock().clear();
         wire.refuses.store(true, Ordering::SeqCst);
         kept.release().unwrap();
+        let ours = pass_on(&kept, &first[0]);
         let (rival, local) = (rival.join().unwrap(), local.join().unwrap());
-        assert!(rival.1 < local.1, "the rival was there before");
+        assert!(rival.1 < ours.1.min(local.1), "the rival was there before");
     });
     let log = wire.log.lock().clone();
     assert_eq!(log, ["refused", "create", "delete"]);

@@ -19,8 +19,8 @@ use crate::{
         behind_proxy, latch, notifying,
     },
     support::{
-        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, expire, namespace, queue,
-        quick_server, server,
+        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, expire, machine::Machine,
+        namespace, queue, quick_server, server,
     },
 };
 
@@ -80,8 +80,11 @@ fn a_directory_that_is_removed_is_made_again() {
     assert_eq!(told.next(), Ends);
     await_queue(&admin, PATH, 2);
     eventually("one of them leads", || leader.has_leadership() != waiter.has_leadership());
-    // The znodes go one after the other, so the second may have led for a moment.
-    assert!(told.len() + told_waiter.len() <= 3);
+    // The znodes go one after the other, so either may have led for a moment: each is told of a beginning, then of its end.
+    for told in [told, told_waiter] {
+        let told: Vec<_> = told.try_iter().collect();
+        assert!(told.iter().enumerate().all(|(k, told)| *told == if k % 2 == 0 { Leads } else { Ends }), "{told:?}");
+    }
 }
 
 #[test]
@@ -112,7 +115,8 @@ fn by_the_session_policy_a_leader_leads_on_over_a_blip() {
     leader.start().unwrap();
     assert_eq!(told.next(), Leads);
     let term = leader.leadership().unwrap();
-    for connections in 1..4 {
+    for _ in 1..4 {
+        let connections = proxy.connections();
         proxy.cut();
         eventually("it is connected again", || proxy.connections() > connections && client.is_connected());
         eventually("its znode was seen again", || term.is_valid());
@@ -162,8 +166,9 @@ fn it_does_not_lead_again_before_not_leader_has_returned() {
 /// The one that leads is behind a network that has died without a word.
 #[test]
 fn a_leader_is_told_before_the_next_whatever_the_policy() {
+    let machine = Machine::watch();
     for policy in [ConnectionStateErrorPolicy::Standard, ConnectionStateErrorPolicy::Session] {
-        let namespace = namespace();
+        let (begin, namespace) = (Instant::now(), namespace());
         let (proxy, behind) = behind_proxy(server(), &namespace);
         let (client, others) =
             (connect(behind.connection_state_error_policy(policy)), connect(builder(server(), &namespace)));
@@ -180,7 +185,8 @@ fn a_leader_is_told_before_the_next_whatever_the_policy() {
         });
         assert_eq!(told_next.next(), Leads);
         let (next_leads, told) = (Instant::now(), of_leader.join().unwrap());
-        assert!(told < next_leads, "{policy:?}: told {:?} too late", told - next_leads);
+        let (too_late, late) = (told.saturating_duration_since(next_leads), machine.lateness(&(begin..told)));
+        assert!(too_late <= late, "{policy:?}: told {too_late:?} too late, the machine late by {late:?}");
         assert!(!leader.has_leadership() && !term.has_leadership());
         proxy.pass().unwrap();
     }
@@ -206,11 +212,15 @@ fn has_leadership_ends_in_time_however_slow_a_listener_is() {
     proxy.black_hole(Direction::Both);
     let asking = thread::spawn(move || {
         let mut last = Instant::now();
-        while leader.has_leadership() {
-            last = Instant::now();
+        loop {
+            // The clock comes first: who leads later led then.
+            let at = Instant::now();
+            if !leader.has_leadership() {
+                return (last, leader);
+            }
+            last = at;
             thread::sleep(Duration::from_millis(1));
         }
-        (last, leader)
     });
     assert_eq!(told_next.next(), Leads);
     let (next_leads, (last, leader)) = (Instant::now(), asking.join().unwrap());
@@ -342,7 +352,7 @@ fn at_an_empty_server_in_place_of_the_old_one_one_leads_again() {
     let [old, new] = [0, 1].map(|_| quick_server().start().unwrap());
     let servers = FixedEnsembleProvider::new(old.connect_string());
     let clients = [0, 1].map(|_| {
-        let builder = builder(&old, "").ensemble_provider(servers.clone()).session_timeout(SHORT);
+        let builder = builder(&old, "").ensemble_provider(servers.clone()).session_timeout(SHORT * 2);
         connect(builder.connection_timeout(Duration::from_secs(1)))
     });
     let sessions = clients.each_ref().map(CuratorFramework::session_id);
@@ -368,9 +378,11 @@ fn at_an_empty_server_in_place_of_the_old_one_one_leads_again() {
 fn a_reply_to_its_create_that_comes_when_it_leads_already_changes_nothing() {
     let namespace = namespace();
     let (proxy, behind) = behind_proxy(server(), &namespace);
+    // A third of it is left for the next connection.
+    let behind = behind.session_timeout(SHORT * 2);
     let (client, observer) = (connect(behind), connect(builder(server(), &namespace)));
     observer.create().creating_parents_if_needed().for_path(PATH).unwrap();
-    let session = client.session_id();
+    let (session, connections) = (client.session_id(), proxy.connections());
     let (leader, told) = latch(&client);
     let held_back = proxy.inject(RequestMatch::creates(), Fault::HoldReply);
     leader.start().unwrap();
@@ -378,7 +390,8 @@ fn a_reply_to_its_create_that_comes_when_it_leads_already_changes_nothing() {
     let nodes = await_queue(&observer, PATH, 1);
     // No heartbeat is answered any more, so the client gives the connection up, and finds its znode over the next one.
     assert_eq!(told.next(), Leads);
-    assert_eq!((proxy.connections(), client.session_id()), (2, session));
+    assert!(proxy.connections() > connections);
+    assert_eq!(client.session_id(), session);
     held_back.release();
     // Whatever was sent before this has been answered.
     client.sync().for_path("/").unwrap();
@@ -396,7 +409,7 @@ fn a_leader_that_cannot_read_its_own_znode_keeps_its_place_and_asks_in_moderatio
         let namespace = namespace();
         let (proxy, behind) = behind_proxy(server(), &namespace);
         // Who may not read is asked again after a session timeout.
-        let behind = behind.session_timeout(SHORT * 2);
+        let behind = behind.session_timeout(Duration::from_secs(12));
         let (client, observer) = (connect(behind), connect(builder(server(), &namespace)));
         let (leader, told) = latch(&client);
         let (own, since) = (RequestMatch::ops([op::EXISTS, op::GET_DATA]), Instant::now());

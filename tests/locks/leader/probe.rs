@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use curator_locks::{
     Acl, AclProvider, CloseMode, CuratorFramework, Error, LeaderLatch, LeaderLatchListener, LeaderSelector,
-    LeaderSelectorListener, Leadership,
+    LeaderSelectorListener, Leadership, RetryOneTime,
     testing::{FaultProxy, TestingServer},
 };
 
@@ -13,8 +13,8 @@ use crate::support::{self, PATIENCE};
 
 pub const PATH: &str = "/leaders/one";
 
-/// A session that faults end.
-pub const SHORT: Duration = Duration::from_secs(2);
+/// A session that faults end, and no moment in which this machine runs a process late.
+pub const SHORT: Duration = Duration::from_secs(8);
 
 /// A call of `take_leadership` that is under way. It returns when this is dropped.
 pub struct Term {
@@ -84,7 +84,7 @@ pub fn behind_proxy(server: &TestingServer, namespace: &str) -> (FaultProxy, cur
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
     let builder = support::builder_at(&proxy.connect_string(), namespace)
         .session_timeout(SHORT)
-        .connection_timeout(Duration::from_secs(1));
+        .connection_timeout(Duration::from_secs(2));
     (proxy, builder)
 }
 
@@ -92,8 +92,9 @@ pub fn behind_proxy(server: &TestingServer, namespace: &str) -> (FaultProxy, cur
 pub fn without_server() -> (TestingServer, CuratorFramework) {
     let server = TestingServer::start().unwrap();
     server.stop().unwrap();
-    let builder = support::builder_at(&server.connect_string(), "").connection_timeout(Duration::from_millis(100));
-    let client = builder.build().unwrap();
+    // Long enough for a handshake.
+    let builder = support::builder_at(&server.connect_string(), "").connection_timeout(Duration::from_millis(500));
+    let client = builder.retry_policy(RetryOneTime::new(Duration::from_millis(10))).build().unwrap();
     client.start().unwrap();
     (server, client)
 }

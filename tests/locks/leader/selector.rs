@@ -100,7 +100,7 @@ fn an_interrupted_leader_leads_until_it_has_returned_and_then_the_next() {
 #[test]
 fn one_that_is_interrupted_twice_leads_again_each_time() {
     let client = client();
-    let (selector, terms) = selector(&client);
+    let (selector, terms) = stubborn(&client);
     selector.auto_requeue();
     selector.start().unwrap();
     for _ in 0..5 {
@@ -108,7 +108,10 @@ fn one_that_is_interrupted_twice_leads_again_each_time() {
         assert!(!term.leadership.is_cancelled(), "it was interrupted before");
         selector.interrupt_leadership();
         selector.interrupt_leadership();
-        eventually("its term is over", || !term.leadership.has_leadership());
+        assert!(term.leadership.is_cancelled());
+        let leadership = term.leadership.clone();
+        drop(term);
+        eventually("its term is over", || !leadership.has_leadership());
     }
 }
 
@@ -306,7 +309,7 @@ fn one_that_starts_without_a_server_leads_when_there_is_one() {
     let (server, client) = without_server();
     let (selector, terms) = selector(&client);
     selector.start().unwrap();
-    // The retry policy is exhausted several times over.
+    // The retry policy is exhausted by then.
     thread::sleep(Duration::from_millis(1500));
     server.restart().unwrap();
     assert!(terms.next().leadership.has_leadership());

@@ -21,7 +21,7 @@ use curator_locks::{
 };
 use stubs::*;
 use support::{
-    PATIENCE, builder, builder_at, children, client_in, connect, eventually,
+    PATIENCE, await_children, builder, builder_at, children, client_in, connect, eventually,
     machine::{Machine, since},
     server,
 };
@@ -70,13 +70,22 @@ fn a_lock_that_is_not_got_in_time_stops_and_releases_what_was_taken() {
 #[test]
 fn one_deadline_bounds_all_locks() {
     let machine = Machine::watch();
-    let log = Log::default();
-    let slow = |name| Stub { takes: Duration::from_millis(80), ..Stub::new(name, &log) };
-    let begin = Instant::now();
-    assert!(!multi(vec![slow("a"), slow("b"), slow("c")]).acquire_timeout(Duration::from_millis(200)).unwrap());
-    machine.assert_at_most("three locks", since(begin), Duration::from_millis(240));
-    let calls = ["acquire a", "acquire b", "acquire c", "release b", "release a"];
-    assert_eq!(*log.lock().unwrap(), calls, "c had the rest of the time only");
+    let mut takes = Duration::from_millis(80);
+    loop {
+        let log = Log::default();
+        let slow = |name| Stub { takes, ..Stub::new(name, &log) };
+        let begin = Instant::now();
+        assert!(!multi(vec![slow("a"), slow("b"), slow("c")]).acquire_timeout(takes * 5 / 2).unwrap());
+        let took = since(begin);
+        machine.assert_at_most("three locks", took.clone(), takes * 3);
+        let calls = log.lock().unwrap().clone();
+        if calls == ["acquire a", "acquire b", "acquire c", "release b", "release a"] {
+            break;
+        }
+        // The first two took so long on this machine that no time was left.
+        assert!(took.end - took.start > takes * 5 / 2, "c had the rest of the time only: {calls:?}");
+        takes *= 2;
+    }
 }
 
 /// A lock that overran its time is no reason to try the next one without any.
@@ -115,7 +124,7 @@ fn when_the_time_is_up_the_next_lock_is_not_merely_tried() {
 fn foreign_locks_that_had_to_be_waited_for_are_taken_as_they_are() {
     let log = Log::default();
     let slow = |name| Stub { takes: Duration::from_millis(80), ..Stub::new(name, &log) };
-    assert!(multi(vec![slow("a"), slow("b")]).acquire_timeout(Duration::from_secs(2)).unwrap());
+    assert!(multi(vec![slow("a"), slow("b")]).acquire_timeout(PATIENCE).unwrap());
     assert_eq!(*log.lock().unwrap(), ["acquire a", "acquire b"]);
 }
 
@@ -311,7 +320,7 @@ fn an_acquire_that_times_out_holds_none_and_leaves_none() {
         assert!(!lock.acquire_timeout(timeout).unwrap());
         assert!(!lock.is_acquired_in_this_process());
         for (path, left) in [("/a", 0), ("/b/leases", 1), ("/b/locks", 0), ("/c", 0)] {
-            assert_eq!(children(&client, path).len(), left, "{path}");
+            await_children(&client, path, left);
         }
     }
     blocker.release().unwrap();
@@ -376,7 +385,7 @@ fn overlapping_sets_in_any_order_never_deadlock_over_processes() {
             .unwrap()
     };
     let mut workers = Workers((0..PROCESSES).map(spawn).collect());
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Instant::now() + 10 * PATIENCE;
     for worker in &mut workers.0 {
         let status = loop {
             if let Some(status) = worker.try_wait().unwrap() {

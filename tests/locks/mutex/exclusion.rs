@@ -14,11 +14,11 @@ use std::{
 use curator_locks::{CreateMode, CuratorFramework, InterProcessMutex};
 
 use crate::support::{
-    self, await_queue,
+    self,
     child::{self, ChildProcess},
     eventually,
     history::{Hold, check_history, shared_clock},
-    mutex, sequence,
+    mutex, queue, sequence,
 };
 
 const LOCK: &str = "/deep/down/locks/m";
@@ -127,7 +127,8 @@ fn the_lock_of_a_process_that_is_killed_goes_to_the_next() {
     let mutex = mutex(&client);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mutex.lock().unwrap().fencing_token());
-        await_queue(&client, "/locks/m", 2);
+        // Or the holder did not run for so long that its session has expired.
+        eventually("it waits", || queue(&client, "/locks/m").len() == 2 || waiter.is_finished());
         drop(holder);
         waiter.join().unwrap();
     });
@@ -136,7 +137,7 @@ fn the_lock_of_a_process_that_is_killed_goes_to_the_next() {
 /// Holds the lock until it is killed.
 pub(crate) fn holder(arguments: &[String]) {
     let [address, namespace] = arguments else { panic!("{arguments:?}") };
-    let timeout = std::time::Duration::from_secs(1);
+    let timeout = std::time::Duration::from_secs(3);
     let client = support::connect(support::builder_at(address, namespace).session_timeout(timeout));
     let mutex = mutex(&client);
     let _held = mutex.lock().unwrap();

@@ -33,7 +33,7 @@ fn fencing_tokens_grow_with_every_grant_also_when_the_directory_was_removed_in_b
 
 #[test]
 fn a_fresh_hold_is_valid_into_the_future_and_heartbeats_move_that_on() {
-    let client = connect(builder(support::server(), &support::namespace()).session_timeout(Duration::from_secs(3)));
+    let client = connect(builder(support::server(), &support::namespace()).session_timeout(Duration::from_secs(15)));
     let mutex = mutex(&client);
     let guard = mutex.lock().unwrap();
     let first = guard.valid_until();

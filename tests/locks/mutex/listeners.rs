@@ -30,26 +30,34 @@ fn listeners_hear_every_state_in_order_whatever_other_listeners_do() {
     let client = builder(&server, "states").session_timeout(Duration::from_secs(2)).build().unwrap();
     client.add_connection_state_listener(|_, _| panic!("a listener that panics silences no other"));
     let heard = states_of(&client);
-    let next = || heard.recv_timeout(PATIENCE).unwrap();
     assert_eq!(client.connection_state(), None);
     client.start().unwrap();
-    assert_eq!(next(), Connected);
+    let mut last = heard.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(last, Connected);
+    // A machine that does not run this process for a while adds a suspension, or an end of the session.
+    let mut hear_up_to = |states: &[ConnectionState]| {
+        eventually("the client is in this state", || states.contains(&client.connection_state().unwrap()));
+        while !states.contains(&last) || Some(last) != client.connection_state() {
+            let next = heard.recv_timeout(PATIENCE).unwrap();
+            let may_follow: &[ConnectionState] = match last {
+                Suspended => &[Reconnected, Lost],
+                Lost => &[Reconnected],
+                _ => &[Suspended],
+            };
+            assert!(may_follow.contains(&next), "{next:?} after {last:?}");
+            last = next;
+        }
+    };
     server.stop().unwrap();
-    assert_eq!(next(), Suspended);
+    hear_up_to(&[Suspended, Lost]);
     server.restart().unwrap();
-    let mut states = vec![next()];
-    if states[0] == Lost {
-        // A slow machine took longer than the session.
-        states.push(next());
-    }
-    assert_eq!(states.last(), Some(&Reconnected));
+    hear_up_to(&[Reconnected]);
     let session = client.session_id();
     server.stop().unwrap();
-    assert_eq!([next(), next()], [Suspended, Lost]);
+    hear_up_to(&[Lost]);
     server.restart().unwrap();
-    assert_eq!(next(), Reconnected);
+    hear_up_to(&[Reconnected]);
     assert_ne!(client.session_id(), session);
-    assert_eq!(client.connection_state(), Some(Reconnected));
 }
 
 #[test]

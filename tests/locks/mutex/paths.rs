@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curator_locks::{CreateMode, Error, InterProcessMutex, LockInternals};
 
-use crate::support::{self, another, builder_at, connect, mutex, queue};
+use crate::support::{self, another, await_queue, builder_at, connect, mutex, queue};
 
 #[test]
 fn the_root_and_what_is_no_path_are_refused() {
@@ -26,6 +26,8 @@ fn foreign_children_are_ignored_wherever_they_sort() {
     assert!(ours.acquire_timeout(Duration::from_secs(10)).unwrap());
     assert_eq!(queue(&client, "/locks/m"), [ours.lock_path().unwrap()]);
     assert!(!theirs.acquire_timeout(Duration::from_millis(20)).unwrap());
+    // Where the server is slow, the background sees to what the time left no time for.
+    await_queue(&client, "/locks/m", 1);
     ours.release().unwrap();
     assert!(theirs.acquire_timeout(Duration::ZERO).unwrap());
     theirs.release().unwrap();
@@ -39,7 +41,7 @@ fn a_child_with_a_sequence_number_is_a_contender_whatever_its_name() {
     let foreign = create.for_path("/locks/m/somebody-").unwrap();
     let mutex = mutex(&client);
     assert!(!mutex.acquire_timeout(Duration::from_millis(20)).unwrap());
-    assert_eq!(queue(&client, "/locks/m"), [foreign.as_str()]);
+    assert_eq!(await_queue(&client, "/locks/m", 1), [foreign.as_str()]);
     client.delete().for_path(&foreign).unwrap();
     assert!(mutex.acquire_timeout(Duration::from_secs(10)).unwrap());
     mutex.release().unwrap();

@@ -43,7 +43,8 @@ fn over_a_restart_the_holder_keeps_the_lock_and_the_waiter_gets_it_after_the_rel
 #[test]
 fn a_release_while_the_server_is_away_ends_when_it_is_back_within_the_session() {
     let server = TestingServer::start().unwrap();
-    let client = connect(builder(&server, "restart"));
+    // It waits as long as the server takes to start.
+    let client = connect(builder(&server, "restart").connection_timeout(PATIENCE));
     let held = mutex(&client);
     held.acquire().unwrap();
     server.stop().unwrap();
@@ -60,7 +61,8 @@ fn a_release_while_the_server_is_away_ends_when_it_is_back_within_the_session() 
 fn without_a_server_the_holder_is_in_doubt_and_then_lost_and_the_waiter_queues_in_the_next_session() {
     let machine = Machine::watch();
     let server = quick_server().start().unwrap();
-    let session = Duration::from_millis(1_500);
+    // Longer than this machine lets a process stand still.
+    let session = Duration::from_secs(9);
     let holding = connect(builder(&server, "restart").session_timeout(session));
     let waiting = connect(builder(&server, "restart").session_timeout(session));
     let (held, wanted) = (mutex(&holding), mutex(&waiting));
@@ -69,17 +71,18 @@ fn without_a_server_the_holder_is_in_doubt_and_then_lost_and_the_waiter_queues_i
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let guard = wanted.lock().unwrap();
-            assert!(guard.is_valid());
+            assert!(!guard.is_lost());
             guard.path().to_owned()
         });
         let before = await_queue(&holding, "/locks/m", 2);
         server.stop().unwrap();
         let stopped = Instant::now();
-        assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::InDoubt);
-        assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::SuspendedTooLong));
+        // It may have been in doubt before.
+        let told: Vec<HoldState> = std::iter::from_fn(|| changes.recv_timeout(PATIENCE).ok()).collect();
+        assert!(told.ends_with(&[HoldState::InDoubt, HoldState::Lost(LostReason::SuspendedTooLong)]), "{told:?}");
         machine.assert_at_most("lost", since(stopped), session * 2);
         assert!(guard.is_lost() && !guard.is_valid() && guard.valid_until() < Instant::now());
-        assert_eq!(holding.connection_state(), Some(ConnectionState::Lost));
+        eventually("its client says so", || holding.connection_state() == Some(ConnectionState::Lost));
         assert!(matches!(held.acquire(), Err(Error::LockLost { .. })), "a re-entry into a lost lock");
         assert!(matches!(guard.release(), Err(Error::LockLost { reason: LostReason::SuspendedTooLong, .. })));
         assert!(!waiter.is_finished());

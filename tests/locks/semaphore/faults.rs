@@ -6,7 +6,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use curator_locks::{
@@ -15,31 +15,37 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 
-use crate::support::{PATIENCE, builder, builder_at, children, connect, eventually, server};
+use crate::support::{PATIENCE, builder, builder_at, children, connect, eventually, server, start};
 
 const SESSION: Duration = Duration::from_secs(2);
+
+/// How many of these holds are under way then.
+fn count_at(holds: &[(Instant, Instant)], at: Instant) -> usize {
+    holds.iter().filter(|(from, to)| *from <= at && at < *to).count()
+}
 
 #[test]
 fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_session() {
     let server = TestingServer::start().unwrap();
     let clients: Vec<CuratorFramework> =
         (0..10).map(|_| connect(builder(&server, "lost").session_timeout(SESSION))).collect();
-    let held = AtomicUsize::new(0);
+    let holds = Mutex::new(Vec::new());
     let cycles: Vec<AtomicUsize> = (0..10).map(|_| AtomicUsize::new(0)).collect();
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         for (client, cycles) in clients.iter().zip(&cycles) {
-            let (held, ends) = (&held, &ends);
+            let (holds, ends) = (&holds, &ends);
             scope.spawn(move || {
                 let semaphore = InterProcessSemaphoreV2::new(client, "/s", 2).unwrap();
                 while !ends.load(Ordering::SeqCst) {
                     // While the server is away, calls fail when the retry policy is exhausted.
                     let Ok(Some(lease)) = semaphore.acquire_timeout(PATIENCE) else { continue };
+                    let from = Instant::now();
+                    thread::yield_now();
+                    // The clock comes first: what is valid later was valid then.
+                    let to = Instant::now();
                     if lease.is_valid() {
-                        let now = held.fetch_add(1, Ordering::SeqCst);
-                        let valid = lease.is_valid();
-                        held.fetch_sub(1, Ordering::SeqCst);
-                        assert!(now < 2 || !valid, "{now} others hold a lease");
+                        holds.lock().unwrap().push((from, to));
                     }
                     // It may have been lost.
                     let _ = lease.close();
@@ -59,6 +65,8 @@ fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_sessi
         });
         ends.store(true, Ordering::SeqCst);
     });
+    let holds = holds.into_inner().unwrap();
+    assert!(holds.iter().all(|(from, _)| count_at(&holds, *from) <= 2), "more than two hold a lease: {holds:?}");
     eventually("nothing is left", || {
         children(&clients[0], "/s/leases").is_empty() && children(&clients[0], "/s/locks").is_empty()
     });
@@ -68,7 +76,8 @@ fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_sessi
 fn a_waiter_that_lost_its_session_gets_a_lease_of_its_new_session() {
     let server = TestingServer::start().unwrap();
     let holder = connect(builder(&server, "dead"));
-    let waiter = connect(builder(&server, "dead").session_timeout(SESSION));
+    // Longer than this machine lets a process stand still.
+    let waiter = connect(builder(&server, "dead").session_timeout(SESSION * 4));
     let lease = InterProcessSemaphoreV2::new(&holder, "/s", 1).unwrap().acquire().unwrap();
     let old_session = waiter.session_id();
     let semaphore = InterProcessSemaphoreV2::new(&waiter, "/s", 1).unwrap();
@@ -161,17 +170,18 @@ fn a_release_without_the_server_is_finished_when_it_is_back() {
         .connect_string(server.connect_string())
         .namespace("release")
         .session_timeout(Duration::from_secs(30))
-        .connection_timeout(Duration::from_millis(300))
+        .connection_timeout(Duration::from_secs(1))
         .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(10), 1))
         .build()
         .unwrap();
-    client.start().unwrap();
+    start(&client);
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
     mutex.acquire().unwrap();
     server.stop().unwrap();
     assert!(matches!(mutex.release(), Err(Error::ConnectionLoss { path, .. }) if path == "/m"));
     assert!(mutex.is_acquired_in_this_process(), "the server has not confirmed it");
     server.restart().unwrap();
+    eventually("there is a connection", || client.is_connected());
     mutex.release().unwrap();
     assert!(!mutex.is_acquired_in_this_process());
     assert!(children(&client, "/m/leases").is_empty());
@@ -194,6 +204,7 @@ fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_server
     let servers = Arc::new(Mutex::new(old.connect_string()));
     let holders = AtomicUsize::new(0);
     let grants = AtomicUsize::new(0);
+    let holds = Mutex::new(Vec::new());
     let ends = AtomicBool::new(false);
     let clients: Vec<CuratorFramework> = (0..10)
         .map(|_| {
@@ -211,17 +222,25 @@ fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_server
         .collect();
     thread::scope(|scope| {
         for client in &clients {
-            let (holders, grants, ends) = (&holders, &grants, &ends);
+            let (holders, grants, ends, holds) = (&holders, &grants, &ends, &holds);
             scope.spawn(move || {
                 let semaphore = InterProcessSemaphoreV2::new(client, "/s", 1).unwrap();
                 while !ends.load(Ordering::SeqCst) {
                     let Ok(Some(lease)) = semaphore.acquire_timeout(SESSION) else { continue };
                     holders.fetch_add(1, Ordering::SeqCst);
                     grants.fetch_add(1, Ordering::SeqCst);
-                    while !ends.load(Ordering::SeqCst) && lease.is_valid() {
-                        assert!(holders.load(Ordering::SeqCst) <= 1);
+                    let from = Instant::now();
+                    let mut to = from;
+                    while !ends.load(Ordering::SeqCst) {
+                        // The clock comes first: what is valid later was valid then.
+                        let at = Instant::now();
+                        if !lease.is_valid() {
+                            break;
+                        }
+                        to = at;
                         thread::sleep(Duration::from_millis(1));
                     }
+                    holds.lock().unwrap().push((from, to));
                     holders.fetch_sub(1, Ordering::SeqCst);
                     let _ = lease.close();
                 }
@@ -238,6 +257,8 @@ fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_server
         // The server must outlive the threads' last calls.
         eventually("none holds in the end", || holders.load(Ordering::SeqCst) == 0);
         clients.iter().for_each(CuratorFramework::close);
+        let holds = holds.lock().unwrap();
+        assert!(holds.iter().all(|(from, _)| count_at(&holds, *from) <= 1), "two holders: {holds:?}");
     });
 }
 

@@ -11,7 +11,7 @@ use curator_locks::{
 };
 
 use crate::support::{
-    PATIENCE, builder, children, client_in, connect, eventually,
+    PATIENCE, SESSION, builder, children, client_in, connect, eventually,
     machine::{Machine, since},
 };
 
@@ -21,6 +21,14 @@ const SHORT: Duration = Duration::from_millis(200);
 fn waits(client: &CuratorFramework, queued: usize, count: usize) {
     eventually("it waits", || {
         children(client, "/s/locks").len() == queued && children(client, "/s/leases").len() == count
+    });
+}
+
+/// Waits until nobody else has or wants a lease. Where the server is slow, an acquire whose time is up leaves its znodes to
+/// the background.
+fn only(client: &CuratorFramework, lease: &Lease) {
+    eventually("the others are gone", || {
+        children(client, "/s/leases") == [lease.node_name()] && children(client, "/s/locks").is_empty()
     });
 }
 
@@ -37,6 +45,7 @@ fn a_second_of_one_lease_gets_none_until_the_first_is_closed() {
     let lease = semaphore.acquire_timeout(PATIENCE).unwrap().unwrap();
     assert!(semaphore.acquire_timeout(SHORT).unwrap().is_none());
     assert!(semaphore.acquire_timeout(Duration::ZERO).unwrap().is_none());
+    only(&client, &lease);
     lease.close().unwrap();
     semaphore.acquire_timeout(Duration::ZERO).unwrap().unwrap().close().unwrap();
 }
@@ -106,14 +115,18 @@ fn an_uncontended_cycle_is_four_packets_however_often_it_is_run() {
     let client = connect(builder(&server, "packets"));
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 2).unwrap();
     semaphore.acquire().unwrap().close().unwrap();
-    let before = server.packets_received().unwrap();
+    let (before, begin, mut slow) = (server.packets_received().unwrap(), Instant::now(), 0);
     for _ in 0..100 {
+        let begin = Instant::now();
         semaphore.acquire().unwrap().close().unwrap();
+        // After 100 ms a holder watches its znode, and gives that up again.
+        slow += if begin.elapsed() >= Duration::from_millis(100) { 2 } else { 0 };
     }
-    // The question itself is one. A heartbeat may come in between.
+    // The question itself is one. Heartbeats come in between.
     let packets = server.packets_received().unwrap() - before - 1;
+    let heartbeats = 2 + begin.elapsed().as_secs() / (SESSION / 3).as_secs();
     println!("{packets} packets for 100 cycles");
-    assert!((400..=402).contains(&packets), "{packets}");
+    assert!((400..=400 + heartbeats + slow).contains(&packets), "{packets}, {slow} of slow cycles");
 }
 
 #[test]
@@ -137,13 +150,12 @@ fn timed_out_and_cancelled_acquires_leave_no_znode_and_no_watch() {
             token.cancel();
             assert!(matches!(waiter.join().unwrap(), Error::Cancelled { path } if path == "/s"));
         });
-        assert_eq!(children(&client, "/s/leases"), [lease.node_name()]);
-        assert_eq!(children(&client, "/s/locks"), [""; 0]);
+        only(&client, &lease);
     }
     lease.close().unwrap();
     assert_eq!(children(&client, "/s/leases"), [""; 0]);
     eventually("no watch is left", || server.watch_count().unwrap() == 0);
-    assert_eq!(server.ephemeral_count().unwrap(), 0);
+    eventually("no znode is left", || server.ephemeral_count().unwrap() == 0);
 }
 
 #[test]
@@ -160,7 +172,7 @@ fn a_cancelled_waiter_in_the_queue_leaves_nothing_and_the_next_one_gets_the_leas
         waits(&client, 2, 2);
         token.cancel();
         assert!(matches!(second.join().unwrap(), Error::Cancelled { .. }));
-        assert_eq!(children(&client, "/s/locks").len(), 1);
+        waits(&client, 1, 2);
         lease.close().unwrap();
         first.join().unwrap().close().unwrap();
     });
@@ -196,10 +208,9 @@ fn one_deadline_bounds_an_acquire_of_many() {
     assert!(semaphore.acquire_many_timeout(3, asked).unwrap().is_none());
     assert!(begin.elapsed() >= asked, "it did not wait");
     machine.assert_at_most("an acquire of three", since(begin), asked * 2);
-    assert_eq!(children(&client, "/s/leases"), [lease.node_name()]);
-    assert_eq!(children(&client, "/s/locks"), [""; 0]);
+    only(&client, &lease);
     lease.close().unwrap();
-    assert_eq!(semaphore.acquire_many_timeout(3, asked).unwrap().unwrap().len(), 3);
+    assert_eq!(semaphore.acquire_many_timeout(3, PATIENCE).unwrap().unwrap().len(), 3);
 }
 
 #[test]

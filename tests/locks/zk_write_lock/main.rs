@@ -308,7 +308,8 @@ fn a_directory_that_is_removed_is_made_again() {
     admin.delete().deleting_children_if_needed().for_path("/election").unwrap();
     assert_eq!(next(&told), Released);
     assert_eq!(next(&told), Acquired);
-    assert_eq!(queue(&admin), [owner.id().unwrap()]);
+    // Where the administrator's delete found a directory that was made again already, this comes once more.
+    eventually("it stands in the queue", || queue(&admin) == owner.id().into_iter().collect::<Vec<_>>());
 }
 
 #[test]
@@ -373,7 +374,7 @@ fn closing_the_client_is_told_to_the_owner() {
 fn a_call_ends_when_the_credentials_are_rejected() {
     let client = CuratorFramework::builder()
         .connect_string(support::server().connect_string())
-        .connection_timeout(Duration::from_millis(100))
+        .connection_timeout(Duration::from_secs(1))
         .retry_policy(RetryForever::new(Duration::from_millis(10)))
         .authorization("no-such-scheme", "x")
         .namespace(namespace())

@@ -118,7 +118,8 @@ mod tests {
         let end = Instant::now() + Duration::from_millis(200);
         let looked = thread::scope(|scope| {
             let looks = scope.spawn(|| look(&client, &tenure, true, Stop::at(end)).unwrap());
-            while session.submissions.lock().is_empty() {
+            // Where it begins too late it asks nobody.
+            while session.submissions.lock().is_empty() && !looks.is_finished() {
                 thread::yield_now();
             }
             // Whoever looks sleeps until its time is up, and finds this when it wakes.

@@ -15,6 +15,11 @@ use crate::support::{PATIENCE, builder_at, child::say, history::shared_clock};
 /// How often it asks.
 const POLL: Duration = Duration::from_millis(2);
 
+/// A process that does not run for so long may be told late.
+const LATE: Duration = Duration::from_millis(100);
+
+const WITNESSES: usize = 2;
+
 pub trait Candidate {
     /// The token of the term in which it leads right now.
     fn leads(&self) -> Option<i64>;
@@ -45,8 +50,21 @@ pub fn run(arguments: &[String]) {
         "write_lock" => Box::new(write_lock(&client, path)),
         kind => Box::new(Holder::join(kind, &client, path).unwrap_or_else(|| panic!("no kind {kind}"))),
     };
+    (0..WITNESSES).for_each(|_| drop(thread::spawn(witness)));
     say("ready");
     watch(&*candidate, &orders);
+}
+
+/// Says when this process was not run: then its listener cannot have been told in time.
+fn witness() {
+    loop {
+        let begin = shared_clock();
+        thread::sleep(POLL);
+        let woken = shared_clock();
+        if u128::from(woken - begin) > LATE.as_nanos() {
+            say(&format!("late {begin} {woken}"));
+        }
+    }
 }
 
 /// Asks all the time whether it leads, and says from when to when.

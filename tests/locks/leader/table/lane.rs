@@ -48,6 +48,7 @@ impl Party {
                     let from = self.works_since.take().unwrap();
                     self.record.worked.push(Belief { from, to: number(1), token: 0 });
                 }
+                "late" => self.record.pauses.push((number(1), number(2))),
                 "finished" => self.is_finished = true,
                 _ => panic!("{line}"),
             }

@@ -21,7 +21,7 @@ pub struct Record {
     pub told: Vec<Belief>,
     /// From a grant to the end of the job of one that does not listen.
     pub worked: Vec<Belief>,
-    /// When it was stopped by a signal.
+    /// When it was stopped by a signal, or this machine did not run it.
     pub pauses: Vec<(u64, u64)>,
 }
 

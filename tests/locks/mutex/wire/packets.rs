@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, TcpListener, TcpStream},
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -15,7 +15,7 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, RequestRecord, TestingServer, op},
 };
 
-use crate::support::{self, builder, builder_at, connect, eventually, mutex, namespace, server};
+use crate::support::{self, SESSION, builder, builder_at, connect, eventually, mutex, namespace, server};
 
 const CREATE2: i32 = 15;
 const GET_CHILDREN: i32 = 8;
@@ -29,15 +29,20 @@ fn an_uncontended_cycle_is_two_packets() {
     mutex.acquire().unwrap();
     mutex.release().unwrap();
     let before = server.packets_received().unwrap();
+    let mut slow = 0;
     for _ in 0..CYCLES {
+        let begin = Instant::now();
         mutex.acquire().unwrap();
         mutex.release().unwrap();
+        // After 100 ms a holder watches its znode, and gives that up again.
+        slow += if begin.elapsed() >= Duration::from_millis(100) { 2 } else { 0 };
     }
     let after = server.packets_received().unwrap();
     // The question itself counts as one.
-    let per_cycle = (after - before - 1) as f64 / f64::from(CYCLES);
-    println!("{per_cycle} packets per cycle");
-    assert!((2.00..=2.05).contains(&per_cycle), "{per_cycle} packets per cycle");
+    let packets = after - before - 1;
+    let least = 2 * u64::from(CYCLES);
+    println!("{packets} packets for {CYCLES} cycles, {slow} of them for slow ones");
+    assert!((least..=least * 41 / 40 + slow).contains(&packets), "{packets} packets, {slow} of them for slow cycles");
 }
 
 #[test]
@@ -53,14 +58,15 @@ fn a_try_of_a_lock_that_is_taken_is_one_read_and_no_write() {
         let srvr = server.four_letter_word("srvr").unwrap();
         srvr.lines().find(|line| line.starts_with("Zxid")).unwrap().to_owned()
     };
-    let (last_write, before) = (zxid(), server.packets_received().unwrap());
+    let (last_write, before, begin) = (zxid(), server.packets_received().unwrap(), Instant::now());
     for _ in 0..50 {
         assert!(!tried.acquire_timeout(Duration::ZERO).unwrap());
         assert!(tried.try_lock().unwrap().is_none());
     }
-    // The question itself counts as one; heartbeats may come in between.
+    // The question itself counts as one; heartbeats of two clients come in between.
     let packets = server.packets_received().unwrap() - before - 1;
-    assert!((100..=103).contains(&packets), "{packets} packets for 100 tries");
+    let heartbeats = 2 + 2 * begin.elapsed().as_secs() / (SESSION / 3).as_secs();
+    assert!((100..=100 + heartbeats).contains(&packets), "{packets} packets for 100 tries");
     assert_eq!(zxid(), last_write, "a try wrote");
     held.release().unwrap();
     assert!(tried.acquire_timeout(Duration::ZERO).unwrap());
@@ -89,14 +95,17 @@ fn blind(proxy: &FaultProxy, session: Duration) -> (CuratorFramework, InterProce
     (client, mutex)
 }
 
-/// How often a znode is asked for within 3 s.
+/// How often a znode is asked for: twice, and then for 3 s no more.
 fn questions(proxy: &FaultProxy, path: &str) -> usize {
+    let asked = || {
+        let is_about = |record: &RequestRecord| record.path.as_ref().is_some_and(|of| of.ends_with(path));
+        proxy.log().iter().filter(|record| is_about(record)).count()
+    };
+    eventually("it asks", || asked() >= 2);
     // Not to wait for something: nothing more is to be sent in that time.
     thread::sleep(Duration::from_secs(3));
-    let asked = proxy.log().into_iter().filter(|record| record.path.as_ref().is_some_and(|of| of.ends_with(path)));
-    let asked = asked.count();
-    println!("{asked} questions in 3 s");
-    asked
+    println!("{} questions", asked());
+    asked()
 }
 
 /// Servers since 3.8.4, and Debian's 3.8.0, send no event about a znode to those who may not read it (CVE-2024-23944).
@@ -104,7 +113,7 @@ fn questions(proxy: &FaultProxy, path: &str) -> usize {
 fn a_holder_who_may_not_read_its_znode_learns_of_its_end_although_no_event_tells() {
     let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
     // It asks once per session timeout.
-    let (client, mutex) = blind(&proxy, Duration::from_secs(6));
+    let (client, mutex) = blind(&proxy, Duration::from_secs(12));
     let (path, hold) = (mutex.lock_path().unwrap(), mutex.hold().unwrap());
     let is_asked = |of: &RequestRecord| of.path.as_ref().is_some_and(|asked| asked.ends_with(&path));
     let watches = |of: &RequestRecord| of.op == op::EXISTS && of.replied.is_some() && is_asked(of);
@@ -180,33 +189,39 @@ impl Relay {
         let state: Arc<(Mutex<RelayState>, Condvar)> = Arc::default();
         let shared = state.clone();
         thread::spawn(move || {
-            // One connection is all that the test needs.
-            let (client, _) = listener.accept().unwrap();
-            let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            for stream in [&client, &server] {
-                stream.set_nodelay(true).unwrap();
-                shared.0.lock().connections.push(stream.try_clone().unwrap());
+            // One connection is all that the test needs, unless its handshake takes too long.
+            for client in listener.incoming() {
+                Relay::carry(client.unwrap(), TcpStream::connect(("127.0.0.1", port)).unwrap(), &shared);
             }
-            let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            let noting = shared.clone();
-            thread::spawn(move || {
-                pass_on(from_client, to_server, |frame, is_first| {
-                    let mut state = noting.0.lock();
-                    let operation = i32::from_be_bytes(frame[8..12].try_into().unwrap());
-                    // Heartbeats (sync and ping) come when they like; the first frame is the handshake.
-                    if state.holding && !is_first && ![9, 11].contains(&operation) {
-                        state.requests.push(operation);
-                    }
-                })
-            });
-            let _ = pass_on(server, client, |_, _| {
+        });
+        Relay { address, state }
+    }
+
+    fn carry(client: TcpStream, server: TcpStream, shared: &Arc<(Mutex<RelayState>, Condvar)>) {
+        for stream in [&client, &server] {
+            stream.set_nodelay(true).unwrap();
+            shared.0.lock().connections.push(stream.try_clone().unwrap());
+        }
+        let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let (noting, shared) = (shared.clone(), shared.clone());
+        thread::spawn(move || {
+            pass_on(from_client, to_server, |frame, is_first| {
+                let mut state = noting.0.lock();
+                let operation = i32::from_be_bytes(frame[8..12].try_into().unwrap());
+                // Heartbeats (sync and ping) come when they like; the first frame is the handshake.
+                if state.holding && !is_first && ![9, 11].contains(&operation) {
+                    state.requests.push(operation);
+                }
+            })
+        });
+        thread::spawn(move || {
+            pass_on(server, client, |_, _| {
                 let mut state = shared.0.lock();
                 while state.holding {
                     shared.1.wait(&mut state);
                 }
-            });
+            })
         });
-        Relay { address, state }
     }
 
     fn hold_replies(&self, on: bool) {

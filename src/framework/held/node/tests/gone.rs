@@ -143,5 +143,5 @@ fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
         std::thread::sleep(MOMENT);
     }
     observer(SessionEvent::AuthFailed("digest".into()));
-    assert_eq!(states.recv_timeout(LONG / 4).unwrap(), HoldState::Lost(LostReason::SessionExpired));
+    assert_eq!(states.recv_timeout(LONG / 2).unwrap(), HoldState::Lost(LostReason::SessionExpired));
 }

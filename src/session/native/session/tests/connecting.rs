@@ -40,13 +40,18 @@ fn requests_submitted_without_a_server_are_written_when_there_is_one() {
     }
 }
 
+/// The first two whenever they come, and all others up to then.
+fn next_attempt(fake: &Fake, before: usize, until: Instant) -> Option<Peer> {
+    if before < 2 { Some(fake.accept()) } else { fake.accept_until(until) }
+}
+
 #[test]
 fn a_server_that_hangs_up_after_the_handshake_is_not_tried_in_a_spin() {
     let fake = Fake::new();
     let _client = Client::open(&fake.config());
     let until = Instant::now() + Duration::from_secs(2);
     let mut attempts = 0;
-    while let Some(mut peer) = fake.accept_until(until) {
+    while let Some(mut peer) = next_attempt(&fake, attempts, until) {
         peer.welcome();
         attempts += 1;
     }
@@ -58,7 +63,10 @@ fn a_server_that_hangs_up_before_the_handshake_is_not_tried_in_a_spin() {
     let fake = Fake::new();
     let _client = Client::open(&fake.config());
     let until = Instant::now() + Duration::from_secs(2);
-    let attempts = std::iter::from_fn(|| fake.accept_until(until)).count();
+    let mut attempts = 0;
+    while next_attempt(&fake, attempts, until).is_some() {
+        attempts += 1;
+    }
     assert!((2..=20).contains(&attempts), "{attempts} attempts");
 }
 
@@ -68,7 +76,7 @@ fn a_server_that_sends_nonsense_is_not_tried_in_a_spin() {
     let client = Client::open(&fake.config());
     let until = Instant::now() + Duration::from_secs(2);
     let mut attempts = 0;
-    while let Some(mut peer) = fake.accept_until(until) {
+    while let Some(mut peer) = next_attempt(&fake, attempts, until) {
         peer.welcome();
         peer.send(b"nonsense, and a lot of it");
         attempts += 1;
@@ -128,15 +136,17 @@ fn new_servers_are_used_from_the_next_connection_on() {
 
 #[test]
 fn a_silent_server_is_left_after_two_thirds_of_the_timeout() {
+    let machine = Machine::watch();
     let fake = Fake::new();
     let client = Client::open(&fake.config());
     let mut peer = fake.accept();
+    let begun = Instant::now();
     peer.welcome_for(Duration::from_secs(3));
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
-    let connected = Instant::now();
     assert_eq!(client.event(), SessionEvent::Disconnected);
-    let lasted = connected.elapsed();
-    assert!((Duration::from_millis(1900)..Duration::from_secs(3)).contains(&lasted), "{lasted:?}");
+    let lasted = since(begun);
+    assert!(lasted.end - lasted.start >= Duration::from_secs(2), "{lasted:?}");
+    machine.assert_at_most("left", lasted, Duration::from_secs(3));
     assert_eq!(peer.request().op, server::SYNC);
     peer.wait_for_the_end();
 }
@@ -146,11 +156,12 @@ fn heartbeats_keep_an_idle_session_connected() {
     let fake = Fake::new();
     let client = Client::open(&fake.config());
     let mut peer = fake.accept();
-    peer.welcome_for(Duration::from_secs(3));
+    // Longer than this machine lets a process stand still.
+    peer.welcome_for(Duration::from_secs(12));
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     let first = client.session.valid_until().unwrap();
     let server = std::thread::spawn(|| peer.answer_all());
-    wait_until(LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(1800));
+    wait_until(LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(7200));
     assert!(client.events.try_recv().is_err());
     client.session.close(Instant::now() + LONG);
     let ops = server.join().unwrap();

@@ -16,8 +16,9 @@ use crate::{
     },
 };
 
-/// How late a wait may end.
+/// How late a wait may end, once in so many tries.
 const LATE: Duration = Duration::from_millis(50);
+const TRIES: usize = 3;
 
 /// What takes longer was not woken by what arrived, but by a timer.
 const PROMPT: Duration = Duration::from_millis(500);
@@ -130,18 +131,22 @@ fn many_callers_get_each_their_reply() {
 
 #[test]
 fn a_wait_ends_at_its_deadline_whether_the_server_says_nothing_or_never_stops() {
+    let machine = Machine::watch();
     for is_loud in [false, true] {
         let fake = Fake::new();
         let (client, mut peer) = Client::connected(&fake);
         let noise = is_loud.then(|| flood(&peer));
         for patience in [0, 5, 21, 25, 31, 100, 250].map(Duration::from_millis) {
-            let pending = submit_one(&client.session, sync("/a"));
-            peer.request();
-            let deadline = Instant::now() + patience;
-            let answer = pending.wait(Stop::at(deadline));
-            let late = Instant::now().saturating_duration_since(deadline);
-            assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
-            assert!(late < LATE, "{patience:?}, loud: {is_loud}: {late:?} late");
+            let late = |_| {
+                let pending = submit_one(&client.session, sync("/a"));
+                peer.request();
+                let deadline = Instant::now() + patience;
+                let answer = pending.wait(Stop::at(deadline));
+                assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
+                since(deadline)
+            };
+            let late = (0..TRIES).map(late).collect();
+            machine.assert_share_at_most(&format!("{patience:?}, loud: {is_loud}: late"), 0.0, late, LATE);
         }
         drop(client);
         hang_up(&peer);
@@ -151,27 +156,32 @@ fn a_wait_ends_at_its_deadline_whether_the_server_says_nothing_or_never_stops() 
 
 #[test]
 fn a_wait_ends_when_it_is_cancelled_whether_the_server_says_nothing_or_never_stops() {
+    let machine = Machine::watch();
     for is_loud in [false, true] {
         let fake = Fake::new();
         let (client, mut peer) = Client::connected(&fake);
         let noise = is_loud.then(|| flood(&peer));
         for pause in [0, 3, 8, 40].map(Duration::from_millis) {
-            let token = CancelToken::new();
-            let pending = submit_one(&client.session, sync("/a"));
-            peer.request();
-            thread::scope(|scope| {
-                let cancelling = scope.spawn(|| {
-                    thread::sleep(pause);
-                    let now = Instant::now();
-                    token.cancel();
-                    now
-                });
-                let answer = pending.wait(Stop { cancel: Some(&token), deadline: None });
-                let ended = Instant::now();
-                assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent: true }), "{answer:?}");
-                let late = ended.saturating_duration_since(cancelling.join().unwrap());
-                assert!(late < LATE, "after {pause:?}, loud: {is_loud}: {late:?} late");
-            });
+            let late = |_| {
+                let token = CancelToken::new();
+                let pending = submit_one(&client.session, sync("/a"));
+                peer.request();
+                thread::scope(|scope| {
+                    let cancelling = scope.spawn(|| {
+                        thread::sleep(pause);
+                        let now = Instant::now();
+                        token.cancel();
+                        now
+                    });
+                    let answer = pending.wait(Stop { cancel: Some(&token), deadline: None });
+                    let ended = Instant::now();
+                    let is_cancelled = matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent: true });
+                    assert!(is_cancelled, "{answer:?}");
+                    cancelling.join().unwrap()..ended
+                })
+            };
+            let late = (0..TRIES).map(late).collect();
+            machine.assert_share_at_most(&format!("after {pause:?}, loud: {is_loud}: late"), 0.0, late, LATE);
         }
         drop(client);
         hang_up(&peer);
@@ -182,7 +192,8 @@ fn a_wait_ends_when_it_is_cancelled_whether_the_server_says_nothing_or_never_sto
 #[test]
 fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
     let machine = Machine::watch();
-    const TIMEOUT: Duration = Duration::from_millis(900);
+    // Longer than this machine lets a process stand still.
+    const TIMEOUT: Duration = Duration::from_secs(6);
     let fake = Fake::new();
     let client = Client::open(&fake.config());
     let mut peer = fake.accept();
@@ -194,7 +205,7 @@ fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
         let first = peer.request();
         assert_eq!(first.path(), "/a");
         let mut before = Instant::now();
-        for _ in 0..5 {
+        for _ in 0..3 {
             let heartbeat = peer.request();
             assert_eq!(heartbeat.path(), "/");
             machine.assert_at_most("a heartbeat", since(before), TIMEOUT / 2);
@@ -209,7 +220,8 @@ fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
 #[test]
 fn a_silent_connection_is_left_in_time_while_callers_wait() {
     let machine = Machine::watch();
-    const TIMEOUT: Duration = Duration::from_millis(600);
+    // Longer than these threads take to begin.
+    const TIMEOUT: Duration = Duration::from_secs(6);
     let fake = Fake::new();
     let client = Client::open(&fake.config());
     let mut peer = fake.accept();
@@ -353,8 +365,8 @@ fn a_waiter_hears_of_a_cut_and_of_the_next_connection_at_once() {
 /// The kernel gives `epoll_wait` and its like a thousandth of the wait as slack, and a niced process five.
 #[test]
 fn a_long_wait_ends_as_soon_as_a_thread_that_was_parked_as_long() {
-    const WAIT: Duration = Duration::from_secs(2);
-    const WAITS: u32 = 10;
+    const WAIT: Duration = Duration::from_secs(4);
+    const WAITS: u32 = 20;
     let first = Instant::now() + WAIT;
     // Not at the same moment: a timer that runs out takes along those that have slack.
     let deadline = |nth: u32| first + nth * Duration::from_millis(30);
