@@ -107,8 +107,8 @@ pub use locks::{
     LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
     LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
     QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SemaphoreMutexGuard,
-    SharedCount, StaleToken, StandardLockInternalsDriver, UncleanDeath, VersionedValue, WaitStrategy, WriteLockDriver,
-    ZooKeeperFencingChecker, zookeeper_recipe,
+    SharedCount, StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue, WaitStrategy,
+    WriteLockDriver, ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

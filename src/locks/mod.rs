@@ -49,15 +49,16 @@ pub use leader::{
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
 pub use queue_view::{
-    kinds::{EntryMode, EntryState, LockKind, NameStyle},
+    kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
     queue::{LockQueue, QueueEntry},
 };
 pub use read_write::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
 pub use semaphore::{
     lease::Lease,
     mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard},
-    shared_count::{SharedCount, VersionedValue},
+    shared_count::SharedCount,
     v2::InterProcessSemaphoreV2,
+    versioned_value::VersionedValue,
 };
 pub use threads::caching::Caching;
 pub use unfair::InterProcessUnfairMutex;

@@ -329,7 +329,7 @@ impl InterProcessMultiLock {
 }
 
 lock_methods! { InterProcessMultiLock, MultiLockGuard,
-    /// Acquires all locks, waiting as long as it takes.
+    /// Acquires all locks, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes).
     ///
     /// # Errors
     /// The error of the first lock that fails, as [`InterProcessLock::acquire`], naming its path; then none is held.

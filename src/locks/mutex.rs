@@ -200,7 +200,8 @@ impl InterProcessMutex {
 
     /// How many threads wait in this object [with caching](InterProcessMutex::with_caching), behind the one that holds
     /// the lock or queues for it. They have no znodes, so [`participant_nodes`](InterProcessMutex::participant_nodes)
-    /// does not show them. 0 without caching.
+    /// does not show them. 0 without caching. [`LockQueue::inspect`](crate::LockQueue::inspect) counts those of all objects on
+    /// the path, and tells whether the lock is idle.
     #[must_use]
     pub fn local_waiters(&self) -> usize {
         self.cache.as_ref().map_or(0, |cache| cache.waiting())
@@ -209,7 +210,7 @@ impl InterProcessMutex {
     /// The paths of all contenders in the order of the queue, the holder first.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         LockInternals::participant_nodes(self.internals.client(), self.internals.base_path())
     }
@@ -340,7 +341,8 @@ impl InterProcessMutex {
 }
 
 thread_lock_methods! { InterProcessMutex,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
+    /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes). If this
+    /// thread holds it already, only its hold count grows, without a request.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire);

@@ -138,7 +138,8 @@ impl InterProcessUnfairMutex {
 }
 
 thread_lock_methods! { InterProcessUnfairMutex,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
+    /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes). If this
+    /// thread holds it already, only its hold count grows, without a request.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire);

@@ -9,6 +9,17 @@ use super::{
 };
 
 /// A request, without its header. Paths are full paths at the server (chroot and namespace included).
+///
+/// ```
+/// use curator_locks::unversioned::{ReplyKind, Request};
+///
+/// let read = Request::GetData { path: "/shop/currency".into(), watch: true };
+/// assert!(read.leaves_watch()); // so its submission has a watcher
+/// assert_eq!((read.operation(), read.op_code(), read.reply_kind()), ("get_data", 4, ReplyKind::Data));
+///
+/// let secret = Request::Auth { scheme: "digest".into(), auth: b"shop:pass".to_vec() };
+/// assert!(!format!("{secret:?}").contains("pass")); // requests end up in logs
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Request {
     /// op 1, 15 (`with_stat`), 19 (container), 21 (TTL). Replied by [`Response::Created`](super::response::Response::Created).
@@ -268,6 +279,15 @@ impl fmt::Debug for Request {
 }
 
 /// One operation of a [`Request::Multi`].
+///
+/// ```
+/// use curator_locks::unversioned::{MultiOp, Request};
+///
+/// let check = MultiOp::Check { path: "/config".into(), version: 7 };
+/// let write = MultiOp::SetData { path: "/config/currency".into(), data: b"EUR".to_vec(), version: -1 };
+/// let both = Request::Multi(vec![check, write]); // or neither
+/// assert_eq!(both.path(), "/config"); // what errors and logs name
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum MultiOp {
     /// Create a znode (op 1, 15, 19 or 21 as in [`Request::Create`]).

@@ -3,6 +3,15 @@
 use super::types::{Acl, ErrorCode, Stat};
 
 /// What the body of a reply holds, which only the request tells.
+///
+/// ```
+/// use curator_locks::{Acl, CreateMode};
+/// use curator_locks::unversioned::{ReplyKind, Request};
+///
+/// let create = |mode| Request::Create { path: "/a".into(), data: vec![], acl: Acl::open_unsafe(), mode, with_stat: false };
+/// assert_eq!(create(CreateMode::Persistent).reply_kind(), ReplyKind::Path);
+/// assert_eq!(create(CreateMode::Container).reply_kind(), ReplyKind::PathStat); // the server adds it unasked
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplyKind {
     /// Nothing: delete, ping, auth, setWatches, removeWatches, closeSession.
@@ -32,6 +41,18 @@ pub enum ReplyKind {
 }
 
 /// The body of a successful reply.
+///
+/// ```
+/// use curator_locks::unversioned::{Reply, Response, SessionError};
+///
+/// fn length(reply: Reply) -> Result<usize, SessionError> {
+///     match reply? {
+///         Response::Data { data, .. } => Ok(data.len()),
+///         _ => Ok(0), // no request of ours is answered so
+///     }
+/// }
+/// assert_eq!(length(Ok(Response::Data { data: b"EUR".to_vec(), stat: Default::default() })).ok(), Some(3));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Response {
     /// Delete, ping, auth, setWatches, removeWatches, closeSession: nothing but success.
@@ -81,6 +102,16 @@ pub enum Response {
 }
 
 /// The result of one operation of a multi.
+///
+/// ```
+/// use curator_locks::ErrorCode;
+/// use curator_locks::unversioned::MultiResult;
+///
+/// // As the servers answer where the second of three operations has failed.
+/// let results = [None, Some(ErrorCode::BadVersion), Some(ErrorCode::RuntimeInconsistency)].map(MultiResult::Failed);
+/// let cause = results.iter().position(|result| matches!(result, MultiResult::Failed(Some(_))));
+/// assert_eq!(cause, Some(1));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MultiResult {
     /// A create succeeded.

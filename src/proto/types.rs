@@ -106,16 +106,60 @@ pub struct Stat {
 /// ```
 pub mod perms {
     /// Read the data and list the children.
+    ///
+    /// ```
+    /// use curator_locks::{Acl, perms};
+    ///
+    /// assert_eq!(Acl::read_unsafe()[0].perms, perms::READ); // whoever only looks at the queue of a lock needs this
+    /// ```
     pub const READ: i32 = 1;
     /// Set the data.
+    ///
+    /// ```
+    /// use curator_locks::{Acl, perms};
+    ///
+    /// let editors = Acl { perms: perms::READ | perms::WRITE, scheme: "ip".into(), id: "10.0.0.0/8".into() };
+    /// assert_eq!(editors.perms & perms::WRITE, perms::WRITE);
+    /// ```
     pub const WRITE: i32 = 2;
-    /// Create children.
+    /// Create children. Whoever queues for a lock needs it on the lock's directory.
+    ///
+    /// ```
+    /// use curator_locks::{Acl, perms};
+    ///
+    /// let mut acl = Acl::creator_all();
+    /// acl.push(Acl { perms: perms::READ | perms::CREATE, scheme: "ip".into(), id: "10.0.0.0/8".into() }); // may queue
+    /// assert_eq!(acl[1].perms & perms::CREATE, perms::CREATE);
+    /// ```
     pub const CREATE: i32 = 4;
-    /// Delete children.
+    /// Delete children. It counts on the parent: whoever releases a lock needs it on the lock's directory.
+    ///
+    /// ```
+    /// use curator_locks::{Acl, perms};
+    ///
+    /// let lock_users = perms::READ | perms::CREATE | perms::DELETE; // on a lock's directory
+    /// let acl = vec![Acl { perms: lock_users, scheme: "sasl".into(), id: "checkout".into() }];
+    /// assert_eq!(acl[0].perms & perms::DELETE, perms::DELETE);
+    /// ```
     pub const DELETE: i32 = 8;
     /// Set the ACL.
+    ///
+    /// ```
+    /// use curator_locks::{Acl, perms};
+    ///
+    /// let all_but_the_acl = perms::ALL & !perms::ADMIN;
+    /// let acl = vec![Acl { perms: all_but_the_acl, scheme: "world".into(), id: "anyone".into() }];
+    /// assert_eq!(acl[0].perms & perms::ADMIN, 0);
+    /// ```
     pub const ADMIN: i32 = 16;
     /// All of them.
+    ///
+    /// ```
+    /// use curator_locks::{Acl, perms};
+    ///
+    /// assert_eq!(Acl::open_unsafe()[0].perms, perms::ALL); // everybody
+    /// assert_eq!(Acl::creator_all()[0].perms, perms::ALL); // whoever has made it
+    /// ```
     pub const ALL: i32 = 31;
 }
 
@@ -273,6 +317,13 @@ error_codes! {
 }
 
 /// What happened to a watched znode.
+///
+/// ```
+/// use curator_locks::unversioned::EventType;
+///
+/// assert_eq!(EventType::from_wire(2), EventType::NodeDeleted);
+/// assert_eq!(EventType::from_wire(77), EventType::Other(77)); // a newer server's
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventType {
@@ -320,6 +371,14 @@ pub struct Notification {
 }
 
 /// Which of the server's two watch tables an entry is in.
+///
+/// ```
+/// use curator_locks::unversioned::{Request, WatchTable};
+///
+/// // What Session::unwatch of a `get_children` sends.
+/// let request = Request::RemoveWatches { path: "/locks/order-42".into(), table: WatchTable::Children };
+/// assert_eq!(request.operation(), "remove_watches");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WatchTable {
     /// Watches left by `exists` and `get_data`.

@@ -18,21 +18,84 @@ use crate::{
 };
 
 /// The answer to one request.
+///
+/// ```
+/// use curator_locks::unversioned::{Reply, Response, SessionError};
+///
+/// fn exists(reply: Reply) -> Result<bool, SessionError> {
+///     use curator_locks::ErrorCode;
+///     match reply {
+///         Ok(_) => Ok(true),
+///         Err(SessionError::Server(ErrorCode::NoNode)) => Ok(false),
+///         Err(error) => Err(error),
+///     }
+/// }
+/// assert!(exists(Ok(Response::Stat(Default::default()))).is_ok_and(|exists| exists));
+/// ```
 pub type Reply = Result<Response, SessionError>;
 
 /// Receives the answer to one request. Runs on the session's reader thread, or on the thread that submits the request
 /// (before it has the ticket), abandons or closes the session. Must not block: while it runs, nobody gets a reply.
+///
+/// ```
+/// use curator_locks::unversioned::{OnReply, Response};
+///
+/// let (tell, told) = crossbeam_channel::bounded(1); // there is room for the reply, so `send` does not block
+/// let on_reply: OnReply = Box::new(move |reply| drop(tell.send(reply)));
+/// on_reply(Ok(Response::Done)); // as a session calls it
+/// assert!(matches!(told.recv(), Ok(Ok(Response::Done))));
+/// ```
 pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
 /// Receives what happens to one watch. Runs on the session's reader thread, or on the thread that abandons or closes the
 /// session. Must not block: while it runs, nobody gets a reply.
+///
+/// ```
+/// use std::sync::Arc;
+/// use curator_locks::unversioned::{EventType, WatchEvent, Watcher};
+///
+/// let (tell, told) = crossbeam_channel::unbounded();
+/// let watcher: Watcher = Arc::new(move |event: &WatchEvent| drop(tell.send(event.clone())));
+/// watcher(&WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 }); // as a session calls it
+/// assert!(matches!(told.recv(), Ok(WatchEvent::Node { event: EventType::NodeDeleted, .. })));
+/// ```
 pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 
 /// Receives what happens to the session, in order. Runs on the session's reader thread. Must not block: while it runs,
 /// nobody gets a reply.
+///
+/// ```
+/// use std::sync::Arc;
+/// use curator_locks::unversioned::{SessionEvent, SessionObserver};
+///
+/// /// Tells `inner` of the same events, but prints them first.
+/// fn printing(inner: SessionObserver) -> SessionObserver {
+///     Arc::new(move |event: SessionEvent| {
+///         println!("{event:?}");
+///         inner(event);
+///     })
+/// }
+/// printing(Arc::new(drop))(SessionEvent::Disconnected);
+/// ```
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
 /// Why a request has no reply.
+///
+/// ```
+/// use curator_locks::unversioned::SessionError;
+///
+/// /// Whether the same request may be answered in the same session.
+/// fn may_pass(error: &SessionError) -> bool {
+///     match error {
+///         SessionError::ConnectionLoss(cause) => {
+///             println!("was it carried out? {cause:?}");
+///             true
+///         }
+///         _ => false,
+///     }
+/// }
+/// assert!(may_pass(&SessionError::ConnectionLoss(None)) && !may_pass(&SessionError::Expired));
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone)]
 pub enum SessionError {
@@ -56,6 +119,17 @@ pub enum SessionError {
 }
 
 /// What a watch reports.
+///
+/// ```
+/// use curator_locks::unversioned::{EventType, WatchEvent};
+///
+/// /// Whether the watch has to be set again by a new request.
+/// fn is_used_up(event: &WatchEvent) -> bool {
+///     matches!(event, WatchEvent::Node { .. } | WatchEvent::Ended)
+/// }
+/// assert!(is_used_up(&WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 }));
+/// assert!(!is_used_up(&WatchEvent::Disconnected)); // the session sets it again
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WatchEvent {
     /// The znode changed. The watch is used up.
@@ -77,6 +151,17 @@ pub enum WatchEvent {
 }
 
 /// What happens to a session.
+///
+/// ```
+/// use curator_locks::unversioned::SessionEvent;
+///
+/// /// Whether a factory has to open another session.
+/// fn is_the_end(event: &SessionEvent) -> bool {
+///     matches!(event, SessionEvent::Expired | SessionEvent::AuthFailed(_))
+/// }
+/// assert!(is_the_end(&SessionEvent::Expired));
+/// assert!(!is_the_end(&SessionEvent::Connected { connection: 2, read_only: false }));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionEvent {
     /// A server accepted the session.
@@ -95,10 +180,46 @@ pub enum SessionEvent {
 }
 
 /// Names one submitted request, and the watch it leaves.
+///
+/// ```
+/// # use std::{sync::Arc, time::{Duration, Instant}};
+/// # use curator_locks::ConnectString;
+/// # use curator_locks::unversioned::{NativeSessionFactory, SessionConfig, SessionCounters, SessionFactory};
+/// use curator_locks::unversioned::{Request, Session, Submission, Ticket};
+///
+/// # let config = SessionConfig {
+/// #     hosts: ConnectString::parse("127.0.0.1:1")?, // nobody answers there
+/// #     session_timeout: Duration::from_secs(60),
+/// #     connection_timeout: Duration::from_secs(5),
+/// #     authorizations: Vec::new(),
+/// #     can_be_read_only: false,
+/// #     max_frame_size: 4 << 20,
+/// #     max_request_size: 1 << 20,
+/// #     counters: Arc::new(SessionCounters::default()),
+/// # };
+/// # let session = NativeSessionFactory.open(&config, Arc::new(drop))?;
+/// let request = Request::Exists { path: "/".into(), watch: false };
+/// let tickets: Vec<Ticket> = session.submit(vec![Submission { request, watcher: None, on_reply: Box::new(drop) }]);
+/// // No server could be reached so far, and the result is of no interest any more:
+/// assert!(session.withdraw(tickets[0]));
+/// # session.close(Instant::now());
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
 /// One request with what to do with its reply.
+///
+/// ```
+/// use curator_locks::unversioned::{Request, SessionError, Submission};
+///
+/// let submission = Submission {
+///     request: Request::Delete { path: "/shop/order-17".into(), version: -1 },
+///     watcher: None, // a delete leaves no watch
+///     on_reply: Box::new(|reply| assert!(matches!(reply, Err(SessionError::Closed)))),
+/// };
+/// (submission.on_reply)(Err(SessionError::Closed)); // as a session does that is closed first
+/// ```
 pub struct Submission {
     /// The request.
     pub request: Request,
@@ -118,6 +239,36 @@ impl fmt::Debug for Submission {
 ///
 /// What only tells of the session, such as [`Session::connection`] and [`Session::valid_until`], the client asks under locks
 /// of its own as well: a session must not call anything of the client there.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # use curator_locks::{ConnectString, unversioned::{SessionConfig, SessionCounters}};
+/// use std::{sync::Arc, time::{Duration, Instant}};
+/// use curator_locks::unversioned::{NativeSessionFactory, Request, Session, SessionFactory, Submission};
+///
+/// # let config = SessionConfig {
+/// #     hosts: ConnectString::parse(&server.connect_string())?,
+/// #     session_timeout: Duration::from_secs(10),
+/// #     connection_timeout: Duration::from_secs(5),
+/// #     authorizations: Vec::new(),
+/// #     can_be_read_only: false,
+/// #     max_frame_size: 4 << 20,
+/// #     max_request_size: 1 << 20,
+/// #     counters: Arc::new(SessionCounters::default()),
+/// # };
+/// let session: Arc<dyn Session> = NativeSessionFactory.open(&config, Arc::new(|event| println!("{event:?}")))?;
+/// let (tell, told) = crossbeam_channel::bounded(1);
+/// session.submit(vec![Submission {
+///     request: Request::GetData { path: "/".into(), watch: false },
+///     watcher: None,
+///     on_reply: Box::new(move |reply| drop(tell.send(reply))),
+/// }]);
+/// println!("{:?}", told.recv()?); // the data, or why there is none
+/// session.close(Instant::now() + Duration::from_secs(5));
+/// # Ok(()) }
+/// ```
 pub trait Session: Send + Sync + 'static {
     /// Puts requests on the wire, back to back and in this order, or queues them until there is a connection. The
     /// tickets come in the order of the requests.
@@ -184,6 +335,25 @@ pub trait Session: Send + Sync + 'static {
 }
 
 /// What a session needs to know to begin.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use curator_locks::{CuratorFramework, Result, RetryOneTime};
+/// use curator_locks::unversioned::{NativeSessionFactory, Session, SessionConfig, SessionFactory, SessionObserver};
+///
+/// /// Leaves a server that does not answer within a second.
+/// struct Impatient;
+///
+/// impl SessionFactory for Impatient {
+///     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+///         let config = SessionConfig { connection_timeout: Duration::from_secs(1), ..config.clone() };
+///         NativeSessionFactory.open(&config, observer)
+///     }
+/// }
+/// let builder = CuratorFramework::builder().connect_string("zk1:2181").session_factory(Impatient);
+/// # builder.retry_policy(RetryOneTime::new(Duration::from_secs(1))).build()?;
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct SessionConfig {
     /// The servers.
@@ -220,6 +390,28 @@ impl fmt::Debug for SessionConfig {
 }
 
 /// Opens sessions: at the client's start, and again whenever one is lost.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use curator_locks::{CuratorFramework, Result, RetryOneTime};
+/// use curator_locks::unversioned::{NativeSessionFactory, Session, SessionConfig, SessionFactory, SessionObserver};
+///
+/// /// Prints what happens to the sessions.
+/// struct Printing;
+///
+/// impl SessionFactory for Printing {
+///     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+///         println!("a session with {:?}", config.hosts);
+///         NativeSessionFactory.open(config, Arc::new(move |event| {
+///             println!("{event:?}");
+///             observer(event);
+///         }))
+///     }
+/// }
+/// let builder = CuratorFramework::builder().connect_string("zk1:2181").session_factory(Printing);
+/// # builder.retry_policy(RetryOneTime::new(Duration::from_secs(1))).build()?;
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 pub trait SessionFactory: Send + Sync + 'static {
     /// Begins a new session; connecting goes on in the background and is reported to the observer.
     ///

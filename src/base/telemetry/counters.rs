@@ -51,6 +51,20 @@ macro_rules! family {
 
 family! {
     /// How acquires ended. A re-entry counts as none; each member of a multi lock counts.
+    ///
+    /// ```
+    /// # use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+    /// # let retry = RetryOneTime::new(std::time::Duration::from_secs(1));
+    /// # let client = CuratorFrameworkFactory::new_client("zk1:2181", retry)?;
+    /// let before = client.metrics().acquires;
+    /// // ... a minute later ...
+    /// let now = client.metrics().acquires;
+    /// if now.failed > before.failed {
+    ///     eprintln!("acquires fail: {now}");
+    /// }
+    /// assert_eq!(now.granted - before.granted, 0);
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
     Acquires, AcquireCounters, "curator_locks_acquires_total" by "outcome":
     /// Granted at the servers, to a thread that waited for it.
     granted,
@@ -68,6 +82,19 @@ family! {
 
 family! {
     /// Locks that were lost, by [reason](LostReason).
+    ///
+    /// ```
+    /// # use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+    /// # let retry = RetryOneTime::new(std::time::Duration::from_secs(1));
+    /// # let client = CuratorFrameworkFactory::new_client("zk1:2181", retry)?;
+    /// let losses = client.metrics().losses;
+    /// let by_a_long_silence = losses.session_expired + losses.suspended_too_long;
+    /// if by_a_long_silence > 0 {
+    ///     eprintln!("the session timeout may be too short: {losses}");
+    /// }
+    /// # assert_eq!(by_a_long_silence, 0);
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
     Losses, LossCounters, "curator_locks_losses_total" by "reason":
     /// [`LostReason::SessionExpired`].
     session_expired,
@@ -85,6 +112,16 @@ family! {
 
 family! {
     /// How often the connection got into each [state](crate::ConnectionState).
+    ///
+    /// ```
+    /// # use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+    /// # let retry = RetryOneTime::new(std::time::Duration::from_secs(1));
+    /// # let client = CuratorFrameworkFactory::new_client("zk1:2181", retry)?;
+    /// let connections = client.metrics().connections;
+    /// assert_eq!(connections.connected, 0); // the client is not started yet
+    /// println!("{connections}"); // 0 connected, 0 suspended, ...
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
     Connections, ConnectionCounters, "curator_locks_connection_states_total" by "state":
     /// [`ConnectionState::Connected`](crate::ConnectionState::Connected).
     connected,
@@ -100,6 +137,17 @@ family! {
 
 family! {
     /// Requests of the session, by kind.
+    ///
+    /// ```
+    /// # use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+    /// # let retry = RetryOneTime::new(std::time::Duration::from_secs(1));
+    /// # let client = CuratorFrameworkFactory::new_client("zk1:2181", retry)?;
+    /// let before = client.metrics().requests;
+    /// // ... the work whose cost you want to know ...
+    /// let now = client.metrics().requests;
+    /// assert_eq!((now.create - before.create, now.read - before.read), (0, 0));
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
     Requests, RequestCounters, "curator_locks_requests_total" by "kind":
     /// Creates.
     create,
@@ -120,6 +168,19 @@ family! {
 /// What a session counts for its client.
 ///
 /// Sessions of your own hand each request to [`requested`](Self::requested), and have nothing else to do with it.
+///
+/// ```
+/// use curator_locks::unversioned::{Request, SessionConfig, Submission};
+///
+/// fn write(config: &SessionConfig, batch: &[Submission]) {
+///     for submission in batch {
+///         config.counters.requested(&submission.request); // Metrics::requests shows it
+///         // ... and put it on the wire
+///     }
+/// }
+/// # let counters = curator_locks::unversioned::SessionCounters::default();
+/// # counters.requested(&Request::Ping);
+/// ```
 #[derive(Debug)]
 pub struct SessionCounters {
     pub(super) requests: RequestCounters,

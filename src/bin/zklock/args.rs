@@ -45,6 +45,16 @@ Examples:
   zklock run --also /accounts/17 /accounts/4 -- ./transfer 4 17 100
   zklock run --at-least 1m /cron/nightly -- ./nightly    for clocks of cron that differ by less than a minute";
 
+const LS_HELP: &str = "\
+STATE is one of
+  holds     it holds the lock, or a lease
+  cached    it holds the lock or keeps it idle: its process hands the lock from thread to thread, keeps it while none of them
+            uses it, and nobody else can tell which. Who queues for an idle lock gets it at once, and `zklock revoke` has
+            it given back; `zklock run --nonblock` is refused
+  waits N   it is the N-th in line; with --json \"position\" counts from 0
+
+SINCE and AGE are those of the znode: under \"cached\" many threads may have held the lock since.";
+
 /// Locks of a cluster, on ZooKeeper, for scripts and operators.
 ///
 /// They are the locks of Apache Curator: processes in Java, Rust and Python queue in the same directories.
@@ -103,8 +113,10 @@ pub(crate) enum Command {
     #[command(after_help = RUN_HELP)]
     Run(Run),
     /// Show who holds a lock and who waits for it
+    #[command(after_help = LS_HELP)]
     Ls(Ls),
     /// Show every lock below a path, and who waits for whom in a circle
+    #[command(after_help = LS_HELP)]
     Tree(Tree),
     /// Ask a holder to give its lock back
     ///

@@ -66,11 +66,18 @@ fn consequence(entry: &QueueEntry) -> String {
         _ => "Whether its holder is told is its own affair.",
     };
     match entry.state {
-        EntryState::Holds => format!(
-            "The next in line holds the lock as soon as {} is deleted.\n{who}\nUntil it stops, two work at what the lock \
-             protects, unless that checks fencing tokens.",
-            entry.path
-        ),
+        EntryState::Holds | EntryState::Cached(_) => {
+            let idle = if show::is_cached(entry) {
+                "Its process keeps the lock between holds, so nobody may be inside: `zklock revoke` gets an idle lock back without harm.\n"
+            } else {
+                ""
+            };
+            format!(
+                "{idle}The next in line holds the lock as soon as {} is deleted.\n{who}\nUntil it stops, two work at what the \
+                 lock protects, unless that checks fencing tokens.",
+                entry.path
+            )
+        }
         EntryState::Waits(_) => "A waiter loses its place. It may queue again by itself, at the end.".to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use curator_locks::{CuratorFramework, LockKind, LockQueue, QueueEntry};
+use curator_locks::{CuratorFramework, EntryState, LockKind, LockQueue, QueueEntry};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
 
@@ -127,8 +127,8 @@ impl Entry {
         Entry {
             state: entry.state.to_string(),
             position: match entry.state {
-                curator_locks::EntryState::Holds => None,
-                curator_locks::EntryState::Waits(position) => Some(position),
+                EntryState::Holds | EntryState::Cached(_) => None,
+                EntryState::Waits(position) => Some(position),
             },
             mode: entry.mode.to_string(),
             client: entry.names.to_string(),
@@ -145,15 +145,20 @@ impl Entry {
 
 /// A lock as lines: a heading, a row for each contender, notes.
 pub(crate) fn table(queue: &LockQueue, hosts: &Hosts) -> String {
-    let (holds, waits) = (queue.holders().count(), queue.waiters().count());
+    let cached = queue.entries.iter().filter(|entry| is_cached(entry)).count();
+    let (holds, waits) = (queue.holders().count() - cached, queue.waiters().count());
     let mut facts = vec![queue.kind.to_string()];
     facts.extend(queue.leases.filter(|leases| *leases != 1).map(|leases| format!("{leases} leases")));
     if queue.kind != LockKind::Unused {
-        facts.push(if holds == 0 {
-            "free".to_owned()
-        } else {
-            format!("{holds} hold{}", if holds == 1 { "s" } else { "" })
-        });
+        match holds {
+            0 if cached == 0 => facts.push("free".to_owned()),
+            0 => {}
+            1 => facts.push("1 holds".to_owned()),
+            holds => facts.push(format!("{holds} hold")),
+        }
+        if cached > 0 {
+            facts.push(format!("{cached} held or kept idle"));
+        }
         match waits {
             _ if !queue.shows_waiters() => facts.push("waiters of this kind are not to be seen".to_owned()),
             0 => {}
@@ -183,8 +188,8 @@ pub(crate) fn table(queue: &LockQueue, hosts: &Hosts) -> String {
 
 fn row(queue: &LockQueue, entry: &QueueEntry) -> Vec<String> {
     let state = match entry.state {
-        curator_locks::EntryState::Holds => "holds".to_owned(),
-        curator_locks::EntryState::Waits(position) => format!("waits {}", position + 1),
+        EntryState::Holds | EntryState::Cached(_) => entry.state.to_string(),
+        EntryState::Waits(position) => format!("waits {}", position + 1),
     };
     let session = if entry.session == 0 { "none".to_owned() } else { format!("{:#x}", entry.session) };
     let node = entry.path.strip_prefix(&queue.path).map_or(entry.path.as_str(), |node| node.trim_start_matches('/'));
@@ -200,6 +205,11 @@ fn row(queue: &LockQueue, entry: &QueueEntry) -> Vec<String> {
     ]
 }
 
+/// Whether its process keeps the lock between holds, so that nobody may be inside.
+pub(crate) fn is_cached(entry: &QueueEntry) -> bool {
+    matches!(entry.state, EntryState::Cached(_))
+}
+
 /// Aligned, the first row as a heading. Colours come after the widths are known.
 fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
@@ -210,7 +220,7 @@ fn columns(rows: &[Vec<String>]) -> String {
     for (index, row) in rows.iter().enumerate() {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         let line = format!("  {}", cells.join("  ")).trim_end().to_owned();
-        let is_holder = row.first().is_some_and(|state| state == "holds");
+        let is_holder = row.first().is_some_and(|state| !state.starts_with("waits"));
         text.push_str(&if index == 0 {
             dim(&line)
         } else if is_holder {

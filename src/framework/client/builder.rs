@@ -145,7 +145,7 @@ impl Builder {
     }
 
     /// Limits one attempt to connect, and how long a call waits for a connection before it asks the retry policy. Defaults
-    /// to 15 s.
+    /// to 15 s; 1 ms to 2^31-1 ms.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.connection_timeout = timeout;
         self
@@ -199,7 +199,7 @@ impl Builder {
     }
 
     /// The largest request or reply in bytes. Defaults to 1,048,575 for a request, which is what servers take unless their
-    /// `jute.maxbuffer` says otherwise, and 4 MiB for a reply.
+    /// `jute.maxbuffer` says otherwise, and 4 MiB for a reply; 1,024 to 2^31-1.
     ///
     /// The client refuses a larger request with [`Error::FrameTooLarge`]. A server would end the connection instead, which
     /// would put every lock of this client in doubt.
@@ -208,7 +208,8 @@ impl Builder {
         self
     }
 
-    /// How long [`CuratorFramework::close`] waits for the server's confirmation. Defaults to 900 ms.
+    /// How long [`CuratorFramework::close`] waits for the server's confirmation. Defaults to 900 ms; zero does not
+    /// wait.
     pub fn max_close_wait(mut self, wait: Duration) -> Self {
         self.max_close_wait = wait;
         self
@@ -237,7 +238,7 @@ impl Builder {
 
     /// Logs a warning when this client holds a lock or lease for longer than this, then at 2x, 4x, 8x. It ends no hold:
     /// [`hold_at_most`](crate::AcquireOptions::hold_at_most) does. The client looks ten times a second. Defaults to no
-    /// limit.
+    /// limit; must not be zero.
     pub fn max_hold_time(mut self, limit: Duration) -> Self {
         self.max_hold_time = Some(limit);
         self

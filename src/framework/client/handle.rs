@@ -20,11 +20,12 @@ use crate::{
 };
 
 impl CuratorFramework {
-    /// Starts the client: from here on it connects, and reconnects, by itself. Returns at once.
+    /// Starts the client: from here on it connects, and reconnects, by itself. Returns at once, also without a server in
+    /// reach: the client then tries until there is one, or it is closed. Java: `start`.
     ///
     /// # Errors
-    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had: then the client is
-    /// closed.
+    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had, and what an
+    /// [`EnsembleProvider::start`](crate::EnsembleProvider::start) of your own fails with: then the client is closed.
     pub fn start(&self) -> Result<()> {
         {
             let mut link = self.core.link.lock();
@@ -49,8 +50,8 @@ impl CuratorFramework {
         Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
     }
 
-    /// Waits until there is a connection. Returns `false` if the time is up first;
-    /// [`connection_error`](Self::connection_error) then says why. `None` waits for ever.
+    /// Blocks until there is a connection, over suspensions and lost sessions. Returns `false` if the time is up first;
+    /// [`connection_error`](Self::connection_error) then says why. `None` waits for ever. Java: `blockUntilConnected`.
     ///
     /// # Errors
     /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
@@ -60,8 +61,10 @@ impl CuratorFramework {
     }
 
     /// Closes the session, and with it gives up every lock that was acquired through this client. Waits for the server's
-    /// confirmation at most [`Builder::max_close_wait`]. Every blocked call fails with [`Error::ClientClosed`]. A second
-    /// call does nothing.
+    /// confirmation at most [`Builder::max_close_wait`]. Every blocked call fails with [`Error::ClientClosed`], and every
+    /// holder is told [`ClientClosed`](crate::LostReason::ClientClosed). A second call does nothing. Java: `close`.
+    ///
+    /// Where no server can confirm it, the locks stay taken until the servers have expired the session.
     pub fn close(&self) {
         self.core.close(self.core.config.max_close_wait);
     }

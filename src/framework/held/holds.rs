@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::node::HeldNode;
+use super::node::{HeldNode, Keeper};
 use crate::base::{paths::ServerPath, unlocked::drop_unlocked};
 
 /// What a lock keeps others from.
@@ -67,6 +67,8 @@ pub(crate) struct Holds {
 pub(crate) struct DirectoryHolds {
     directory: ServerPath,
     holds: Mutex<Vec<ThreadHold>>,
+    /// Who keeps znodes there between holds.
+    keepers: Mutex<Vec<Weak<dyn Keeper>>>,
     directories: Weak<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
 }
 
@@ -77,10 +79,9 @@ impl Holds {
         if let Some(known) = directories.get(directory).and_then(Weak::upgrade) {
             return known;
         }
-        let holds = Mutex::default();
-        let new =
-            DirectoryHolds { directory: directory.clone(), holds, directories: Arc::downgrade(&self.directories) };
-        let new = Arc::new(new);
+        let (holds, keepers) = (Mutex::default(), Mutex::default());
+        let (directory_of, directories_of) = (directory.clone(), Arc::downgrade(&self.directories));
+        let new = Arc::new(DirectoryHolds { directory: directory_of, holds, keepers, directories: directories_of });
         directories.insert(directory.clone(), Arc::downgrade(&new));
         new
     }
@@ -90,6 +91,18 @@ impl DirectoryHolds {
     /// The calling thread holds this znode.
     pub(crate) fn add(&self, kind: HoldKind, node: &Arc<HeldNode>) {
         self.holds.lock().push(ThreadHold { thread: thread_id(), kind, node: node.clone() });
+    }
+
+    /// This one keeps znodes there between holds, as long as it lives.
+    pub(crate) fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
+        let mut keepers = self.keepers.lock();
+        keepers.retain(|keeper| keeper.strong_count() > 0);
+        keepers.push(keeper);
+    }
+
+    /// Those who keep znodes there. Dropping the last reference to one gives its znodes back.
+    pub(crate) fn keepers(&self) -> Vec<Arc<dyn Keeper>> {
+        self.keepers.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Some thread has released it.

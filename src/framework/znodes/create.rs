@@ -42,14 +42,37 @@ pub(crate) struct Creation<'a> {
 const PROTECTION: &str = "_c_";
 /// Where the version stands in a uuid's text.
 const VERSION_AT: usize = 14;
+/// Behind the version of this crate's uuids: of a znode that goes with its hold.
+const FOR_ONE_HOLD: u8 = 0;
+/// The same, of one that may stay where nobody holds it.
+const MAY_STAY_IDLE: u8 = 1;
+/// The text of version 8 and [`MAY_STAY_IDLE`].
+const IDLE_MARK: &str = "8001";
 
 /// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is everybody's own, where Curator's is
-/// of version 4: so that [`is_curators`] can tell.
+/// of version 4: so that [`is_curators`] can tell. To Curator and kazoo it is a uuid as any other.
 pub(crate) fn protection(_session_id: i64) -> String {
+    protection_with(FOR_ONE_HOLD)
+}
+
+/// [`protection`] of a znode that its process keeps between holds, which [`may_stay_idle`] tells.
+pub(crate) fn protection_of_cached(_session_id: i64) -> String {
+    protection_with(MAY_STAY_IDLE)
+}
+
+fn protection_with(mark: u8) -> String {
     let mut hyphenated = uuid::Uuid::encode_buffer();
-    let random = uuid::Uuid::new_v4().into_bytes();
-    let own = uuid::Builder::from_bytes(random).with_version(uuid::Version::Custom).into_uuid();
+    let mut bytes = uuid::Uuid::new_v4().into_bytes();
+    // The rest stays random: 110 bits.
+    [bytes[6], bytes[7]] = [0, mark];
+    let own = uuid::Builder::from_bytes(bytes).with_version(uuid::Version::Custom).into_uuid();
     [PROTECTION, own.hyphenated().encode_lower(&mut hyphenated), "-"].concat()
+}
+
+/// Whether a name says that its process keeps the znode between holds, so that nobody may be inside.
+pub(crate) fn may_stay_idle(name: &str) -> bool {
+    let mark = name.strip_prefix(PROTECTION).and_then(|uuid| uuid.get(VERSION_AT..)?.get(..IDLE_MARK.len()));
+    mark == Some(IDLE_MARK)
 }
 
 /// Whether Curator itself has given a znode its protected name.

@@ -58,6 +58,9 @@ use crate::{
 pub trait InterProcessLock: Send + Sync {
     /// Acquires the lock, waiting as long as it takes.
     ///
+    /// While the connection is suspended a waiter keeps its place in the queue. When the session is lost it queues again at
+    /// the end, in the session that follows, if that comes before the client's retry policy gives up.
+    ///
     /// # Errors
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted,
     /// [`Error::ClientClosed`], [`Error::LockLost`] for a re-entry into a lock that was lost, and what the server
@@ -77,7 +80,8 @@ pub trait InterProcessLock: Send + Sync {
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool>;
 
     /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first, as for
-    /// [`acquire_timeout`](InterProcessLock::acquire_timeout).
+    /// [`acquire_timeout`](InterProcessLock::acquire_timeout). Without a timeout it waits as
+    /// [`acquire`](InterProcessLock::acquire) does; a cancellation ends it at once, and nothing is left in the queue.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
@@ -107,6 +111,9 @@ pub trait InterProcessLock: Send + Sync {
     /// Gives the lock back, once for each time it was acquired. It ends a hold of the caller's own, also one that was lost,
     /// before it ends another one.
     ///
+    /// The last time, this crate's locks block for one round trip; while the connection is gone as the client's retry
+    /// policy says, and at most the session timeout. A lock that was lost takes no request.
+    ///
     /// # Errors
     /// [`Error::NotOwner`]; [`Error::LockLost`] if it was lost meanwhile; [`Error::ConnectionLoss`] if the server did not
     /// confirm it in time: the client keeps deleting the znode in the background until it is gone.
@@ -114,7 +121,7 @@ pub trait InterProcessLock: Send + Sync {
 
     /// Gives back these holds, which [`acquire_holds`](InterProcessLock::acquire_holds) has got, and no other: one that
     /// was released or lost meanwhile has perhaps a successor. Those of other locks are passed over; none at all means
-    /// whatever [`release`](InterProcessLock::release) gives back, which is also the default.
+    /// whatever [`release`](InterProcessLock::release) gives back, which is also the default. Blocks as that does.
     ///
     /// # Errors
     /// As [`InterProcessLock::release`]; [`Error::NotOwner`] if none of them is held through this object.
@@ -123,8 +130,8 @@ pub trait InterProcessLock: Send + Sync {
         self.release()
     }
 
-    /// The same for one who cannot wait, and has no use for an error. The locks of this crate leave it to the background;
-    /// the default releases and logs the error.
+    /// The same for one who cannot wait and has no use for an error, such as a guard that is dropped. The locks of this crate
+    /// leave it to the background; the default releases and logs the error.
     fn abandon_holds(&self, holds: &[Hold]) {
         if let Err(error) = self.release_holds(holds) {
             log::warn!("giving back {}: {error}", self.path().unwrap_or("a lock"));
@@ -201,7 +208,7 @@ impl<'a> Deref for Which<'a> {
 }
 
 impl<'a> Locker<'a> {
-    /// Acquires the lock, waiting as long as it takes.
+    /// Acquires the lock, waiting as long as it takes, as [`InterProcessLock::acquire`] does.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`].
@@ -211,7 +218,8 @@ impl<'a> Locker<'a> {
         Ok(Locker::of(lock, holds))
     }
 
-    /// Acquires the lock unless the time is up first.
+    /// Acquires the lock unless the time is up first. The time bounds everything, as that of
+    /// [`InterProcessLock::acquire_timeout`] does.
     ///
     /// # Errors
     /// [`Error::Timeout`] when the time is up, otherwise as [`InterProcessLock::acquire_timeout`].
@@ -239,8 +247,8 @@ impl<'a> Locker<'a> {
         &self.holds
     }
 
-    /// Releases the lock and reports how that went. Dropping the locker releases it too, as
-    /// [`abandon_holds`](InterProcessLock::abandon_holds) does: a lock of this crate in the background.
+    /// Releases the lock and reports how that went; blocks as [`InterProcessLock::release`] does. Dropping the locker
+    /// releases it too, as [`abandon_holds`](InterProcessLock::abandon_holds) does: a lock of this crate in the background.
     ///
     /// # Errors
     /// As [`InterProcessLock::release_holds`].

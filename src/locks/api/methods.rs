@@ -16,7 +16,8 @@ macro_rules! lock_methods {
 
             /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue.
             ///
-            /// Zero means not to wait for others: a lock that is taken costs a read and no write. Its requests still need
+            /// The time bounds everything: the wait for a connection, retries and the wait for others, over a suspension and a
+            /// new session. Zero means not to wait for others: a lock that is taken costs a read and no write. Its requests still need
             /// their time, which the client's [connection timeout](crate::framework::Builder::connection_timeout) bounds.
             ///
             /// # Errors
@@ -26,7 +27,8 @@ macro_rules! lock_methods {
                 self.acquire_with(&$crate::locks::api::options::acquire::AcquireOptions::new().timeout(timeout))
             }
 
-            /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first.
+            /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first. A
+            /// cancellation ends the wait at once, and nothing is left in the queue.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`], and [`Error::Cancelled`](crate::error::Error::Cancelled).")]
@@ -47,7 +49,8 @@ macro_rules! lock_methods {
                 self.give_back(&[])
             }
 
-            /// Acquires the lock, waiting as long as it takes, as a guard.
+            /// Acquires the lock, waiting as long as it takes, as a guard. Dropping that releases the lock in the background, and
+            #[doc = concat!("waits for nothing; [`", stringify!($guard), "::release`] waits, and says how it went.")]
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
@@ -55,7 +58,8 @@ macro_rules! lock_methods {
                 self.lock_owned()
             }
 
-            /// Acquires the lock as a guard unless the time is up first.
+            /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue. The time
+            #[doc = concat!("bounds what that of [`", stringify!($lock), "::acquire_timeout`] does.")]
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
@@ -74,7 +78,7 @@ macro_rules! lock_methods {
                 self.lock_timeout(std::time::Duration::ZERO)
             }
 
-            /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither.
+            /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither. `None`: the time was up first.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
@@ -96,7 +100,7 @@ macro_rules! lock_methods {
                 }
             }
 
-            /// As `lock_owned`, unless the time is up first.
+            /// As `lock_owned`, unless the time is up first: then `None`.
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
@@ -108,7 +112,7 @@ macro_rules! lock_methods {
                 self.lock_owned_with(&$crate::locks::api::options::acquire::AcquireOptions::new().timeout(timeout))
             }
 
-            /// As `lock_owned`, with a timeout, a cancel token, both or neither.
+            /// As `lock_owned`, with a timeout, a cancel token, both or neither. `None`: the time was up first.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]

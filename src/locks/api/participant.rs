@@ -78,7 +78,7 @@ impl LockInternals {
     /// While the connection is suspended or lost it is tried again as the retry policy says.
     ///
     /// It knows neither the kind of lock nor who holds it: in a read/write lock several do, a semaphore's queue has none, and
-    /// an unfair lock none at all. [`LockQueue::inspect`](crate::LockQueue::inspect) tells that.
+    /// an unfair lock none at all, and who [keeps](crate::Caching) its znode between holds may be idle. [`LockQueue::inspect`](crate::LockQueue::inspect) tells that.
     ///
     /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
     ///
@@ -103,7 +103,7 @@ impl LockInternals {
     /// ```
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participants(client: &CuratorFramework, base_path: &str) -> Result<Vec<Participant>> {
         let directory = client.prefix.to_server(base_path)?;
         let names = children_of(client, base_path)?;

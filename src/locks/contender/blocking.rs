@@ -59,6 +59,9 @@ pub(crate) struct Wish<'a> {
 
 /// The thread that queues at the servers for many threads of its process.
 pub(crate) trait Seeker {
+    /// Whether its znode may stay while nobody holds it.
+    fn stays_idle(&self) -> bool;
+
     /// Its create is on its way, or was carried out.
     fn created(&self);
 
@@ -221,7 +224,8 @@ impl<'a> Wish<'a> {
 
     fn scene(&self) -> Scene<'_> {
         let (lock, spec, limit, writer) = (self.lock, &self.spec, self.limit, self.writer);
-        Scene { lock, spec, limit, writer, goes_by_numbers: lock.goes_by_numbers && writer.is_none() }
+        let goes_by_numbers = lock.goes_by_numbers && writer.is_none();
+        Scene { lock, spec, limit, writer, goes_by_numbers, stays_idle: self.seeker.is_some_and(Seeker::stays_idle) }
     }
 }
 
@@ -356,8 +360,6 @@ impl<'a> Shell<'a> {
         };
         match allowed {
             Ok(()) => Input::Allowed,
-            // An empty container that the server removes again and again takes time, and is no error.
-            Err(error) if error.is_no_node() && self.wish.patience.is_over() => Input::TimeUp,
             Err(error) => Input::Failed(failed(error, false, Some(Reaction::Final))),
         }
     }

@@ -121,7 +121,14 @@ impl Attempt {
     }
 
     fn scene(&self) -> Scene<'_> {
-        Scene { lock: &self.lock, spec: &self.spec, limit: None, writer: None, goes_by_numbers: false }
+        Scene {
+            lock: &self.lock,
+            spec: &self.spec,
+            limit: None,
+            writer: None,
+            goes_by_numbers: false,
+            stays_idle: false,
+        }
     }
 
     fn call(&self) -> Call<'_> {

@@ -14,6 +14,7 @@ use crate::{
     framework::{
         client::{call::Call, core::CuratorFramework},
         held::node::{HeldNode, RevocableNode, Znode},
+        znodes::create::protection_of_cached,
     },
     locks::{
         contender::{
@@ -44,6 +45,8 @@ pub(super) struct Scene<'a> {
     pub(super) writer: Option<&'a HeldNode>,
     /// Whether a create may go out without a list.
     pub(super) goes_by_numbers: bool,
+    /// Whether its znode may stay while nobody holds it, in a session where it may outlast a hold.
+    pub(super) stays_idle: bool,
 }
 
 /// A contender with its watches and its holds.
@@ -368,7 +371,10 @@ impl ProcessEnvironment<'_> {
 
 impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
-        (self.scene.lock.unique)(self.session.map_or(0, |session| session.id()))
+        let (lock, session) = (self.scene.lock, self.session.map_or(0, |session| session.id()));
+        // Others are to see of which znodes they cannot know whether somebody holds by them.
+        let stays_idle = self.scene.stays_idle && self.over().is_some();
+        if stays_idle { protection_of_cached(session) } else { (lock.unique)(session) }
     }
 
     fn max_leases(&self) -> usize {

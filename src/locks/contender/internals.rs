@@ -205,7 +205,7 @@ impl LockInternals {
     /// [`dont_use_container_parents`](crate::framework::Builder::dont_use_container_parents).
     ///
     /// # Errors
-    /// As every operation on a znode; not for a directory that is in use or gone.
+    /// As [every operation on a znode](crate::operations#errors); not for a directory that is in use or gone.
     pub fn clean(&self) -> Result<()> {
         match self.client.delete().for_path(&self.base_path) {
             Err(Error::Server { code: ErrorCode::NotEmpty | ErrorCode::NoNode | ErrorCode::BadVersion, .. }) => Ok(()),
@@ -217,7 +217,7 @@ impl LockInternals {
     /// `LockInternals.getParticipantNodes`.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
         let children = children_of(client, base_path)?;
         let base_path = base_path.strip_suffix('/').unwrap_or(base_path);
@@ -227,7 +227,7 @@ impl LockInternals {
     /// The names of all children in the order of a sorter. Java: `LockInternals.getSortedChildren`.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn sorted_children(
         client: &CuratorFramework,
         base_path: &str,

@@ -31,34 +31,14 @@ use crate::{
             internals::LockInternals,
             spec::Spec,
         },
-        leader::leadership::{Executor, LeaderState, Leadership},
+        leader::{
+            latch_listener::{CloseMode, LeaderLatchListener},
+            leadership::{Executor, LeaderState, Leadership},
+        },
     },
 };
 
 const WHAT: &str = "the leader latch";
-
-/// Who is told that a [`LeaderLatch`] leads. Java: `LeaderLatchListener`.
-pub trait LeaderLatchListener: Send + Sync + 'static {
-    /// The latch leads from now on, in this term.
-    fn is_leader(&self, leadership: &Leadership);
-
-    /// It does not any more. Called once for each [`is_leader`](LeaderLatchListener::is_leader), after that has returned.
-    /// Where the leader gives up by itself, the next one leads after this has returned; where it may have lost its session,
-    /// at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process is paused or an earlier
-    /// listener is still running.
-    fn not_leader(&self);
-}
-
-/// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum CloseMode {
-    /// They are not.
-    #[default]
-    Silent,
-    /// They are, before the znode is deleted.
-    NotifyLeader,
-}
 
 /// Leads from the moment it is told to until it is told otherwise, or closed. Java: `LeaderLatch`.
 ///
@@ -111,12 +91,32 @@ pub enum CloseMode {
 ///     assert_eq!(latch.leader()?.ok_or("nobody leads")?.id(), "host-17");
 ///     assert_eq!((latch.participants()?.len(), latch.our_path()), (1, latch.last_path_is_leader()));
 /// }
-/// latch.close()?; // stops, and only then the next one begins
+/// latch.close().unwrap_or_else(|error| eprintln!("closed, but {error}")); // stops, and only then the next one begins
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// Without a listener, and what can be asked:
+/// Without a listener:
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// let latch = curator_locks::LeaderLatch::new(&client, "/scheduler")?;
+/// latch.start()?;
+/// latch.await_leadership()?; // `await_leadership_with` takes a time and a cancel token
+/// if let Some(leadership) = latch.leadership() { // else it has just been lost again
+///     println!("leads, with the number {}", leadership.fencing_token());
+///     while latch.has_leadership() {
+///         // ... a piece of the work ...
+///         # break;
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
     shared: Arc<LatchShared>,
@@ -247,16 +247,16 @@ impl LeaderLatch {
         drop(removed);
     }
 
-    /// Blocks until this latch leads. Java: `await()`.
+    /// Blocks until this latch leads, over suspensions and lost sessions. Java: `await()`.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and what the
-    /// servers refuse its attempt to queue with. The latch tries again where that may help, and this may be called again.
+    /// servers refuse its attempt to queue with. The latch tries again where that may help; this may be called again.
     pub fn await_leadership(&self) -> Result<()> {
         self.await_leadership_with(&AcquireOptions::new()).map(drop)
     }
 
-    /// Blocks until this latch leads, or the time is up: then `false`. Java: `await(long, TimeUnit)`.
+    /// Blocks until this latch leads, or the time is up: then `false`. Zero does not wait. Java: `await(long, TimeUnit)`.
     ///
     /// # Errors
     /// As [`await_leadership`](LeaderLatch::await_leadership).
@@ -341,7 +341,7 @@ impl LeaderLatch {
     /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participants(&self) -> Result<Vec<Participant>> {
         LockInternals::participants(&self.shared.client, &self.shared.path)
     }
@@ -349,7 +349,7 @@ impl LeaderLatch {
     /// The first of the [`participants`](LeaderLatch::participants); `None` if nobody queues. Java: `getLeader`.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn leader(&self) -> Result<Option<Participant>> {
         Ok(self.participants()?.into_iter().next())
     }

@@ -6,6 +6,7 @@
 //! them.
 
 pub(in crate::locks) mod latch;
+pub(in crate::locks) mod latch_listener;
 pub(in crate::locks) mod leadership;
 pub(in crate::locks) mod selector;
 pub(in crate::locks) mod selector_listener;
@@ -13,7 +14,8 @@ mod selector_task;
 #[cfg(test)]
 mod tests;
 
-pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
+pub use latch::LeaderLatch;
+pub use latch_listener::{CloseMode, LeaderLatchListener};
 pub use leadership::{CancelLeadership, LeaderState, Leadership};
 pub use selector::LeaderSelector;
 pub use selector_listener::LeaderSelectorListener;

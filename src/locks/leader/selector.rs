@@ -307,7 +307,7 @@ impl LeaderSelector {
     /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participants(&self) -> Result<Vec<Participant>> {
         LockInternals::participants(&self.shared.client, &self.shared.path)
     }
@@ -315,7 +315,7 @@ impl LeaderSelector {
     /// The first of the [`participants`](LeaderSelector::participants); `None` if nobody queues. Java: `getLeader`.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn leader(&self) -> Result<Option<Participant>> {
         Ok(self.participants()?.into_iter().next())
     }

@@ -59,12 +59,13 @@ impl fmt::Display for LockKind {
     }
 }
 
-/// Whether a contender holds the lock: it holds or waits, and nothing else.
+/// Whether a contender holds the lock: it has it or waits, and nothing else.
 ///
 /// ```
-/// use curator_locks::EntryState;
+/// use curator_locks::{EntryState, TenureState};
 ///
 /// assert_eq!(EntryState::Holds.to_string(), "holds");
+/// assert_eq!(EntryState::Cached(TenureState::HeldOrIdle).to_string(), "cached");
 /// let (first, second) = (EntryState::Waits(0), EntryState::Waits(1));
 /// assert!(first != second && second.to_string() == "waits");
 /// ```
@@ -72,13 +73,75 @@ impl fmt::Display for LockKind {
 pub enum EntryState {
     /// It holds, or is about to learn that it does.
     Holds,
+    /// It has the lock by a znode that its process [keeps between holds](crate::Caching). Nobody else can be granted the lock,
+    /// and nobody may be inside.
+    Cached(TenureState),
     /// It waits, with so many waiters in front of it.
     Waits(usize),
 }
 
 impl fmt::Display for EntryState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(if *self == EntryState::Holds { "holds" } else { "waits" })
+        f.pad(match self {
+            EntryState::Holds => "holds",
+            EntryState::Cached(_) => "cached",
+            EntryState::Waits(_) => "waits",
+        })
+    }
+}
+
+/// Whether anybody is inside, where a process [keeps](crate::Caching) a lock between holds.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry.clone())?;
+/// # client.start()?;
+/// # let other = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # other.start()?;
+/// use curator_locks::{Caching, CuratorFramework, EntryState, InterProcessMutex, LockQueue, TenureState};
+///
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_caching(Caching::new());
+/// let tenure = |client: &CuratorFramework| match LockQueue::inspect(client, "/locks/order-42")?.entries[0].state {
+///     EntryState::Cached(tenure) => curator_locks::Result::Ok(Some(tenure)),
+///     EntryState::Holds | EntryState::Waits(_) => Ok(None),
+/// };
+/// let held = mutex.lock()?;
+/// assert_eq!(tenure(&client)?, Some(TenureState::Held(1)));
+/// held.release()?;
+/// assert_eq!(tenure(&client)?, Some(TenureState::Idle));
+/// assert_eq!(tenure(&other)?, Some(TenureState::HeldOrIdle)); // of another process, or another client
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TenureState {
+    /// Held, or kept idle: which, only the client knows whose znode it is.
+    HeldOrIdle,
+    /// Kept idle: no thread is inside.
+    Idle,
+    /// So many threads hold it, or are about to.
+    Held(usize),
+}
+
+impl TenureState {
+    pub(super) fn of(threads: usize) -> TenureState {
+        if threads == 0 { TenureState::Idle } else { TenureState::Held(threads) }
+    }
+}
+
+impl fmt::Display for TenureState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TenureState::HeldOrIdle => f.pad("held or kept idle"),
+            TenureState::Idle => f.pad("kept idle"),
+            TenureState::Held(threads) => f.pad(&format!("held by {threads}")),
+        }
     }
 }
 

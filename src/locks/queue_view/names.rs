@@ -1,9 +1,12 @@
 //! What the names of a directory's children tell.
 
-use crate::locks::{
-    contender::driver::{number_text, sequence_for},
-    queue_view::kinds::{EntryMode, EntryState, LockKind, NameStyle},
-    zookeeper_recipe::znode_name::ZNodeName,
+use crate::{
+    framework::znodes::create::may_stay_idle,
+    locks::{
+        contender::driver::{number_text, sequence_for},
+        queue_view::kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
+        zookeeper_recipe::znode_name::ZNodeName,
+    },
 };
 
 /// The prefix of a protected znode: `_c_`, a UUID, `-`.
@@ -18,6 +21,7 @@ pub(in crate::locks) struct Named {
     pub(in crate::locks) style: NameStyle,
     pub(in crate::locks) mode: EntryMode,
     sequence: i64,
+    may_stay_idle: bool,
     is_latch: bool,
     /// By which name its kind of lock knows its own.
     word: NameWord,
@@ -68,7 +72,7 @@ impl Named {
             EntryMode::Exclusive
         };
         let sequence = sequence_for(name, "__WRIT__").unwrap_or_default();
-        Named { style, mode, sequence, is_latch: word == NameWord::Latch, word }
+        Named { style, mode, sequence, may_stay_idle: may_stay_idle(name), is_latch: word == NameWord::Latch, word }
     }
 }
 
@@ -154,7 +158,7 @@ impl QueueOrder {
             self.first_writer.get_or_insert(named.sequence);
         }
         if holds {
-            return EntryState::Holds;
+            return if named.may_stay_idle { EntryState::Cached(TenureState::HeldOrIdle) } else { EntryState::Holds };
         }
         self.waiting += 1;
         EntryState::Waits(self.waiting - 1)
@@ -180,6 +184,7 @@ pub(in crate::locks) fn in_zookeepers_order(names: &[String]) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::framework::znodes::create::{protection, protection_of_cached};
 
     const ID: &str = "_c_90bd831e-1681-4114-b233-1c2e85f422cc-";
     const KAZOO: &str = "90bd831e16814114b2331c2e85f422cc";
@@ -232,6 +237,27 @@ mod tests {
         for (names, expected) in table {
             assert_eq!(states(&names), (LockKind::ReadWrite, expected), "{names:?}");
         }
+    }
+
+    #[test]
+    fn a_name_says_whether_its_znode_may_stay_idle() {
+        use EntryState::{Cached, Holds, Waits};
+        let kept = |name: &str, number: u32| format!("{}{name}{number:010}", protection_of_cached(0));
+        let own = |name: &str, number: u32| format!("{}{name}{number:010}", protection(0));
+        let cached = Cached(TenureState::HeldOrIdle);
+        let table = [
+            (vec![kept("lock-", 1), kept("lock-", 2)], LockKind::Mutex, vec![cached, Waits(0)]),
+            (vec![own("lock-", 1), kept("lock-", 2)], LockKind::Mutex, vec![Holds, Waits(0)]),
+            (vec![kept("__READ__", 1), own("__READ__", 2)], LockKind::ReadWrite, vec![cached, Holds]),
+            (vec![kept("__WRIT__", 1), own("__READ__", 1)], LockKind::ReadWrite, vec![cached, Holds]),
+            // A uuid of Curator's with the same digits behind its version.
+            (vec!["_c_90bd831e-1681-4001-b233-1c2e85f422cc-lock-0000000001".into()], LockKind::Mutex, vec![Holds]),
+            (vec!["_c_90bd831e-1681-80-lock-0000000001".into()], LockKind::Mutex, vec![Holds]),
+        ];
+        for (names, kind, expected) in table {
+            assert_eq!(states(&names), (kind, expected), "{names:?}");
+        }
+        assert_ne!(kept("lock-", 1), kept("lock-", 1));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
         api::fencing::token::FencingToken,
         contender::driver::sorted_contenders,
         queue_view::{
-            kinds::{EntryMode, EntryState, LockKind, NameStyle},
+            kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
             names::{self, Named, is_kazoo_lease},
         },
     },
@@ -29,7 +29,9 @@ use crate::{
 ///   Curator's deprecated `InterProcessSemaphore` look like;
 /// - the number of leases of a [`Semaphore`](LockKind::Semaphore), except kazoo's;
 /// - who waits for an [`Unfair`](LockKind::Unfair) lock: waiters of that kind have no znodes;
-/// - whether a holder that [caches](crate::Caching) its lock uses it at this moment: an idle tenure looks like any hold.
+/// - whether anybody is inside where another client [keeps](crate::Caching) the lock between holds, which is then
+///   [`HeldOrIdle`](TenureState::HeldOrIdle), and how many of its threads wait: they have no znodes. Of the tenures of its own
+///   client it knows both.
 ///
 /// ```
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, RetryOneTime};
@@ -75,6 +77,9 @@ pub struct LockQueue {
     pub others: Vec<String>,
     /// What to mind, in words: names that do not go together.
     pub notes: Vec<String>,
+    /// How many threads of this client wait in lock objects [with caching](crate::Caching), behind one that has the lock or
+    /// queues for it. They have no znodes, so they are no entries, and those of other clients are not to be seen.
+    pub local_waiters: usize,
 }
 
 /// One contender of a [`LockQueue`].
@@ -117,7 +122,8 @@ pub struct QueueEntry {
     pub session: i64,
     /// The czxid of its znode: its fencing token.
     pub fencing_token: FencingToken,
-    /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock.
+    /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock. Of a tenure: since
+    /// when its znode has been there, whoever has held by it.
     pub since_millis: i64,
     /// What its znode carries, without the unique line of an unfair lock's; `None` if this client may not read it.
     pub data: Option<Vec<u8>>,
@@ -141,13 +147,28 @@ impl LockQueue {
             return Err(Error::InvalidPath { path: path.into(), rule });
         }
         let call = client.call("inspect", path, Stop::default());
-        call.retry(|session| {
+        let mut queue = call.retry(|session| {
             let look = QueueScan { client, call: &call, session };
             look.directory(path, &directory)
-        })
+        })?;
+        queue.add_own_usage(client, &directory);
+        Ok(queue)
     }
 
-    /// Those who hold.
+    /// What no server knows: how this client uses the znodes that it keeps there, and who waits without one.
+    fn add_own_usage(&mut self, client: &CuratorFramework, directory: &ServerPath) {
+        for usage in client.core.holds.of(directory).keepers().iter().map(|keeper| keeper.usage()) {
+            self.local_waiters += usage.waiting;
+            for (node, threads) in usage.inside {
+                let path = client.prefix.to_client(node.as_str());
+                if let Some(entry) = self.entries.iter_mut().find(|entry| entry.holds() && entry.path == path) {
+                    entry.state = EntryState::Cached(TenureState::of(threads));
+                }
+            }
+        }
+    }
+
+    /// Those who have the lock: they hold it, or [keep](EntryState::Cached) it.
     pub fn holders(&self) -> impl Iterator<Item = &QueueEntry> {
         self.entries.iter().filter(|entry| entry.holds())
     }
@@ -157,7 +178,7 @@ impl LockQueue {
         self.entries.iter().filter(|entry| !entry.holds())
     }
 
-    /// Whether somebody holds the lock, or a lease.
+    /// Whether somebody has the lock, or a lease: holds it, or [keeps](EntryState::Cached) it.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.entries.iter().any(QueueEntry::holds)
@@ -171,10 +192,13 @@ impl LockQueue {
 }
 
 impl QueueEntry {
-    /// Whether it holds.
+    /// Whether it has the lock: holds it, or [keeps](EntryState::Cached) it.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.state == EntryState::Holds
+        match self.state {
+            EntryState::Holds | EntryState::Cached(_) => true,
+            EntryState::Waits(_) => false,
+        }
     }
 }
 
@@ -218,6 +242,7 @@ impl QueueScan<'_> {
             leases: None,
             others: Vec::new(),
             notes: Vec::new(),
+            local_waiters: 0,
         };
         if !contenders.is_empty() {
             others.extend(kazoo_leases);

@@ -40,7 +40,7 @@ macro_rules! half {
             /// [caching](crate::InterProcessReadWriteLock::with_caching) one znode stands for many threads.
             ///
             /// # Errors
-            /// As every operation on a znode.
+            /// As [every operation on a znode](crate::operations#errors).
             pub fn participant_nodes(&self) -> Result<Vec<String>> {
                 self.mutex.participant_nodes_of_kind()
             }
@@ -129,8 +129,9 @@ half! {
     /// # fn main() {}
     /// ```
     InterProcessReadLock,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows;
-    /// if it holds the write lock, it gets this one at once.
+    /// Acquires the lock, waiting as long as it takes, also
+    /// [when the connection goes](crate::InterProcessReadWriteLock#when-the-connection-goes). If this thread holds it
+    /// already, only its hold count grows, without a request; if it holds the write lock, it gets this one at once.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost)
@@ -189,7 +190,9 @@ half! {
     /// # fn main() {}
     /// ```
     InterProcessWriteLock,
-    /// Acquires the lock, waiting as long as it takes. If this thread holds it already, only its hold count grows.
+    /// Acquires the lock, waiting as long as it takes, also
+    /// [when the connection goes](crate::InterProcessReadWriteLock#when-the-connection-goes). If this thread holds it
+    /// already, only its hold count grows, without a request.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).

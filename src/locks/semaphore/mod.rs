@@ -6,3 +6,4 @@ pub(in crate::locks) mod limit;
 pub(in crate::locks) mod mutex;
 pub(in crate::locks) mod shared_count;
 pub(in crate::locks) mod v2;
+pub(in crate::locks) mod versioned_value;

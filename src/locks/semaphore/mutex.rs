@@ -29,6 +29,9 @@ use crate::error::Error;
 /// Uncontended, acquire and release are one round trip each. What happens when the connection goes is as for the
 /// [semaphore](InterProcessSemaphoreV2).
 ///
+/// # When the connection goes
+/// As with [`InterProcessMutex`](crate::InterProcessMutex).
+///
 /// ```
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreMutex};
 /// # fn example(client: &CuratorFramework) -> curator_locks::Result<()> {
@@ -146,7 +149,7 @@ impl InterProcessSemaphoreMutex {
     /// The names of the znodes of the holder and of the one that waits for it.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         self.semaphore.participant_nodes()
     }
@@ -202,7 +205,7 @@ impl InterProcessSemaphoreMutex {
 }
 
 lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
-    /// Acquires the lock, waiting as long as it takes.
+    /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes).
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).

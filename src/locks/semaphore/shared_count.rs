@@ -12,6 +12,7 @@ use crate::{
     base::{paths::ServerPath, unlocked::drop_unlocked},
     error::{Error, Meaning, Result},
     framework::client::core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+    locks::semaphore::versioned_value::VersionedValue,
     proto::{
         request::Request,
         response::Response,
@@ -31,27 +32,6 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// The version of a value that was not read yet.
 const UNREAD: i32 = -1;
-
-/// A value and the version of the znode that holds it. Java: `VersionedValue`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct VersionedValue<T> {
-    version: i32,
-    value: T,
-}
-
-impl<T> VersionedValue<T> {
-    /// Grows with every write; -1 before the first read.
-    #[must_use]
-    pub fn version(&self) -> i32 {
-        self.version
-    }
-
-    /// The value.
-    #[must_use]
-    pub fn value(&self) -> &T {
-        &self.value
-    }
-}
 
 /// A number that processes share and can watch. Java: `SharedCount`.
 ///

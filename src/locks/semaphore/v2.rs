@@ -155,7 +155,7 @@ impl InterProcessSemaphoreV2 {
         self.leases.set_data(data);
     }
 
-    /// Acquires one lease, waiting as long as it takes.
+    /// Acquires one lease, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes).
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
@@ -164,7 +164,7 @@ impl InterProcessSemaphoreV2 {
         self.acquire_many(1)?.pop().ok_or_else(no_end)
     }
 
-    /// Acquires this many leases at once, waiting as long as it takes.
+    /// Acquires this many leases at once, waiting as long as it takes, as [`acquire`](Self::acquire) does.
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::acquire_with`].
@@ -193,7 +193,8 @@ impl InterProcessSemaphoreV2 {
     }
 
     /// Acquires this many leases at once, with a timeout, a cancel token, both or neither. `None`: the time was up
-    /// first, and nothing is left behind. One deadline bounds everything.
+    /// first, and nothing is left behind. One deadline bounds everything: the wait for a connection, retries and the wait
+    /// for others. A cancellation ends it at once.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases; [`Error::ConnectionLoss`]
@@ -217,7 +218,7 @@ impl InterProcessSemaphoreV2 {
         self.leases.observed("semaphore", || self.enter(count, patience))
     }
 
-    /// Gives a lease back, as [`Lease::close`] does.
+    /// Gives a lease back, and blocks, as [`Lease::close`] does.
     ///
     /// # Errors
     /// As [`Lease::close`].
@@ -244,7 +245,7 @@ impl InterProcessSemaphoreV2 {
     /// waits for it. Empty if there is no such directory.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         let names = children_of(self.client(), &format!("{}/{LEASES}", self.path()))?;
         Ok(sorted_contenders(&names).into_iter().map(str::to_owned).collect())

@@ -14,6 +14,16 @@ use crate::{
 };
 
 /// Opens sessions of this crate's own making.
+///
+/// ```
+/// use curator_locks::{CuratorFramework, unversioned::NativeSessionFactory};
+///
+/// // What a client does unless it is told otherwise:
+/// let builder = CuratorFramework::builder().connect_string("zk1:2181").session_factory(NativeSessionFactory);
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_secs(1));
+/// # builder.retry_policy(retry).build()?;
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NativeSessionFactory;
 

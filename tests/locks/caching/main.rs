@@ -11,3 +11,4 @@ mod local;
 mod read_write;
 mod rivals;
 mod seekers;
+mod views;

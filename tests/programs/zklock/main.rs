@@ -4,6 +4,7 @@
 
 #[path = "../../interop/arena.rs"]
 mod arena;
+mod cached;
 mod enemies;
 #[path = "../../interop/history.rs"]
 mod history;

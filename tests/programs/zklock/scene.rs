@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_locks::{
-    AcquireOptions, CancelToken, CuratorFramework, InterProcessMutex, InterProcessReadWriteLock,
+    AcquireOptions, Caching, CancelToken, CuratorFramework, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreV2, InterProcessUnfairMutex, LeaderLatch, LockQueue,
 };
 
@@ -24,7 +24,7 @@ fn entries(client: &CuratorFramework, path: &str) -> usize {
 }
 
 /// The rows of each lock, once these have come.
-fn expected() -> [(&'static str, &'static str, Vec<Row>); 5] {
+fn expected() -> [(&'static str, &'static str, Vec<Row>); 6] {
     let (holds, waits) = ("holds", "waits 0");
     [
         (
@@ -54,6 +54,7 @@ fn expected() -> [(&'static str, &'static str, Vec<Row>); 5] {
                 row(waits, "lease", "curator", "late"),
             ],
         ),
+        ("/shop/prices", "mutex", vec![row("cached", "exclusive", "curator", "checkout")]),
         ("/shop/cleanup", "unfair", vec![row(holds, "exclusive", "unfair", "checkout")]),
         (
             "/shop/scheduler",
@@ -95,11 +96,14 @@ fn each_row_is_right_of_all_kinds_and_languages_at_once() {
     let catalogue = InterProcessReadWriteLock::new(&client, "/catalogue").unwrap().with_lock_data("checkout");
     let downloads = InterProcessSemaphoreV2::new(&client, "/downloads", 2).unwrap();
     let cleanup = InterProcessUnfairMutex::new(&client, "/cleanup").unwrap().with_lock_data("checkout");
+    let caching = Caching::new().keep_idle(Duration::from_secs(3600));
+    let prices = InterProcessMutex::new(&client, "/prices").unwrap().with_lock_data("checkout").with_caching(caching);
     let latch = LeaderLatch::new(&client, "/scheduler").unwrap().with_id("scheduler-rust");
     downloads.set_node_data("checkout");
     let _reading = catalogue.read_lock().lock().unwrap();
     let _lease = downloads.acquire_timeout(patience).unwrap().unwrap();
     let _cleaning = cleanup.lock().unwrap();
+    prices.lock().unwrap().release().unwrap();
     latch.start().unwrap();
     scope(|scope| {
         let options = AcquireOptions::new().cancel_token(&cancel);

@@ -45,28 +45,28 @@ pub(crate) fn row(state: &str, mode: &str, client: &str, data: &str) -> Row {
     (state.into(), mode.into(), client.into(), data.into())
 }
 
-struct Scene {
-    arena: Arena,
+pub(crate) struct Scene {
+    pub(crate) arena: Arena,
 }
 
 impl Scene {
-    fn new() -> Scene {
+    pub(crate) fn new() -> Scene {
         Scene { arena: Arena::shared() }
     }
 
     /// As one sees it who knows no namespaces.
-    fn full(&self, path: &str) -> String {
+    pub(crate) fn full(&self, path: &str) -> String {
         format!("/{}{path}", self.arena.place.namespace)
     }
 
-    fn java(&self, data: &str) -> Peer {
+    pub(crate) fn java(&self, data: &str) -> Peer {
         Peer::curator(&self.arena.place, &[&format!("data={data}")])
     }
 
     /// Waits until so many contend, and then each row has to be right; those of a semaphore in the end, as its two lists are
     /// read one after the other, and somebody may go on from one to the other meanwhile.
     #[track_caller]
-    fn check(&self, path: &str, kind: &str, expected: &[Row]) {
+    pub(crate) fn check(&self, path: &str, kind: &str, expected: &[Row]) {
         let mut seen = Value::Null;
         eventually(&format!("{path} has {expected:#?}"), || {
             seen = json(&["ls", "--json", &self.full(path)])[0].clone();

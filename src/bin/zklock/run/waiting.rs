@@ -86,7 +86,7 @@ fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Resul
         let in_front = match place {
             Some(EntryState::Waits(0)) => "next in line, ".to_owned(),
             Some(EntryState::Waits(others)) => format!("{others} in front, "),
-            Some(EntryState::Holds) | None => String::new(),
+            Some(EntryState::Holds | EntryState::Cached(_)) | None => String::new(),
         };
         return Ok(format!("{path}: {in_front}held by {}", name_holders(&queue, session)));
     }
@@ -106,7 +106,8 @@ fn name_holders(queue: &LockQueue, session: i64) -> String {
         data if data.is_empty() => format!("session {:#x}", first.session),
         data => data,
     };
-    let since = show::brief(show::age(first.since_millis));
+    let idle = if show::is_cached(first) { " (or kept idle)" } else { "" };
+    let since = format!("{}{idle}", show::brief(show::age(first.since_millis)));
     match others.count() {
         0 => format!("{name} for {since}"),
         more => format!("{name} for {since}, and {more} more"),

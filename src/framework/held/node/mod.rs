@@ -70,6 +70,18 @@ pub(crate) trait Keeper: Send + Sync {
 
     /// Ends one of its holds, without waiting for a server.
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()>;
+
+    /// What it does with its znodes at this moment.
+    fn usage(&self) -> Usage;
+}
+
+/// What only the process of a [`Keeper`] knows.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    /// Its znodes, each with how many threads hold by it, or are about to.
+    pub(crate) inside: Vec<(ServerPath, usize)>,
+    /// How many threads wait that have no znode.
+    pub(crate) waiting: usize,
 }
 
 /// What one hold of many knows.

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Grant, HeldNode, Inner, Keeper, RevocableNode, report::Reports};
+use super::{Grant, HeldNode, Inner, Keeper, RevocableNode, Usage, report::Reports};
 use crate::{base::unlocked::drop_unlocked, error::Result, framework::events::event::Event};
 
 /// What the client knows of a held znode without asking a server.
@@ -129,5 +129,9 @@ impl Keeper for Nobody {
 
     fn release(&self, _grant: &HeldNode, _tenure: u64) -> Result<()> {
         Ok(())
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
     }
 }

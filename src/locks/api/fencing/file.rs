@@ -57,7 +57,7 @@ pub struct FileFencingChecker {
 }
 
 impl FileFencingChecker {
-    /// Opens the file, or makes it. Its directory has to exist.
+    /// Opens the file, or makes it; blocks until a new one is on the disk. Its directory has to exist.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -67,7 +67,8 @@ impl FileFencingChecker {
         Ok(FileFencingChecker { path, file: Mutex::new(file) })
     }
 
-    /// Takes the token of an exclusive lock down.
+    /// Takes the token of an exclusive lock down. Blocks while another process or thread checks, and until a newer token is
+    /// on the disk.
     ///
     /// # Errors
     /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] with
@@ -76,7 +77,8 @@ impl FileFencingChecker {
         self.fenced(token, || ())
     }
 
-    /// The same, and does the work before any other process can show its token. It must not use this checker.
+    /// The same, and does the work before any other process can show its token: the others block as long as it takes. It
+    /// must not use this checker.
     ///
     /// # Errors
     /// As [`check`](FileFencingChecker::check); the work was not begun then.
@@ -115,7 +117,7 @@ impl FileFencingChecker {
         }
     }
 
-    /// The newest token of an exclusive lock so far.
+    /// The newest token of an exclusive lock so far. Blocks while another process or thread checks one.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -21,7 +21,7 @@ use crate::{
 /// [`guard_transaction`](ZooKeeperFencingChecker::guard_transaction).
 ///
 /// The znode is made when it is first needed, and is not to be deleted: whoever makes it anew knows no token. Calls block
-/// and are tried again as every operation of the client.
+/// and are tried again as [every operation](crate::operations#when-the-connection-goes) of the client.
 ///
 /// ```
 /// # use curator_locks::{CuratorFramework, FencingToken, ZooKeeperFencingChecker};
@@ -65,8 +65,9 @@ impl ZooKeeperFencingChecker {
     /// Takes the token of an exclusive lock down.
     ///
     /// # Errors
-    /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] as every
-    /// operation on a znode: whether it was taken down is unknown then, and it may be checked again.
+    /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] as
+    /// [every operation on a znode](crate::operations#errors): whether it was taken down is unknown then, and it may be
+    /// checked again.
     pub fn check(&self, token: FencingToken) -> Result<(), FencingError> {
         self.until_nobody_comes_between(token, || self.guard_transaction(token, self.client.transaction()))
     }
@@ -124,7 +125,7 @@ impl ZooKeeperFencingChecker {
     /// The newest token of an exclusive lock so far, as the client's server knows it.
     ///
     /// # Errors
-    /// As every operation on a znode.
+    /// As [every operation on a znode](crate::operations#errors).
     pub fn newest(&self) -> Result<Option<FencingToken>> {
         Ok(self.read()?.and_then(|(newest, _)| newest))
     }

@@ -39,14 +39,15 @@ impl AcquireOptions {
         AcquireOptions::default()
     }
 
-    /// Waits at most this long; zero means not to wait for others at all, and its requests are bounded by the client's
-    /// connection timeout. Defaults to no limit.
+    /// Waits at most this long, for a connection and retries, too; zero means not to wait for others at all, and its requests
+    /// are bounded by the client's connection timeout. Defaults to no limit, as does a time beyond the clock's range.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Ends the wait when this token is cancelled. Defaults to none.
+    /// Ends the wait as soon as this token is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled); nothing is left
+    /// in the queue. Defaults to none.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
@@ -62,7 +63,8 @@ impl AcquireOptions {
     ///
     /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than half of the
     /// session timeout, and with [`Error::Timeout`](crate::Error::Timeout) where the session is not certain for so long at
-    /// any time within a session timeout: the servers answer too late then.
+    /// any time within a session timeout: the servers answer too late then. Not for a lock that is
+    /// [cached](crate::Caching): `InvalidArgument`, too.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -184,7 +186,8 @@ impl AcquireOptions {
     /// Keeps the lock from others for at least this long from the grant on, even if it is given back earlier: for a job that
     /// runs once on one machine of many, where it may be over before the clock of another one says that it is time. The
     /// release returns at once, and the client deletes the znode later. It goes earlier with the client, and with the
-    /// session. Defaults to zero.
+    /// session. Defaults to zero. Not for a lock that is [cached](crate::Caching):
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -216,7 +219,8 @@ impl AcquireOptions {
     /// Gives the lock back when it was held for this long, whatever its holder does: the hold is
     /// [`Lost`](crate::HoldState::Lost) with [`HeldTooLong`](crate::LostReason::HeldTooLong) first, and then its znode is
     /// deleted. [`valid_until`](crate::Hold::valid_until) never lies behind that moment, so a
-    /// [`Deadline`](crate::Deadline) tells before it. Defaults to no limit.
+    /// [`Deadline`](crate::Deadline) tells before it. Defaults to no limit. Not for a lock that is
+    /// [cached](crate::Caching): [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```
     /// # use std::time::Duration;

@@ -144,8 +144,8 @@ impl Revoker {
     /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's
-    /// directory, and otherwise as every operation on a znode.
+    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as
+    /// [every operation on a znode](crate::operations#errors).
     pub fn attempt_revoke(client: &CuratorFramework, path: &str) -> Result<()> {
         if !is_numbered(path)
             && let Some(stat) = client.check_exists().for_path(path)?
@@ -191,8 +191,8 @@ impl Revoker {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as every
-    /// operation on a znode.
+    /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as
+    /// [every operation on a znode](crate::operations#errors).
     pub fn request(client: &CuratorFramework, path: &str, who: &str, why: &str) -> Result<()> {
         loop {
             let mut stat = Stat::default();

@@ -13,7 +13,7 @@ use crate::{
     base::unlocked::drop_unlocked,
     error::Result,
     framework::held::{
-        node::{HeldNode, Keeper, RevocableNode, Revocation},
+        node::{HeldNode, Keeper, RevocableNode, Revocation, Usage},
         revocation::RevokeWord,
     },
     locks::{
@@ -126,14 +126,21 @@ impl State {
 impl Cache {
     /// `shared`: what readers have beside each other, in the same directory.
     pub(crate) fn new(lock: Arc<LockInternals>, shared: Option<Arc<LockInternals>>, limits: Caching) -> Arc<Cache> {
-        Arc::new_cyclic(|this: &Weak<Cache>| Cache {
+        let cache = Arc::new_cyclic(|this: &Weak<Cache>| Cache {
             this: this.clone(),
             lock,
             shared,
             limits,
             state: Mutex::default(),
             listeners: Arc::default(),
-        })
+        });
+        cache.lock.thread_holds().add_keeper(cache.this.clone());
+        cache
+    }
+
+    /// Whether a znode may stay while nobody holds it.
+    pub(super) fn stays_idle(&self) -> bool {
+        !self.limits.keep_idle.is_zero()
     }
 
     pub(super) fn lock(&self, mode: Mode) -> &LockInternals {
@@ -402,6 +409,12 @@ impl Keeper for Cache {
         }
         self.end_turn(tenure, grant.grant_number());
         released
+    }
+
+    fn usage(&self) -> Usage {
+        let state = self.state.lock();
+        let inside = |tenure: &Tenure| (tenure.node.path().clone(), state.turns.inside(tenure.number));
+        Usage { inside: state.tenures.iter().map(inside).collect(), waiting: state.turns.waiting() }
     }
 }
 

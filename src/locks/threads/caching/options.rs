@@ -16,6 +16,10 @@ use std::time::Duration;
 /// Readers share a tenure. It ends for those who come later as soon as a writer of any process queues, and the limits do not
 /// apply; readers of other processes do not end it.
 ///
+/// Operators see such a lock as [`Cached`](crate::EntryState::Cached) in [`LockQueue`](crate::LockQueue) and `zklock ls`: held, or
+/// kept idle. Which of both, and how many threads wait, only the client itself knows, by
+/// [`LockQueue::inspect`](crate::LockQueue::inspect). A [request to give it back](crate::Revoker) ends an idle tenure at once.
+///
 /// Nothing else changes: each grant is certain at its return, as without caching, and it has a [hold](crate::Hold) and a
 /// [fencing token](crate::FencingToken) of its own. A token then has two parts, and storage has to compare both.
 ///

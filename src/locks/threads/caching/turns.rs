@@ -388,6 +388,16 @@ impl Turns {
         self.queue.len() + usize::from(has_turn)
     }
 
+    /// How many have a turn in this tenure, or look whether they may take it.
+    pub(crate) fn inside(&self, number: u64) -> usize {
+        let of_now = match &self.stage {
+            Stage::Granted(tenure) => Some(tenure),
+            Stage::Vacant | Stage::Seeking { .. } => None,
+        };
+        let mut tenures = of_now.into_iter().chain(&self.ended);
+        tenures.find(|tenure| tenure.number == number).map_or(0, |tenure| tenure.inside.len())
+    }
+
     /// How many wait in this process for the turn.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()

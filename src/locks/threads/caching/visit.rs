@@ -258,6 +258,10 @@ impl Drop for Entered<'_> {
 }
 
 impl Seeker for Visit<'_> {
+    fn stays_idle(&self) -> bool {
+        self.cache.stays_idle()
+    }
+
     fn created(&self) {
         self.cache.step(|turns| turns.created(self.who));
     }

@@ -1,39 +1,38 @@
 //! Operations on znodes, in Curator's fluent form: `client.create().with_mode(...).for_path(path)`.
 //!
-//! All of them block until the server has answered. While the connection is gone they wait for it and try again as the
-//! retry policy says; what a lost connection leaves in doubt ends as [`Error::ConnectionLoss`].
+//! | on a client | gives | which ends in |
+//! |---|---|---|
+//! | `create()` | [`CreateBuilder`] | the path |
+//! | `delete()` | [`DeleteBuilder`] | nothing |
+//! | `check_exists()` | [`ExistsBuilder`] | the stat, if there is a znode |
+//! | `get_data()`, `set_data()` | [`GetDataBuilder`], [`SetDataBuilder`] | the data, the new stat |
+//! | `get_children()` | [`GetChildrenBuilder`] | the names |
+//! | `get_acl()`, `set_acl()` | [`GetAclBuilder`], [`SetAclBuilder`] | the ACL, the new stat |
+//! | `sync()` | [`SyncBuilder`] | nothing |
 //!
-//! ```
-//! use curator_locks::{Acl, CreateMode, Stat};
+//! Several writes as one: [`CuratorFramework::transaction`].
 //!
-//! # #[cfg(not(feature = "testing"))] fn main() {}
-//! # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let server = curator_locks::testing::TestingServer::start()?;
-//! # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-//! # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-//! # client.start()?;
-//! client.create().creating_parents_if_needed().for_path_and_data("/shop/currency", "EUR")?; // CreateBuilder
-//! let sequential = client.create().with_mode(CreateMode::EphemeralSequential).with_acl(Acl::open_unsafe());
-//! let order = sequential.with_protection().for_path("/shop/order-")?; // found again after a lost reply
+//! # When the connection goes
+//! Each blocks until the server has answered: one round trip, unless it says otherwise. While the connection is suspended a
+//! call waits for it, at most the client's [connection timeout](crate::Builder::connection_timeout), and is tried again as
+//! the [retry policy](crate::RetryPolicy) says; where the session is lost, in the one that follows. A retry may find what
+//! the first attempt has done, though its reply was lost: a create then ends with `NodeExists`, a delete with `NoNode`.
 //!
-//! let mut stat = Stat::default();
-//! assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path("/shop/currency")?, b"EUR"); // GetDataBuilder
-//! assert_eq!(client.get_children().for_path("/shop")?.len(), 2); // GetChildrenBuilder
-//! assert_eq!(client.check_exists().for_path(&order)?.map(|stat| stat.version), Some(0)); // ExistsBuilder
-//!
-//! let write = client.set_data().with_version(stat.version); // SetDataBuilder: unless somebody has written meanwhile
-//! assert_eq!(write.for_path_and_data("/shop/currency", "CHF")?.version, 1);
-//! client.sync().for_path("/shop")?; // SyncBuilder: what others wrote before is seen from here on
-//! let acl = client.get_acl().for_path("/shop")?; // GetAclBuilder
-//! client.set_acl().with_version(0).for_path("/shop", acl)?; // SetAclBuilder
-//! client.delete().guaranteed().deleting_children_if_needed().for_path("/shop")?; // DeleteBuilder
-//! # Ok(()) }
-//! ```
+//! # Errors
+//! | every operation | when |
+//! |---|---|
+//! | [`Error::Server`] | the server refused it: see the operation for its codes |
+//! | [`Error::ConnectionLoss`] | the retry policy is exhausted; `maybe_done` tells whether the server may have carried it out |
+//! | [`Error::SessionExpired`] | the same, and the session has ended |
+//! | [`Error::InvalidPath`], [`Error::FrameTooLarge`] | it cannot be sent, or its reply is above the limit |
+//! | [`Error::AuthFailed`] | the servers do not accept the client's credentials |
+//! | [`Error::NotStarted`], [`Error::ClientClosed`] | the client is not in use, or not any more |
+
+mod create;
 
 use super::{
     cleanup::jobs::Job,
     client::{call::Call, core::CuratorFramework},
-    znodes::create::Creation,
 };
 use crate::{
     base::paths::ServerPath,
@@ -41,17 +40,14 @@ use crate::{
     proto::{
         request::Request,
         response::Response,
-        types::{Acl, CreateMode, ErrorCode, Stat},
+        types::{Acl, ErrorCode, Stat},
     },
     session::wait::deadline::Stop,
 };
 
-impl CuratorFramework {
-    /// Begins to create a znode.
-    pub fn create(&self) -> CreateBuilder<'_> {
-        CreateBuilder { client: self, mode: CreateMode::Persistent, acl: None, parents: false, protected: false }
-    }
+pub use create::CreateBuilder;
 
+impl CuratorFramework {
     /// Begins to delete a znode.
     pub fn delete(&self) -> DeleteBuilder<'_> {
         DeleteBuilder { client: self, version: -1, guaranteed: false, children: false }
@@ -100,112 +96,20 @@ impl CuratorFramework {
     }
 }
 
-/// Creates a znode. Java: `CreateBuilder`.
-#[derive(Debug, Clone)]
-#[must_use = "nothing is sent until for_path()"]
-pub struct CreateBuilder<'a> {
-    client: &'a CuratorFramework,
-    mode: CreateMode,
-    acl: Option<Vec<Acl>>,
-    parents: bool,
-    protected: bool,
-}
-
-impl CreateBuilder<'_> {
-    /// What kind of znode. Defaults to persistent.
-    pub fn with_mode(mut self, mode: CreateMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Its ACL. Defaults to what the client's ACL provider says.
-    pub fn with_acl(mut self, acl: Vec<Acl>) -> Self {
-        self.acl = Some(acl);
-        self
-    }
-
-    /// Makes missing parents, as containers unless the client was told otherwise.
-    pub fn creating_parents_if_needed(mut self) -> Self {
-        self.parents = true;
-        self
-    }
-
-    /// The same as [`CreateBuilder::creating_parents_if_needed`], under Curator's other name for it.
-    pub fn creating_parent_containers_if_needed(self) -> Self {
-        self.creating_parents_if_needed()
-    }
-
-    /// Puts a unique id in front of the name, so that the znode is found again when the reply was lost.
-    pub fn with_protection(mut self) -> Self {
-        self.protected = true;
-        self
-    }
-
-    /// Creates the znode with the client's default data. Returns its path, with the sequence number if there is one.
-    ///
-    /// # Errors
-    /// [`Error::Server`] with `NodeExists`, `NoNode` (no parent) or `NoAuth`, [`Error::InvalidPath`], and what every
-    /// operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
-    pub fn for_path(self, path: &str) -> Result<String> {
-        let data = self.client.core.config.default_data.clone();
-        self.for_path_and_data(path, data)
-    }
-
-    /// Creates the znode with this data. Returns its path, with the sequence number if there is one.
-    ///
-    /// # Errors
-    /// As [`CreateBuilder::for_path`].
-    pub fn for_path_and_data(self, path: &str, data: impl Into<Vec<u8>>) -> Result<String> {
-        let client = self.client;
-        let data = data.into();
-        let target = client.prefix.to_server(path)?;
-        let call = client.call("create", path, Stop::default());
-        let server_path =
-            if self.protected { self.protected(&call, &target, &data)? } else { self.plain(&call, &target, &data)? };
-        Ok(client.prefix.to_client(&server_path))
-    }
-
-    fn creation<'b>(&'b self, target: &'b ServerPath, data: &'b [u8]) -> Creation<'b> {
-        Creation {
-            client: self.client,
-            parent: target.parent().unwrap_or_else(|| ServerPath::from_server("/")),
-            name: target.name(),
-            data,
-            mode: self.mode,
-            acl: self.acl.as_deref(),
-            make_parents: self.parents,
-        }
-    }
-
-    fn protected(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
-        let claim = self.creation(target, data).run(call)?;
-        let path = claim.path().map(|path| path.as_str().to_owned()).unwrap_or_default();
-        claim.keep();
-        Ok(path)
-    }
-
-    fn plain(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
-        let acl = match &self.acl {
-            Some(acl) => acl.clone(),
-            None => self.client.leaf_acl(target),
-        };
-        self.creation(target, data).retry(call, |session| {
-            let create = Request::Create {
-                path: target.as_str().to_owned(),
-                data: data.to_vec(),
-                acl: acl.clone(),
-                mode: self.mode,
-                with_stat: false,
-            };
-            match call.ask(session, create)? {
-                Response::Created { path, .. } => Ok(path),
-                other => Err(call.unexpected(&other)),
-            }
-        })
-    }
-}
-
 /// Deletes a znode. Java: `DeleteBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// client.create().creating_parents_if_needed().for_path("/carts/17")?;
+/// assert!(client.delete().with_version(3).for_path("/carts/17").is_err()); // it has version 0
+/// client.delete().guaranteed().deleting_children_if_needed().for_path("/carts")?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct DeleteBuilder<'a> {
@@ -236,7 +140,7 @@ impl DeleteBuilder<'_> {
         self
     }
 
-    /// Deletes the znode.
+    /// Deletes the znode. After a lost reply a retry finds none, and the call fails with `NoNode`, whoever has deleted it.
     ///
     /// # Errors
     /// [`Error::Server`] with `NoNode`, `NotEmpty`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and what every
@@ -289,6 +193,20 @@ impl DeleteBuilder<'_> {
 }
 
 /// Asks whether a znode exists. Java: `ExistsBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// match client.check_exists().for_path("/currency")? {
+///     Some(stat) => println!("written {} times", stat.version),
+///     None => println!("there is none, and that is no error"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct ExistsBuilder<'a> {
@@ -312,6 +230,20 @@ impl ExistsBuilder<'_> {
 }
 
 /// Reads a znode's data. Java: `GetDataBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # client.create().for_path_and_data("/currency", "EUR")?;
+/// let mut stat = curator_locks::Stat::default();
+/// assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path("/currency")?, b"EUR");
+/// assert_eq!(stat.version, 0); // for a later `set_data().with_version(...)`
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetDataBuilder<'a> {
@@ -345,6 +277,19 @@ impl<'a> GetDataBuilder<'a> {
 }
 
 /// Writes a znode's data. Java: `SetDataBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # client.create().for_path_and_data("/currency", "EUR")?;
+/// let _ = client.set_data().with_version(0).for_path_and_data("/currency", "CHF"); // unless somebody has written
+/// assert_eq!(client.set_data().for_path_and_data("/currency", "USD")?.data_length, 3); // whoever has written
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path_and_data()"]
 pub struct SetDataBuilder<'a> {
@@ -376,6 +321,19 @@ impl SetDataBuilder<'_> {
 }
 
 /// Lists a znode's children. Java: `GetChildrenBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # client.create().creating_parents_if_needed().for_path("/carts/17")?;
+/// let names = client.get_children().for_path("/carts")?;
+/// assert_eq!(names, ["17"]); // names, not paths
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetChildrenBuilder<'a> {
@@ -411,6 +369,19 @@ impl<'a> GetChildrenBuilder<'a> {
 }
 
 /// Reads a znode's ACL. Java: `GetACLBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::Acl;
+///
+/// assert_eq!(client.get_acl().for_path("/")?, Acl::open_unsafe()); // a new server lets everybody do everything
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct GetAclBuilder<'a> {
@@ -431,6 +402,21 @@ impl GetAclBuilder<'_> {
 }
 
 /// Writes a znode's ACL. Java: `SetACLBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::Acl;
+///
+/// # client.create().for_path("/currency")?;
+/// client.set_acl().for_path("/currency", Acl::read_unsafe())?;
+/// assert!(client.set_data().for_path_and_data("/currency", "EUR").is_err()); // NoAuth, from now on
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct SetAclBuilder<'a> {
@@ -445,7 +431,8 @@ impl SetAclBuilder<'_> {
         self
     }
 
-    /// Replaces the znode's ACL and returns the new stat.
+    /// Replaces the znode's ACL and returns the new stat. After a lost connection as
+    /// [`SetDataBuilder::for_path_and_data`].
     ///
     /// # Errors
     /// As [`SetDataBuilder::for_path_and_data`], and `InvalidAcl`.
@@ -459,6 +446,20 @@ impl SetAclBuilder<'_> {
 }
 
 /// Brings a server up to date with the leader. Java: `SyncBuilder`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # client.create().for_path_and_data("/currency", "EUR")?;
+/// // Another client has written "/currency", and has told us so.
+/// client.sync().for_path("/currency")?;
+/// assert_eq!(client.get_data().for_path("/currency")?, b"EUR"); // nothing older
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
 pub struct SyncBuilder<'a> {

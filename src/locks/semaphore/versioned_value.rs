@@ -1,0 +1,43 @@
+//! A value as one write left it.
+
+/// A value and the version of the znode that holds it. Java: `VersionedValue`.
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_locks::testing::TestingServer::start()?;
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_locks::SharedCount;
+///
+/// let limit = SharedCount::new(&client, "/limit", 3)?;
+/// limit.start()?;
+/// loop {
+///     let seen = limit.versioned_value();
+///     if limit.try_set_count(seen, seen.value() + 1)? {
+///         break; // and nobody's write was lost
+///     }
+/// }
+/// assert_eq!(limit.count(), 4);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VersionedValue<T> {
+    pub(super) version: i32,
+    pub(super) value: T,
+}
+
+impl<T> VersionedValue<T> {
+    /// Grows with every write; -1 before the first read.
+    #[must_use]
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+}
