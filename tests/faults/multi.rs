@@ -117,10 +117,11 @@ fn await_no_kinds(scene: &Scene) {
 #[test]
 fn a_timed_multi_lock_in_a_black_hole_ends_by_its_deadline() {
     let machine = Machine::watch();
-    let scene = scene();
+    let scene = scene_with(LONG);
     let holder = mutex_at(&scene.observer, B);
     holder.acquire().unwrap();
-    let timeout = 500 * MS;
+    // Not over before it is seen to wait.
+    let timeout = 3000 * MS;
     let mut over = Vec::new();
     for _ in 0..3 {
         let client = scene.client.clone();

@@ -14,10 +14,17 @@ use curator_locks::{
 
 use crate::{
     MS, T, behind_proxy,
-    support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue},
+    support::{
+        self, PATIENCE, another, await_queue, builder, connect, eventually,
+        machine::{Machine, since},
+        mutex, queue,
+    },
 };
 
 const PATH: &str = "/locks/m";
+
+/// Longer than the machine keeps a server from answering.
+const IN_TIME: Duration = Duration::from_secs(3);
 
 fn at_most(ahead: usize) -> AcquireOptions {
     AcquireOptions::new().timeout(PATIENCE).max_queue(ahead)
@@ -126,9 +133,10 @@ fn the_end_of_the_time_says_at_which_path_and_behind_how_many() {
     }
     let client = support::client();
     let other = another(&client);
-    for ((held, ..), (wanted, path, ahead)) in kinds(&other).into_iter().zip(kinds(&client)) {
+    let outlasted = |number: usize| {
+        let ((held, ..), (wanted, path, ahead)) = (kinds(&other).remove(number), kinds(&client).remove(number));
         held.acquire().unwrap();
-        for timeout in [50 * MS, Duration::ZERO] {
+        for timeout in [IN_TIME, Duration::ZERO] {
             let options = AcquireOptions::new().timeout(timeout).timeout_is_error();
             match wanted.acquire_with(&options) {
                 Err(Error::StillTaken { path: at, ahead: counted }) => {
@@ -142,7 +150,12 @@ fn the_end_of_the_time_says_at_which_path_and_behind_how_many() {
         }
         held.release().unwrap();
         assert!(wanted.acquire_with(&AcquireOptions::new().timeout(PATIENCE).timeout_is_error()).unwrap());
-    }
+    };
+    // Side by side, as all of them wait.
+    thread::scope(|scope| {
+        let outlasted = &outlasted;
+        (0..kinds(&client).len()).for_each(|number| drop(scope.spawn(move || outlasted(number))));
+    });
 }
 
 #[test]
@@ -156,20 +169,22 @@ fn a_job_that_ends_at_once_keeps_its_lock_from_others_for_as_long_as_it_asked_to
         |client| Box::new(InterProcessUnfairMutex::new(client, "/u").unwrap()),
         |client| Box::new(InterProcessSemaphoreMutex::new(client, "/s").unwrap()),
     ];
+    let machine = Machine::watch();
     thread::scope(|scope| {
         for kind in kinds {
-            let (client, other) = (&client, &other);
+            let (client, other, machine) = (&client, &other, &machine);
             scope.spawn(move || {
                 let (ours, theirs) = (kind(client), kind(other));
                 let begin = Instant::now();
                 assert!(ours.acquire_with(&AcquireOptions::new().hold_at_least(LEAST)).unwrap());
                 let (granted, holds) = (Instant::now(), ours.holds());
                 ours.release().unwrap();
-                assert!(granted.elapsed() < LEAST, "the release does not wait");
+                machine.assert_at_most("a release that keeps the lock from others", since(granted), LEAST / 2);
                 assert!(!ours.is_acquired_in_this_process());
                 assert_eq!(holds[0].state(), HoldState::Released);
-                assert!(!theirs.acquire_timeout(Duration::ZERO).unwrap());
-                assert!(theirs.acquire_timeout(PATIENCE).unwrap());
+                if !theirs.acquire_timeout(Duration::ZERO).unwrap() {
+                    assert!(theirs.acquire_timeout(PATIENCE).unwrap());
+                }
                 assert!(begin.elapsed() >= LEAST, "{:?}", begin.elapsed());
                 theirs.release().unwrap();
                 // A hold that was longer goes at once.
@@ -192,8 +207,10 @@ fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others()
     let begin = Instant::now();
     let held = ours.lock_with(&AcquireOptions::new().hold_at_most(MOST)).unwrap().unwrap();
     let (changes, deadline) = (held.state_changes(), held.deadline(MOST / 2));
-    assert!(held.is_valid() && held.valid_until() <= Instant::now() + MOST);
-    assert!(deadline.is_empty());
+    let (is_valid, is_warned) = (held.is_valid(), !deadline.is_empty());
+    // Whatever has kept this thread from looking.
+    assert!(begin.elapsed() >= MOST / 2 || is_valid && !is_warned);
+    assert!(held.valid_until() <= Instant::now() + MOST);
     assert!(theirs.acquire_timeout(PATIENCE).unwrap());
     let (granted, state) = (Instant::now(), held.state());
     assert!(granted >= begin + MOST);
@@ -204,11 +221,13 @@ fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others()
     assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::HeldTooLong, .. })));
     theirs.release().unwrap();
     // One that is given back in time is nobody's business any more.
-    let held = ours.lock_with(&AcquireOptions::new().hold_at_most(100 * MS)).unwrap().unwrap();
+    let begin = Instant::now();
+    let held = ours.lock_with(&AcquireOptions::new().hold_at_most(MOST)).unwrap().unwrap();
     let hold = curator_locks::Hold::clone(&held);
-    held.release().unwrap();
-    thread::sleep(150 * MS);
-    assert_eq!(hold.state(), HoldState::Released);
+    let in_time = held.release().is_ok();
+    assert!(in_time || begin.elapsed() >= MOST);
+    thread::sleep(MOST);
+    assert!(!in_time || hold.state() == HoldState::Released, "{:?}", hold.state());
     let unfair = InterProcessUnfairMutex::new(&client, "/u").unwrap();
     let _held = unfair.lock_with(&AcquireOptions::new().hold_at_most(100 * MS)).unwrap().unwrap();
     let next = InterProcessUnfairMutex::new(&other, "/u").unwrap();

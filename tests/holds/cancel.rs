@@ -22,9 +22,9 @@ use curator_locks::{
 };
 
 use crate::{
-    MS, behind_proxy,
+    MS, behind_proxy_for,
     support::{
-        another, children, eventually,
+        SESSION, another, children, eventually,
         machine::{Machine, ProcessorWaits, since},
     },
 };
@@ -126,7 +126,8 @@ fn cancel_one(attempt: &Attempt, delay: Duration) -> Option<Cancelled> {
 
 /// How many of them returned late.
 fn of_kind((kind, attempt): Kind, count: usize, machine: &Machine) -> usize {
-    let (proxy, client): (FaultProxy, CuratorFramework) = behind_proxy();
+    // A session that no silence here ends.
+    let (proxy, client): (FaultProxy, CuratorFramework) = behind_proxy_for(SESSION);
     let observer = another(&client);
     let attempt = attempt(&client);
     let (mut span, mut slowest, mut cancelled, mut granted) = (2 * MS, Duration::ZERO, 0, 0);

@@ -25,8 +25,13 @@ const MS: Duration = Duration::from_millis(1);
 
 /// A client behind a proxy of its own, in a namespace of its own.
 fn behind_proxy() -> (FaultProxy, CuratorFramework) {
+    behind_proxy_for(T)
+}
+
+/// With another session timeout.
+fn behind_proxy_for(session_timeout: Duration) -> (FaultProxy, CuratorFramework) {
     let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
-    let builder = support::builder_at(&proxy.connect_string(), &support::namespace()).session_timeout(T);
+    let builder = support::builder_at(&proxy.connect_string(), &support::namespace()).session_timeout(session_timeout);
     let client = support::connect(builder);
     (proxy, client)
 }

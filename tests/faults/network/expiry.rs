@@ -30,7 +30,7 @@ fn expect_replacement(scene: &Scene, before: i64) {
 
 #[test]
 fn expired_while_idle_a_client_gets_a_new_session() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     let before = scene.client.session_id();
     expire(&scene);
     let begin = Instant::now();
@@ -71,7 +71,7 @@ fn a_lock_that_lies_idle_keeps_nothing_of_a_session_that_has_expired() {
 
 #[test]
 fn expired_while_holding_the_holder_is_told_and_cannot_enter_again() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
     let (sender, told) = crossbeam_channel::unbounded();
@@ -98,7 +98,7 @@ fn expired_while_holding_the_holder_is_told_and_cannot_enter_again() {
 /// What happened between the grant and the moment when the holder asks to be told is told, too.
 #[test]
 fn expired_before_the_holder_listens_it_is_told_all_the_same() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
     let before = scene.client.session_id();
@@ -118,7 +118,7 @@ fn expired_before_the_holder_listens_it_is_told_all_the_same() {
 
 #[test]
 fn expired_while_waiting_a_waiter_queues_again_in_the_new_session_and_is_granted_on_a_node_of_that() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
     let client = scene.client.clone();

@@ -61,7 +61,7 @@ fn held_reply(scene: &Scene) -> InjectedFault {
 
 #[test]
 fn create_applied_and_its_reply_dropped_once() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
     let fault = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
     one_node_that_works(&scene);
@@ -71,7 +71,7 @@ fn create_applied_and_its_reply_dropped_once() {
 
 /// The reply to the create is dropped, and then the reply to this request of the search for it.
 fn create_and_search(search: RequestMatch) {
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
     let fault = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
     let search = scene.proxy.inject(search, Fault::CutInsteadOfReply);
@@ -117,7 +117,7 @@ fn create_applied_and_its_reply_dropped_twice_in_a_row() {
 
 #[test]
 fn create_not_applied_then_applied_and_its_reply_dropped() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
     let never = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfRequest);
     let lost = scene.proxy.inject(lock_nodes(), Fault::CutInsteadOfReply);
@@ -128,7 +128,7 @@ fn create_not_applied_then_applied_and_its_reply_dropped() {
 
 #[test]
 fn create_not_applied_twice_in_a_row() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
     let never = scene.proxy.inject(lock_nodes().times(2), Fault::CutInsteadOfRequest);
     one_node_that_works(&scene);
@@ -187,6 +187,7 @@ fn create_applied_and_its_reply_dropped_with_an_expiry_in_between() {
 /// later.
 #[test]
 fn create_held_up_past_the_reconnect_makes_no_second_node() {
+    // The client has to notice.
     let scene = scene();
     make_directory(&scene.observer);
     let held_up = scene.proxy.inject(lock_nodes(), Fault::HoldRequest);
@@ -204,7 +205,7 @@ fn create_held_up_past_the_reconnect_makes_no_second_node() {
 
 #[test]
 fn create_whose_caller_gave_up_leaves_nothing() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
     let mutex = mutex(&scene.client);
     for fault in [Fault::CutInsteadOfReply, Fault::CutAfterRequest, Fault::CutInsteadOfRequest] {
@@ -221,7 +222,7 @@ fn create_whose_caller_gave_up_leaves_nothing() {
 
 #[test]
 fn delete_applied_and_its_reply_dropped() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     let fault = scene.proxy.inject(RequestMatch::op(op::DELETE), Fault::CutInsteadOfReply);
@@ -236,7 +237,7 @@ fn delete_applied_and_its_reply_dropped() {
 
 fn delete_not_applied(release: impl FnOnce(curator_locks::LockGuard<'_>)) {
     let machine = Machine::watch();
-    let scene = scene();
+    let scene = scene_with(LONG);
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
     let fault = scene.proxy.inject(RequestMatch::op(op::DELETE), Fault::CutInsteadOfRequest);

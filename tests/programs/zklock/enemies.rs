@@ -150,6 +150,23 @@ fn a_full_pipe_keeps_no_command_alive() {
     filling.join().unwrap();
 }
 
+/// As when the thread that writes does not run for a while.
+#[test]
+fn what_the_reader_of_standard_error_takes_late_is_said_all_the_same() {
+    let (mut reader, mut writer) = io::pipe().unwrap();
+    // All that a pipe takes: nothing more can be written before it is read.
+    writer.write_all(&[b'.'; 64 * 1024]).unwrap();
+    let begin = Instant::now();
+    let mut child = zklock(["run", "x", "--", "true"]).stderr(writer).spawn().unwrap();
+    // By then a program has long ended that does not wait for its reader.
+    thread::sleep(Duration::from_secs(2));
+    let mut said = String::new();
+    io::Read::read_to_string(&mut reader, &mut said).unwrap();
+    // Nobody waits for ever, which a machine that stops this thread would see.
+    assert!(said.contains("starts with '/'") || begin.elapsed() > Duration::from_secs(5), "nothing is said");
+    assert_eq!(child.wait().unwrap().code(), Some(FAILED));
+}
+
 #[test]
 fn standard_error_that_cannot_be_written_changes_nothing() {
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();

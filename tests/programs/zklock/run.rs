@@ -206,8 +206,10 @@ fn what_is_wrong_is_said_and_nothing_is_run() {
     let good = support::server().connect_string();
     let servers = |wrong: &Wrong| wrong.servers.map_or_else(|| good.clone(), str::to_owned);
     for wrong in &WRONG {
-        let quick = ["run", "--connection-timeout", "3s", "--connect"];
-        let said = refused(quick.iter().map(|part| (*part).to_owned()).chain([
+        // Where there is a server, time for it to answer; where there is none, to find that out.
+        let patience = if wrong.servers.is_none() { "60s" } else { "6s" };
+        let start = ["run", "--connection-timeout", patience, "--connect"];
+        let said = refused(start.iter().map(|part| (*part).to_owned()).chain([
             servers(wrong),
             wrong.path.into(),
             "--".into(),

@@ -26,7 +26,7 @@ fn the_command_line_and_a_file_say_whom_to_trust_and_who_one_is() {
 
     let own = ["--tls-cert", &cert, "--tls-key", &key];
     let run = |options: &[&str]| {
-        let (path, timeout) = (path(), ["--connection-timeout", "20s"]);
+        let (path, timeout) = (path(), ["--connection-timeout", "60s"]);
         let words = [&["run"], &timeout[..], options, &[&path, "--", "sh", "-c", "exit 7"]].concat();
         zklock_at(&address, words).output().unwrap()
     };
@@ -41,7 +41,7 @@ fn the_command_line_and_a_file_say_whom_to_trust_and_who_one_is() {
 
     let half = write("half.toml", &format!("tls-ca = {ca:?}\ntls-cert = {cert:?}\n"));
     let blind = write("blind.toml", &format!("tls-cert = {cert:?}\ntls-key = {key:?}\n"));
-    let short = ["--connection-timeout", "2s"];
+    let short = ["--connection-timeout", "6s"];
     for (options, expected) in [
         (vec!["--config", &half], "belong together"),
         (vec!["--config", &blind], "whom to trust?"),
