@@ -436,6 +436,10 @@ impl<'a> Shell<'a> {
                 Err(Error::SequenceExhausted { path: self.wish.lock.base_path().to_owned(), number })
             }
             End::Failed(error) if self.ran_out_of_time(&error) => self.time_is_up(),
+            // The cancellation came after the end of the time, which it hides.
+            End::Failed(error) if error.is_no_node() && self.wish.patience.stop.is_cancelled() => {
+                Err(self.call.cancelled())
+            }
             End::Failed(error) => Err(error),
         }
     }

@@ -397,8 +397,11 @@ impl<E: Clone> Step<'_, E> {
         }
         match listed {
             Some(Ok(Response::Children { names, .. })) => self.decide(&names, connection),
-            // Not once more: each list above the frame limit ends the connection.
-            Some(Err(failed)) if failed.reaction == Reaction::Final => self.failed(failed),
+            // Not once more: each list above the frame limit ends the connection. Where the directory has gone since the
+            // create, the list that follows says so again.
+            Some(Err(failed)) if failed.reaction == Reaction::Final && failed.code != Some(ErrorCode::NoNode) => {
+                self.failed(failed)
+            }
             None if self.view.is_over(connection) => match self.me.nodes.last().map(|node| node.name.clone()) {
                 Some(own) if self.env.proves_alone(&own) => self.decide(&[own], connection),
                 _ => self.list(),

@@ -141,6 +141,13 @@ pub(crate) fn vanishing_directory(subject: &'static Subject) {
     assert!(lock.acquire_timeout(PATIENCE).unwrap());
     lock.release().unwrap();
     world.await_nothing();
+    // It may vanish between the create and the list.
+    let lists = RequestMatch::ops([op::GET_CHILDREN, op::GET_CHILDREN_2]);
+    let refused = proxy.inject(lists, Fault::Refuse(NO_NODE));
+    assert!(lock.acquire_timeout(PATIENCE).unwrap());
+    refused.release();
+    lock.release().unwrap();
+    world.await_nothing();
 }
 
 /// No time is too long.
