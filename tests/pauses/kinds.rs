@@ -34,7 +34,7 @@ const fn alike(name: &'static str, lock: fn(&CuratorFramework, &str) -> Box<dyn 
     Kind { name, victim: lock, rival: lock }
 }
 
-pub static ALL: [Kind; 11] = [
+pub static ALL: [Kind; 12] = [
     alike("mutex", |client, path| Box::new(InterProcessMutex::new(client, path).unwrap())),
     alike("cached_mutex", |client, path| {
         Box::new(InterProcessMutex::new(client, path).unwrap().with_caching(Caching::new()))
@@ -48,6 +48,10 @@ pub static ALL: [Kind; 11] = [
     alike("unfair", |client, path| Box::new(InterProcessUnfairMutex::new(client, path).unwrap())),
     alike("multi", |client, path| {
         Box::new(InterProcessMultiLock::new(client, [format!("{path}/a"), format!("{path}/b")]).unwrap())
+    }),
+    alike("cached_multi", |client, path| {
+        let both = InterProcessMultiLock::new(client, [format!("{path}/a"), format!("{path}/b")]).unwrap();
+        Box::new(both.with_caching(Caching::new()).unwrap())
     }),
     alike("zk_write_lock", |client, path| Box::new(Candidate { client: client.clone(), path: path.to_owned() })),
 ];

@@ -1,6 +1,7 @@
 //! The client's own thread: connection states, the replacement of a lost session, clean-up, held znodes.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -40,7 +41,9 @@ pub(crate) struct Background {
     next_look: Option<Instant>,
     /// When the followers look again although nothing happened.
     next_recheck: Option<Instant>,
-    later: Vec<(Instant, Task)>,
+    /// The next one first, as every event looks at it: there may be tens of thousands.
+    later: BTreeMap<(Instant, u64), Task>,
+    next_later: u64,
     /// The log has said that there was no connection so far.
     has_warned: bool,
 }
@@ -59,7 +62,8 @@ impl Background {
             next_servers: None,
             next_look: None,
             next_recheck: None,
-            later: Vec::new(),
+            later: BTreeMap::new(),
+            next_later: 0,
             has_warned: false,
         };
         background.open_session()?;
@@ -98,15 +102,26 @@ impl Background {
             Event::Look => self.next_look = Some(Instant::now()),
             Event::CleanUp => self.clean_up(),
             Event::Run(task) => task(),
-            Event::RunAt(at, task) => self.later.push((at, task)),
+            Event::RunAt(at, task) => {
+                self.next_later += 1;
+                self.later.insert((at, self.next_later), task);
+            }
             Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, &replies, Instant::now()),
         }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
         let next_clean_up = self.core.cleanup.next_try();
-        let timers = [self.states.next_deadline(), self.next_servers, self.next_look, next_clean_up, self.next_recheck];
-        timers.into_iter().flatten().chain(self.later.iter().map(|(at, _)| *at)).min()
+        let next_later = self.later.first_key_value().map(|((at, _), _)| *at);
+        let timers = [
+            self.states.next_deadline(),
+            self.next_servers,
+            self.next_look,
+            next_clean_up,
+            self.next_recheck,
+            next_later,
+        ];
+        timers.into_iter().flatten().min()
     }
 
     fn session_event(&mut self, event: SessionEvent) {
@@ -163,9 +178,8 @@ impl Background {
             self.clean_up();
         }
         self.recheck(now);
-        let due: Vec<_> = self.later.extract_if(.., |(at, _)| now >= *at).collect();
-        for (_, task) in due {
-            let _ = caught("a task of the client's thread", task);
+        while let Some(next) = self.later.first_entry().filter(|next| next.key().0 <= now) {
+            let _ = caught("a task of the client's thread", next.remove());
         }
         if self.next_look.is_some_and(|at| now >= at) {
             self.next_look = Some(now + LOOK_AGAIN);

@@ -45,6 +45,8 @@ struct Registry {
     /// The last look found nothing to come back for. The thread stops looking when that happens twice in a row, because
     /// short holds one after the other must not wake it each time.
     was_idle: bool,
+    /// The client is closed. What is granted while that is under way is lost at once: nobody looks at it any more.
+    is_closed: bool,
 }
 
 impl HeldNodes {
@@ -54,7 +56,8 @@ impl HeldNodes {
         dispatcher: Arc<Dispatcher>,
         counters: Arc<Counters>,
     ) -> Self {
-        let registry = Registry { nodes: HashMap::new(), next_look: None, is_looking: false, was_idle: false };
+        let registry =
+            Registry { nodes: HashMap::new(), next_look: None, is_looking: false, was_idle: false, is_closed: false };
         HeldNodes {
             nodes: Mutex::new(registry),
             next_id: AtomicU64::new(1),
@@ -124,7 +127,11 @@ impl HeldNodes {
         }
         // Not during a look: where many are held and short holds come all the time, each look would ask for the next one.
         let asks = comes_late && !registry.is_looking;
+        let is_closed = registry.is_closed;
         drop(registry);
+        if is_closed {
+            node.mark_lost(LostReason::ClientClosed);
+        }
         if asks || node.revocable.is_some() {
             self.events.send(Event::Look);
         }
@@ -141,7 +148,12 @@ impl HeldNodes {
     /// Marks every znode that ends with the session (`None`: with the client) as lost. Listeners hear of it at the next
     /// look, which is the caller's to see to.
     pub(crate) fn lose_all(&self, session: Option<&Arc<dyn Session>>, reason: LostReason) {
-        for node in self.all() {
+        let nodes: Vec<_> = {
+            let mut registry = self.nodes.lock();
+            registry.is_closed |= session.is_none();
+            registry.nodes.values().cloned().collect()
+        };
+        for node in nodes {
             if session.is_none_or(|session| Arc::ptr_eq(session, &node.session) && !node.znode.outlives_session) {
                 node.mark_lost(reason);
             }
@@ -187,10 +199,6 @@ impl HeldNodes {
     #[cfg(test)]
     pub(super) fn planned_look(&self) -> Option<Instant> {
         self.nodes.lock().next_look
-    }
-
-    fn all(&self) -> Vec<Arc<HeldNode>> {
-        self.nodes.lock().nodes.values().cloned().collect()
     }
 }
 

@@ -101,18 +101,17 @@ impl fmt::Display for EntryState {
 /// # client.start()?;
 /// # let other = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
 /// # other.start()?;
-/// use curator_locks::{Caching, CuratorFramework, EntryState, InterProcessMutex, LockQueue, TenureState};
+/// use curator_locks::{Caching, CuratorFramework, EntryState, InterProcessMutex, LockQueue, Result, TenureState};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_caching(Caching::new());
-/// let tenure = |client: &CuratorFramework| match LockQueue::inspect(client, "/locks/order-42")?.entries[0].state {
-///     EntryState::Cached(tenure) => curator_locks::Result::Ok(Some(tenure)),
-///     EntryState::Holds | EntryState::Waits(_) => Ok(None),
+/// let state = |client: &CuratorFramework| -> Result<EntryState> {
+///     Ok(LockQueue::inspect(client, "/locks/order-42")?.entries[0].state)
 /// };
 /// let held = mutex.lock()?;
-/// assert_eq!(tenure(&client)?, Some(TenureState::Held(1)));
+/// assert_eq!(state(&client)?, EntryState::Cached(TenureState::Held(1)));
 /// held.release()?;
-/// assert_eq!(tenure(&client)?, Some(TenureState::Idle));
-/// assert_eq!(tenure(&other)?, Some(TenureState::HeldOrIdle)); // of another process, or another client
+/// assert_eq!(state(&client)?, EntryState::Cached(TenureState::Idle));
+/// assert_eq!(state(&other)?, EntryState::Cached(TenureState::HeldOrIdle)); // of another process, or another client
 /// # Ok(())
 /// # }
 /// # #[cfg(not(feature = "testing"))]

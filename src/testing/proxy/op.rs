@@ -29,7 +29,8 @@ macro_rules! operations {
 }
 
 operations! {
-    /// create: a lock's znode, and every other but containers and those with a TTL.
+    /// create: `create` without protection. A lock's own znode comes with [`CREATE_2`]; for all kinds there is
+    /// [`RequestMatch::creates`](super::RequestMatch::creates).
     CREATE = 1, "CutInsteadOfReply": "is the znode there?";
     /// delete: a release.
     DELETE = 2, "DropReply": "the release does not know how it went";
@@ -55,7 +56,7 @@ operations! {
     CHECK = 13, "DropRequest": "hits nothing: a proxy sees the multi";
     /// multi: `transaction`.
     MULTI = 14, "CutInsteadOfReply": "was it carried out?";
-    /// create2: create with the new znode's stat.
+    /// create2: a create that asks for the stat, as that of a lock's own znode does.
     CREATE_2 = 15, "CutInsteadOfReply": "is the znode there?";
     /// removeWatches: a wait that ended before its turn came.
     REMOVE_WATCHES = 18, "DropRequest": "the watch stays at the server";

@@ -1,12 +1,13 @@
-//! Faults at random while the threads of several clients want one cached lock: two holds that are valid never overlap.
+//! Faults at random while the threads of several clients want one cached lock: two holds that are valid never overlap,
+//! unless both are readers'.
 //!
-//! `CACHED_FAULTS` is the number of faults:
+//! `CACHED_FAULTS` is the number of faults of each kind of lock:
 //!
 //! ```text
 //! CACHED_FAULTS=1000 cargo test --all-features --test caching faults -- --nocapture
 //! ```
 //!
-//! A process that is paused is a kind of its own in the suite `pauses`.
+//! Processes that are paused are in the suite `pauses`.
 
 use std::{
     collections::BTreeMap,
@@ -17,17 +18,17 @@ use std::{
 };
 
 use curator_locks::{
-    Caching, CuratorFramework, FencingToken, InterProcessMutex, LockGuard, RetryNTimes,
+    Caching, CuratorFramework, FencingToken, InterProcessMutex, InterProcessReadWriteLock, LockGuard, Result,
+    RetryNTimes,
     testing::{Direction, FaultProxy, TestingServer, expire_session},
 };
 use parking_lot::Mutex;
 
 use crate::{
-    local::cached_with,
+    kinds::PATH,
     support::{PATIENCE, builder_at, connect, eventually, namespace, queue, quick_server},
 };
 
-const PATH: &str = "/locks/m";
 const SESSION: Duration = Duration::from_secs(2);
 const CLIENTS: usize = 3;
 const THREADS: usize = 3;
@@ -51,9 +52,33 @@ enum Fault {
 const FAULTS: [Fault; 6] =
     [Fault::Cut, Fault::ShortBlackHole, Fault::BlackHole, Fault::Expiry, Fault::Delete, Fault::DeleteDirectory];
 
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Mutex,
+    ReadWrite,
+}
+
+enum Lock {
+    Mutex(InterProcessMutex),
+    ReadWrite(InterProcessReadWriteLock),
+}
+
+impl Kind {
+    fn cached(self, client: &CuratorFramework) -> Lock {
+        let caching = Caching::new().max_grants(16);
+        match self {
+            Kind::Mutex => Lock::Mutex(InterProcessMutex::new(client, PATH).unwrap().with_caching(caching)),
+            Kind::ReadWrite => {
+                Lock::ReadWrite(InterProcessReadWriteLock::new(client, PATH).unwrap().with_caching(caching))
+            }
+        }
+    }
+}
+
 /// One hold, from when its acquire had returned to when its holder last saw that it was valid.
 #[derive(Debug, Clone)]
 struct Hold {
+    is_shared: bool,
     from: Instant,
     to: Instant,
     token: FencingToken,
@@ -65,18 +90,18 @@ struct Hold {
 struct Process {
     proxy: FaultProxy,
     client: CuratorFramework,
-    mutex: InterProcessMutex,
+    lock: Lock,
     grants: AtomicUsize,
 }
 
 impl Process {
-    fn start(server: &TestingServer, namespace: &str) -> Process {
+    fn start(kind: Kind, server: &TestingServer, namespace: &str) -> Process {
         let proxy = FaultProxy::start(server.connect_string()).unwrap();
         let retry = RetryNTimes::new(u32::MAX, Duration::from_millis(20));
         let builder = builder_at(&proxy.connect_string(), namespace).session_timeout(SESSION).retry_policy(retry);
         let client = connect(builder.connection_timeout(Duration::from_secs(1)));
-        let mutex = cached_with(&client, Caching::new().max_grants(16));
-        Process { proxy, client, mutex, grants: AtomicUsize::new(0) }
+        let lock = kind.cached(&client);
+        Process { proxy, client, lock, grants: AtomicUsize::new(0) }
     }
 }
 
@@ -92,8 +117,9 @@ struct Lane {
 }
 
 impl Lane {
-    fn watch(&self, held: &LockGuard<'_>, process: &Process) {
+    fn watch(&self, held: &LockGuard<'_>, is_shared: bool, process: &Process) {
         let (from, session) = (Instant::now(), process.client.session_id());
+        process.grants.fetch_add(1, Ordering::Relaxed);
         let mut to = None;
         for _ in 0..fastrand::u8(1..4) {
             let at = Instant::now();
@@ -104,22 +130,41 @@ impl Lane {
             thread::sleep(Duration::from_micros(fastrand::u64(..500)));
         }
         let Some(to) = to else { return };
-        let hold = Hold { from, to, token: held.fencing_token(), path: held.path().to_owned(), session };
+        let hold = Hold { is_shared, from, to, token: held.fencing_token(), path: held.path().to_owned(), session };
         self.holds.lock().push(hold);
     }
 
     fn contend(&self, process: &Process, is_over: &AtomicBool) {
         while !is_over.load(Ordering::Relaxed) {
-            let timeout = fastrand::choice([None, Some(20), Some(200), Some(2000)]).unwrap();
-            let timeout = timeout.map_or(PATIENCE, Duration::from_millis);
-            // It may fail in many ways, and come again.
-            if let Ok(Some(held)) = process.mutex.lock_timeout(timeout) {
-                process.grants.fetch_add(1, Ordering::Relaxed);
-                self.watch(&held, process);
-                // It may have been lost.
-                let _ = held.release();
+            match &process.lock {
+                Lock::Mutex(mutex) => self.hold(mutex.lock_timeout(some_time()), false, process),
+                Lock::ReadWrite(lock) if fastrand::u8(..3) != 0 => {
+                    self.hold(lock.read_lock().lock_timeout(some_time()), true, process);
+                }
+                Lock::ReadWrite(lock) if fastrand::bool() => {
+                    self.hold(lock.write_lock().lock_timeout(some_time()), false, process);
+                }
+                Lock::ReadWrite(lock) => self.downgrade(lock, process),
             }
         }
+    }
+
+    /// It may fail in many ways, and come again.
+    fn hold(&self, acquired: Result<Option<LockGuard<'_>>>, is_shared: bool, process: &Process) {
+        if let Ok(Some(held)) = acquired {
+            self.watch(&held, is_shared, process);
+            // It may have been lost.
+            let _ = held.release();
+        }
+    }
+
+    /// To write, and to go on as a reader.
+    fn downgrade(&self, lock: &InterProcessReadWriteLock, process: &Process) {
+        let Ok(Some(writing)) = lock.write_lock().lock_timeout(some_time()) else { return };
+        self.watch(&writing, false, process);
+        let reading = lock.read_lock().lock_timeout(some_time());
+        let _ = writing.release();
+        self.hold(reading, true, process);
     }
 
     fn fail(&self, fault: Fault, processes: &[Process], server: &TestingServer, observer: &CuratorFramework) {
@@ -171,15 +216,34 @@ impl Lane {
     }
 }
 
-fn overlaps(holds: &[Hold]) -> Vec<(Hold, Hold)> {
-    let pairs = holds.windows(2).filter(|pair| pair[0].to > pair[1].from || pair[0].token >= pair[1].token);
-    pairs.map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+fn some_time() -> Duration {
+    fastrand::choice([None, Some(0), Some(20), Some(200), Some(2000)]).unwrap().map_or(PATIENCE, Duration::from_millis)
 }
 
-fn run(server: &TestingServer, next: impl Fn() -> Option<Fault>) -> Lane {
+/// Those that were valid beside one that excludes them, or whose tokens do not grow. Readers beside each other are in no order.
+fn overlaps(holds: &[Hold]) -> Vec<(Hold, Hold)> {
+    let mut found = Vec::new();
+    // Of the writers and the readers before: who ended last, and who has the greatest token.
+    let mut before: [[Option<&Hold>; 2]; 2] = [[None; 2]; 2];
+    for hold in holds {
+        let excluded = if hold.is_shared { &before[..1] } else { &before[..] };
+        for [last, newest] in excluded {
+            found.extend(last.filter(|last| last.to > hold.from).map(|last| (last.clone(), hold.clone())));
+            // Who goes on as a reader keeps its token.
+            let grows = |other: &Hold| other.token < hold.token || hold.is_shared && other.token == hold.token;
+            found.extend(newest.filter(|other| !grows(other)).map(|other| (other.clone(), hold.clone())));
+        }
+        let [last, newest] = &mut before[usize::from(hold.is_shared)];
+        *last = last.filter(|last| last.to > hold.to).or(Some(hold));
+        *newest = newest.filter(|other| other.token > hold.token).or(Some(hold));
+    }
+    found
+}
+
+fn run(kind: Kind, server: &TestingServer, next: impl Fn() -> Option<Fault>) -> Lane {
     let (namespace, mut lane) = (namespace(), Lane::default());
     let observer = connect(builder_at(&server.connect_string(), &namespace).session_timeout(PATIENCE));
-    let processes: Vec<Process> = (0..CLIENTS).map(|_| Process::start(server, &namespace)).collect();
+    let processes: Vec<Process> = (0..CLIENTS).map(|_| Process::start(kind, server, &namespace)).collect();
     let is_over = AtomicBool::new(false);
     let mut done = BTreeMap::new();
     thread::scope(|scope| {
@@ -211,42 +275,68 @@ fn run(server: &TestingServer, next: impl Fn() -> Option<Fault>) -> Lane {
     lane
 }
 
-#[test]
-fn no_fault_brings_two_valid_holds_at_a_time() {
+fn suffer(kind: Kind) {
     let count = env::var("CACHED_FAULTS").map_or(18, |faults| faults.parse().unwrap());
     let begun = AtomicUsize::new(0);
     let next = || Some(begun.fetch_add(1, Ordering::Relaxed)).filter(|k| *k < count).map(|k| FAULTS[k % FAULTS.len()]);
     let server = quick_server().start().unwrap();
     let begin = Instant::now();
     let lanes: Vec<Lane> = thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(|| run(&server, next))).collect();
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(|| run(kind, &server, next))).collect();
         lanes.into_iter().map(|lane| lane.join().unwrap()).collect()
     });
     let mut done: BTreeMap<Fault, usize> = BTreeMap::new();
-    let (mut holds, mut found) = (0, Vec::new());
+    let (mut readers, mut writers, mut found) = (0, 0, Vec::new());
     for lane in &lanes {
         lane.done.iter().for_each(|(fault, count)| *done.entry(*fault).or_default() += count);
         let of_lane = lane.holds();
-        holds += of_lane.len();
+        let shared = of_lane.iter().filter(|hold| hold.is_shared).count();
+        (readers, writers) = (readers + shared, writers + of_lane.len() - shared);
         found.extend(overlaps(&of_lane));
     }
-    println!("{done:?}: {holds} holds, {} overlaps, in {:?}", found.len(), begin.elapsed());
+    let (overlaps, took) = (found.len(), begin.elapsed());
+    println!("{kind:?}: {done:?}: {writers} holds alone, {readers} shared, {overlaps} overlaps, in {took:?}");
     assert!(found.is_empty(), "{found:?}");
-    assert!(done.values().sum::<usize>() == count && holds > count);
+    assert!(done.values().sum::<usize>() == count && writers + readers > count);
+}
+
+#[test]
+fn no_fault_brings_two_valid_holds_at_a_time() {
+    suffer(Kind::Mutex);
+}
+
+#[test]
+fn no_fault_brings_a_valid_writer_beside_anybody() {
+    suffer(Kind::ReadWrite);
 }
 
 #[test]
 fn the_checker_finds_overlaps_and_tokens_that_do_not_grow() {
     let start = Instant::now();
     let at = |ms| start + Duration::from_millis(ms);
-    let hold = |from, to, token: &str| Hold {
+    let hold = |is_shared, from, to, token: &str| Hold {
+        is_shared,
         from: at(from),
         to: at(to),
         token: token.parse().unwrap(),
         path: String::new(),
         session: 0,
     };
-    assert!(overlaps(&[hold(0, 2, "5"), hold(2, 4, "6")]).is_empty());
-    assert_eq!(overlaps(&[hold(0, 3, "5"), hold(2, 4, "6")]).len(), 1);
-    assert_eq!(overlaps(&[hold(0, 2, "6"), hold(2, 4, "6")]).len(), 1);
+    let found = |one: (bool, u64, u64, &str), other: (bool, u64, u64, &str)| {
+        let [one, other] = [one, other].map(|(is_shared, from, to, token)| hold(is_shared, from, to, token));
+        overlaps(&[one, other]).len()
+    };
+    for (one, other) in [(false, false), (false, true), (true, false)] {
+        assert_eq!(found((one, 0, 2, "5"), (other, 2, 4, "6")), 0);
+        assert_eq!(found((one, 0, 3, "5"), (other, 2, 4, "6")), 1);
+        assert_eq!(found((one, 0, 2, "6"), (other, 2, 4, "5")), 1);
+        // Only a writer goes on, as a reader.
+        assert_eq!(found((one, 0, 2, "6"), (other, 2, 4, "6")), usize::from(!other));
+    }
+    assert_eq!(found((true, 0, 3, "6"), (true, 2, 4, "5")), 0);
+    // A reader in between hides nothing.
+    let around = [hold(false, 0, 9, "5"), hold(false, 9, 10, "6"), hold(true, 11, 12, "7"), hold(true, 13, 14, "7.2")];
+    assert!(overlaps(&around).is_empty());
+    let behind = [hold(true, 0, 9, "5"), hold(true, 1, 2, "5.2"), hold(false, 3, 4, "6")];
+    assert_eq!(overlaps(&behind).len(), 1);
 }

@@ -7,8 +7,19 @@ mod support;
 
 mod ends;
 mod faults;
+mod kinds;
 mod local;
+mod paused;
 mod read_write;
 mod rivals;
+mod rows;
 mod seekers;
 mod views;
+
+/// What a child process runs; by itself it does nothing.
+#[test]
+fn child_process() {
+    if let Some((role, arguments)) = support::child::role() {
+        paused::run(&role, &arguments);
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +12,8 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CancelToken, ConnectString, Error, FencingToken, InterProcessMutex, Result, RetryNTimes,
+    AcquireOptions, Caching, CancelToken, ConnectString, Error, FencingToken, InterProcessMutex,
+    InterProcessReadWriteLock, Result, RetryNTimes,
     unversioned::{
         NativeSessionFactory, Request, Session, SessionConfig, SessionError, SessionFactory, SessionObserver,
         Submission, Ticket,
@@ -114,10 +116,11 @@ fn the_place_goes_from_thread_to_thread_and_is_given_up_with_the_last() {
     kept.release().unwrap();
 }
 
-/// A connection that refuses to take the next create, and what it was given.
+/// A connection that refuses to take the next create, or panics over the next delete, and what it was given.
 #[derive(Default)]
 struct Wire {
     refuses: AtomicBool,
+    panics: AtomicBool,
     /// What went out.
     log: Mutex<Vec<String>>,
 }
@@ -152,7 +155,10 @@ impl Session for Wired {
                 _ => {}
             }
         }
-        self.session.submit(batch)
+        let deletes = batch.iter().any(|sent| matches!(sent.request, Request::Delete { .. }));
+        let tickets = self.session.submit(batch);
+        assert!(!(deletes && self.wire.panics.swap(false, Ordering::SeqCst)), "this session panics");
+        tickets
     }
 
     fn withdraw(&self, ticket: Ticket) -> bool {
@@ -235,4 +241,19 @@ fn the_znode_of_a_tenure_stays_until_the_next_create_is_on_its_way() {
     });
     let log = wire.log.lock().clone();
     assert_eq!(log, ["refused", "create", "delete"]);
+}
+
+#[test]
+fn whoever_is_next_is_woken_although_the_session_panics_over_the_znode_before() {
+    let wire = Arc::new(Wire::default());
+    let client = connect(builder(server(), &namespace()).session_factory(Refusing(wire.clone())));
+    let lock = InterProcessReadWriteLock::new(&client, PATH).unwrap().with_caching(Caching::new());
+    let held = lock.write_lock().lock().unwrap();
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| lock.read_lock().lock().map(|held| held.is_valid()));
+        eventually("it waits", || lock.local_waiters() == 1);
+        wire.panics.store(true, Ordering::SeqCst);
+        assert!(catch_unwind(AssertUnwindSafe(|| held.release())).is_err());
+        assert!(reads.join().unwrap().unwrap());
+    });
 }

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt, iter,
     sync::{Arc, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -33,6 +33,9 @@ use crate::{
         },
     },
 };
+
+/// A lock object that is dropped leaves its timer for no longer than this.
+const LONGEST_TICK: Duration = Duration::from_secs(10);
 
 /// One lock object with what its process keeps of it.
 pub(crate) struct Cache {
@@ -90,8 +93,21 @@ pub(super) struct Word {
 #[must_use]
 pub(super) struct Effects {
     farewells: Vec<Tenure>,
-    wake: Vec<(ReplySender<Word>, Word)>,
-    tick: Option<(u64, Instant)>,
+    wake: Wake,
+    tick: Option<Instant>,
+}
+
+/// Who is woken, with what, when this is dropped: also if somebody's [`Session`](crate::session::api::Session) panics over the
+/// farewells.
+struct Wake(Vec<(ReplySender<Word>, Word)>);
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        for (waiter, word) in self.0.drain(..) {
+            // One that gives up at this moment passes its turn on.
+            waiter.send(word);
+        }
+    }
 }
 
 impl State {
@@ -119,7 +135,7 @@ impl State {
             Some(self.tenures.swap_remove(index))
         };
         let farewells = next.farewells.into_iter().filter_map(farewell).collect();
-        Effects { farewells, wake, tick: next.tick }
+        Effects { farewells, wake: Wake(wake), tick: next.tick }
     }
 }
 
@@ -134,7 +150,7 @@ impl Cache {
             state: Mutex::default(),
             listeners: Arc::default(),
         });
-        cache.lock.thread_holds().add_keeper(cache.this.clone());
+        cache.lock.thread_holds.add_keeper(cache.this.clone());
         cache
     }
 
@@ -181,20 +197,17 @@ impl Cache {
         for tenure in farewells {
             self.give_back(tenure);
         }
-        if let Some((number, at)) = tick {
+        if let Some(at) = tick {
             let this = self.this.clone();
-            let delay = at.saturating_duration_since(Instant::now());
+            let delay = at.saturating_duration_since(Instant::now()).min(LONGEST_TICK);
             self.lock.client().core.run_later(delay, move || {
                 if let Some(cache) = this.upgrade() {
-                    cache.step(|turns| turns.tick(number, &cache.limits, Instant::now()));
+                    cache.step(|turns| turns.tick(&cache.limits, Instant::now()));
                 }
             });
         }
         // Last: who is woken meets nobody here, and may get this thread's processor.
-        for (waiter, word) in wake {
-            // One that gives up at this moment passes its turn on.
-            waiter.send(word);
-        }
+        drop(wake);
     }
 
     /// The znode goes, in the background until it is known to be gone or its session has ended.

@@ -27,6 +27,8 @@ pub(crate) struct Turns {
     /// last who has one.
     ended: Vec<Tenure>,
     tenures: u64,
+    /// A [`Turns::tick`] is to come: one for all tenures, however short they are.
+    is_timed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -55,8 +57,6 @@ struct Tenure {
     may_last: bool,
     rivals: Option<Rivals>,
     idle_since: Option<Instant>,
-    /// A [`Turns::tick`] is to come.
-    is_timed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,8 +94,8 @@ pub(crate) struct Next {
     pub(crate) farewells: Vec<u64>,
     /// Who is woken, with what.
     pub(crate) wake: Vec<(Waiter, Turn)>,
-    /// When [`Turns::tick`] is due, for which tenure.
-    pub(crate) tick: Option<(u64, Instant)>,
+    /// When [`Turns::tick`] is due.
+    pub(crate) tick: Option<Instant>,
 }
 
 impl Next {
@@ -113,7 +113,7 @@ impl Next {
 
 impl Default for Turns {
     fn default() -> Turns {
-        Turns { stage: Stage::Vacant, queue: VecDeque::new(), ended: Vec::new(), tenures: 0 }
+        Turns { stage: Stage::Vacant, queue: VecDeque::new(), ended: Vec::new(), tenures: 0, is_timed: false }
     }
 }
 
@@ -142,7 +142,14 @@ impl Turns {
 
     /// One that has a turn in this tenure could not make sure of the znode, or found that it is gone: it comes again, and
     /// keeps its place.
-    pub(crate) fn come_again(&mut self, who: Waiter, mode: Mode, number: u64, is_gone: bool) -> (Turn, Next) {
+    pub(crate) fn come_again(
+        &mut self,
+        who: Waiter,
+        mode: Mode,
+        number: u64,
+        is_gone: bool,
+        only_tries: bool,
+    ) -> (Turn, Next) {
         if let Some(tenure) = self.tenure(number) {
             tenure.leave(who);
             let left = self.retire();
@@ -150,7 +157,7 @@ impl Turns {
             return (Turn::Seek, Next::farewell(left.filter(|_| is_gone)));
         }
         let next = self.leave_ended(number, |inside| inside.who == who);
-        let (turn, then) = self.come(who, mode, false);
+        let (turn, then) = self.come(who, mode, only_tries);
         if turn == Turn::Wait {
             self.queue.pop_back();
             self.wait_again(who, mode);
@@ -191,7 +198,6 @@ impl Turns {
             may_last,
             rivals: None,
             idle_since: None,
-            is_timed: false,
         };
         let mut turn = tenure.give(who);
         let mut next = Next::farewell(before);
@@ -289,9 +295,8 @@ impl Turns {
             return self.end();
         }
         tenure.idle_since = Some(now);
-        let is_timed = mem::replace(&mut tenure.is_timed, true);
-        let at = now.checked_add(limits.keep_idle).filter(|_| !is_timed);
-        Next { tick: at.map(|at| (tenure.number, at)), ..Next::default() }
+        let is_timed = mem::replace(&mut self.is_timed, true);
+        Next { tick: now.checked_add(limits.keep_idle).filter(|_| !is_timed), ..Next::default() }
     }
 
     /// The znode, or its session, is gone. Those who wait keep their order.
@@ -327,9 +332,9 @@ impl Turns {
     }
 
     /// It is time to look whether the lock has been idle for long.
-    pub(crate) fn tick(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
-        let Some(tenure) = self.tenure(number) else { return Next::default() };
-        tenure.is_timed = false;
+    pub(crate) fn tick(&mut self, limits: &Caching, now: Instant) -> Next {
+        self.is_timed = false;
+        let Stage::Granted(tenure) = &self.stage else { return Next::default() };
         let idle_since = tenure.idle_since.filter(|_| tenure.inside.is_empty());
         let Some(end) = idle_since.and_then(|since| since.checked_add(limits.keep_idle)) else {
             return Next::default();
@@ -337,8 +342,8 @@ impl Turns {
         if now >= end {
             return self.end();
         }
-        tenure.is_timed = true;
-        Next { tick: Some((number, end)), ..Next::default() }
+        self.is_timed = true;
+        Next { tick: Some(end), ..Next::default() }
     }
 
     /// The lock object goes. The tenure whose znode goes with it, unless a thread has the lock.
@@ -474,5 +479,69 @@ impl Tenure {
                 || now.saturating_duration_since(rivals.since) >= limits.max_tenure
         };
         !self.may_last || self.rivals.as_ref().is_some_and(is_used_up)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+
+    /// A tenure of readers, all of whom have a turn.
+    fn sharing(turns: &mut Turns, readers: &[Waiter]) -> u64 {
+        let (first, others) = readers.split_first().unwrap_or_else(|| panic!("no reader"));
+        assert_eq!(turns.come(*first, Mode::Shared, false), (Turn::Seek, Next::default()));
+        let Some((Turn::Hold { tenure, .. }, number, next)) = turns.granted(*first, true) else {
+            panic!("not granted")
+        };
+        assert_eq!((number, next), (tenure, Next::default()));
+        for reader in others {
+            assert!(shares(turns, *reader, tenure));
+        }
+        tenure
+    }
+
+    fn shares(turns: &mut Turns, reader: Waiter, number: u64) -> bool {
+        let (turn, next) = turns.come(reader, Mode::Shared, false);
+        matches!(turn, Turn::Hold { tenure, .. } if tenure == number) && next == Next::default()
+    }
+
+    fn leaves(turns: &mut Turns, who: Waiter) -> Next {
+        turns.leave(who, &Caching::new(), Instant::now())
+    }
+
+    /// Its turn was in a tenure whose znode is gone. Meanwhile others read.
+    #[test]
+    fn who_only_tries_to_write_and_comes_again_ends_no_tenure_of_readers() {
+        for only_tries in [true, false] {
+            let mut turns = Turns::default();
+            assert_eq!(turns.come(1, Mode::Exclusive, only_tries).0, Turn::Seek);
+            let Some((Turn::Hold { tenure, .. }, ..)) = turns.granted(1, true) else { panic!("not granted") };
+            assert_eq!(turns.gone(tenure), Next::default());
+            let now = sharing(&mut turns, &[2, 3]);
+            let (turn, next) = turns.come_again(1, Mode::Exclusive, tenure, true, only_tries);
+            assert_eq!(next, Next::farewell(Some(tenure)));
+            assert_eq!(turn, if only_tries { Turn::No } else { Turn::Seek });
+            assert_eq!(shares(&mut turns, 4, now), only_tries);
+        }
+    }
+
+    /// It cannot make sure of the znode that others read by.
+    #[test]
+    fn a_reader_that_only_tries_and_comes_again_takes_no_znode_from_the_others_and_keeps_nobody_out() {
+        let mut turns = Turns::default();
+        let number = sharing(&mut turns, &[1, 2]);
+        let only_tries = turns.come(3, Mode::Shared, true).0;
+        assert!(matches!(only_tries, Turn::Hold { tenure, .. } if tenure == number));
+        assert_eq!(turns.come_again(3, Mode::Shared, number, false, true), (Turn::Seek, Next::default()));
+        // Who comes meanwhile waits for what it finds at the servers.
+        assert_eq!(turns.come(4, Mode::Shared, false), (Turn::Wait, Next::default()));
+        // It finds nothing.
+        assert_eq!(leaves(&mut turns, 3).wake, [(4, Turn::Seek)]);
+        let Some((Turn::Hold { tenure, .. }, _, next)) = turns.granted(4, true) else { panic!("not granted") };
+        assert!(next == Next::default() && shares(&mut turns, 5, tenure));
+        // The znode of before goes with the last who has a turn in it.
+        assert_eq!(leaves(&mut turns, 1), Next::default());
+        assert_eq!(leaves(&mut turns, 2), Next::farewell(Some(number)));
     }
 }

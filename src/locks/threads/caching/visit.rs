@@ -116,7 +116,9 @@ impl<'a> Visit<'a> {
         self.lock.client().call("acquire", self.lock.base_path(), self.patience.stop)
     }
 
-    /// Sleeps until it is its turn.
+    /// Sleeps until it is its turn. A sender that goes without a word would look like the end of the time. None does: it stands
+    /// among the waiters, which outlive this visit, until this visit leaves, or until it is taken out with its word, which
+    /// `Wake` sends in any case.
     fn wait(&mut self) -> Result<Option<Word>> {
         let Some(words) = &self.words else { return Ok(None) };
         // Not before: a cycle in which nobody waits is to read the clock as seldom as can be.
@@ -212,7 +214,7 @@ impl<'a> Visit<'a> {
         let cache = self.cache;
         cache.listens_no_more(number, grant);
         let mut state = cache.state.lock();
-        let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone);
+        let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone, self.patience.only_try);
         let effects = state.effects(next);
         let word = self.received(&mut state, turn);
         drop(state);

@@ -95,3 +95,13 @@ fn changes_can_be_selected_on() {
         recv(never) -> _ => panic!("never"),
     }
 }
+
+#[test]
+fn what_is_granted_while_the_client_is_closed_is_lost_at_once() {
+    let scene = Scene::new(None);
+    scene.held.lose_all(None, LostReason::ClientClosed);
+    // After the thread's last look.
+    scene.look_at(scene.begun);
+    let states = scene.hold().channel();
+    assert_eq!(states.iter().collect::<Vec<_>>(), [HoldState::Lost(LostReason::ClientClosed)]);
+}
