@@ -37,14 +37,21 @@ enum Wish {
     Read,
     /// To write, and to go on as a reader.
     WriteThenRead,
+    /// To write or to read, if that can be had at once.
+    TryWrite,
+    TryRead,
 }
 
 impl Wish {
     fn mode(self) -> Mode {
         match self {
-            Wish::Write | Wish::WriteThenRead => Mode::Exclusive,
-            Wish::Read => Mode::Shared,
+            Wish::Write | Wish::WriteThenRead | Wish::TryWrite => Mode::Exclusive,
+            Wish::Read | Wish::TryRead => Mode::Shared,
         }
+    }
+
+    fn only_tries(self) -> bool {
+        matches!(self, Wish::TryWrite | Wish::TryRead)
     }
 }
 
@@ -224,6 +231,8 @@ enum Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Step(usize, usize),
+    /// Of one that only tries.
+    GiveUp(usize, usize),
     Serve(usize),
     Deliver(usize),
     Tick(usize),
@@ -321,7 +330,7 @@ impl Process {
             Turn::Hold { tenure, grant } => Thread::Looking { rounds, tenure, grant, confirmed_over: 0 },
             Turn::Seek => Thread::Seeking { rounds, znode: Sought::Unsent },
             Turn::Wait => Thread::Waiting { rounds },
-            Turn::No => panic!("only tries"),
+            Turn::No => Thread::Outside { rounds: rounds - 1 },
         };
     }
 
@@ -336,6 +345,18 @@ impl Process {
     fn rivals_came(&mut self, number: u64) {
         let next = self.turns.rivals_came(number, base());
         self.follow(next);
+    }
+
+    /// The tenure of now, if another thread than this one reads in it.
+    fn read_by_others(&self, thread: usize) -> Option<u64> {
+        let number = self.turns.number()?;
+        let reads = |t: &usize| match self.threads[*t] {
+            Thread::Looking { tenure, .. } | Thread::Inside { tenure, .. } => {
+                tenure == number && self.modes[*t] == Mode::Shared
+            }
+            _ => false,
+        };
+        (0..THREADS).filter(|t| *t != thread).any(|t| reads(&t)).then_some(number)
     }
 
     fn idle(&self) -> Option<u64> {
@@ -384,6 +405,8 @@ impl World {
         let mut actions = Vec::new();
         for (p, process) in self.processes.iter().enumerate() {
             actions.extend((0..THREADS).filter(|t| self.can_step(p, *t)).map(|t| Action::Step(p, t)));
+            let gives_up = |t: &usize| process.threads[*t].may_leave() && self.wish(p, *t).only_tries();
+            actions.extend((0..THREADS).filter(gives_up).map(|t| Action::GiveUp(p, t)));
             if process.connection != 0 && !process.outbox.is_empty() {
                 actions.push(Action::Serve(p));
             }
@@ -459,7 +482,14 @@ impl World {
 
     fn apply(&mut self, action: Action) -> Result<(), String> {
         match action {
-            Action::Step(p, t) => self.step(p, t)?,
+            Action::Step(p, t) => {
+                let read = self.processes[p].read_by_others(t).filter(|_| self.wish(p, t) == Wish::TryWrite);
+                self.step(p, t)?;
+                if read.is_some() && self.processes[p].turns.number() != read {
+                    return Err(format!("the mere try of {p}.{t} ends what others read by"));
+                }
+            }
+            Action::GiveUp(p, t) => self.leave(p, t),
             Action::Serve(p) => self.serve(p),
             Action::Deliver(p) => self.deliver(p),
             Action::Tick(p) => {
@@ -491,7 +521,6 @@ impl World {
 
     fn fail(&mut self, fault: Fault, p: usize) {
         self.faults -= 1;
-        let limits = limits();
         match fault {
             Fault::Cut => self.cut(p),
             Fault::Pause => self.processes[p].is_valid = false,
@@ -501,36 +530,43 @@ impl World {
                 self.remove(first);
             }
             Fault::Leave => {
-                let process = &mut self.processes[p];
-                let t = process.threads.iter().position(Thread::may_leave).unwrap();
-                let before = process.threads[t];
-                process.threads[t] = Thread::Outside { rounds: 0 };
-                if let Thread::Seeking { znode, .. } = before
-                    && let Some(next) = process.turns.bequeath(process.waiters[t])
-                {
-                    process.follow(next);
-                    return self.inherit(p, t, znode);
-                }
-                if let Thread::Seeking { znode: Sought::Stands(czxid), .. } = before {
-                    process.outbox.push_back(Request::Delete(czxid));
-                }
-                let next = match before {
-                    Thread::Looking { tenure, grant, .. } => process.turns.release(tenure, grant, &limits, base()),
-                    _ => process.turns.leave(process.waiters[t], &limits, base()),
-                };
-                process.follow(next);
+                let t = self.processes[p].threads.iter().position(Thread::may_leave).unwrap();
+                self.leave(p, t);
             }
             Fault::Doubt => {
                 let is_looking = |thread: &Thread| matches!(thread, Thread::Looking { .. });
                 let t = self.processes[p].threads.iter().position(is_looking).unwrap();
-                let mode = self.wish(p, t).mode();
+                let wish = self.wish(p, t);
                 let process = &mut self.processes[p];
                 let Thread::Looking { rounds, tenure, .. } = process.threads[t] else { return };
-                let (turn, next) = process.turns.come_again(process.waiters[t], mode, tenure, false, false);
+                let (who, only_tries) = (process.waiters[t], wish.only_tries());
+                let (turn, next) = process.turns.come_again(who, wish.mode(), tenure, false, only_tries);
                 process.turned(t, rounds, turn);
                 process.follow(next);
             }
         }
+    }
+
+    /// It gives up, for good: an answer to its create is for nobody else.
+    fn leave(&mut self, p: usize, t: usize) {
+        let limits = limits();
+        let process = &mut self.processes[p];
+        let before = process.threads[t];
+        process.threads[t] = Thread::Outside { rounds: 0 };
+        if let Thread::Seeking { znode, .. } = before
+            && let Some(next) = process.turns.bequeath(process.waiters[t])
+        {
+            process.follow(next);
+            return self.inherit(p, t, znode);
+        }
+        if let Thread::Seeking { znode: Sought::Stands(czxid), .. } = before {
+            process.outbox.push_back(Request::Delete(czxid));
+        }
+        let next = match before {
+            Thread::Looking { tenure, grant, .. } => process.turns.release(tenure, grant, &limits, base()),
+            _ => process.turns.leave(process.waiters[t], &limits, base()),
+        };
+        process.follow(next);
     }
 
     /// The next seeker goes on with the contender of the one before.
@@ -564,7 +600,7 @@ impl World {
             Thread::Outside { rounds } => {
                 process.last_waiter += 1;
                 (process.waiters[t], process.modes[t]) = (process.last_waiter, wish.mode());
-                let (turn, next) = process.turns.come(process.waiters[t], wish.mode(), false);
+                let (turn, next) = process.turns.come(process.waiters[t], wish.mode(), wish.only_tries());
                 process.turned(t, rounds, turn);
                 process.follow(next);
             }
@@ -592,7 +628,8 @@ impl World {
                 let footing = process.footing(tenure, self.omitted);
                 let is_confirmed = grant == 1 || confirmed_over == process.connection;
                 if footing.is_gone {
-                    let (turn, next) = process.turns.come_again(process.waiters[t], wish.mode(), tenure, true, false);
+                    let (who, only_tries) = (process.waiters[t], wish.only_tries());
+                    let (turn, next) = process.turns.come_again(who, wish.mode(), tenure, true, only_tries);
                     process.turned(t, rounds, turn);
                     process.follow(next);
                 } else if is_firm(&footing, is_confirmed) {
@@ -946,8 +983,8 @@ fn hash(world: &World) -> u64 {
 }
 
 /// Who wants what: the threads of the one process, then those of the other.
-const SCENARIOS: [[Wish; 2 * THREADS]; 6] = {
-    use Wish::{Read, Write, WriteThenRead};
+const SCENARIOS: [[Wish; 2 * THREADS]; 8] = {
+    use Wish::{Read, TryRead, TryWrite, Write, WriteThenRead};
     [
         [Write, Write, Write, Write],
         [Read, Read, Read, Read],
@@ -955,6 +992,8 @@ const SCENARIOS: [[Wish; 2 * THREADS]; 6] = {
         [Read, Read, Write, Read],
         [WriteThenRead, Read, Read, Write],
         [WriteThenRead, Write, WriteThenRead, Read],
+        [TryWrite, Read, Read, Write],
+        [TryRead, Read, TryWrite, Write],
     ]
 };
 
@@ -1040,7 +1079,9 @@ fn by_chance(seed: u64, omitted: Omitted) -> Result<usize, String> {
 
 fn try_by_chance(seed: u64, omitted: Omitted, trace: &mut Vec<Action>) -> Result<usize, String> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut wish = || [Wish::Write, Wish::Read, Wish::Read, Wish::WriteThenRead][random.usize(0..4)];
+    let mut wish = || {
+        [Wish::Write, Wish::Read, Wish::Read, Wish::WriteThenRead, Wish::TryWrite, Wish::TryRead][random.usize(0..6)]
+    };
     let wishes = std::array::from_fn(|_| std::array::from_fn(|_| std::array::from_fn(|_| wish())));
     let mut world = World::new(wishes, random.u8(1..4), random.u8(0..8), omitted);
     let one_in = [3, 10, 30][random.usize(0..3)];
