@@ -170,6 +170,15 @@ fn a_client_without_tls_gets_no_session_from_a_secure_port_and_the_other_way_rou
     assert!(!secure.block_until_connected(Some(Duration::from_millis(100))).unwrap());
 }
 
+/// Until this client waits behind the holder, and its watches are known to the server.
+fn await_watcher(server: &TestingServer, namespace: &str, client: &CuratorFramework, lock: &InterProcessMutex) {
+    let watches = |path: &String| watchers_at(server, &format!("/{namespace}{path}")).contains(&client.session_id());
+    eventually("the waiter watches the holder's znode and its own", || {
+        let queue = lock.participant_nodes().unwrap();
+        queue.len() == 2 && queue.iter().all(watches)
+    });
+}
+
 #[test]
 fn a_cut_connection_comes_back_over_tls_with_the_session_and_its_lock() {
     let fixture = Fixture::shared();
@@ -184,7 +193,8 @@ fn a_cut_connection_comes_back_over_tls_with_the_session_and_its_lock() {
     let first = held_by_other.lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waited_for.acquire().and_then(|()| waited_for.release()));
-        eventually("the waiter waits", || held_by_other.participant_nodes().unwrap().len() == 2);
+        // Before it knows of its znode a cut costs one of its few retries.
+        await_watcher(&fixture.server, "cut", &holder, &held_by_other);
         for round in 1..=8 {
             relay.cut();
             eventually("connected again", || relay.accepted() > round && holder.is_connected());
@@ -246,12 +256,7 @@ fn an_event_comes_through_while_a_write_is_stuck() {
     let guard = held.lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waited_for.lock_timeout(3 * PATIENCE).map(|held| held.is_some()));
-        let watches =
-            |path: &String| watchers_at(&fixture.server, &format!("/stuck{path}")).contains(&client.session_id());
-        eventually("the waiter watches the holder's znode and its own", || {
-            let queue = held.participant_nodes().unwrap();
-            queue.len() == 2 && queue.iter().all(watches)
-        });
+        await_watcher(&fixture.server, "stuck", &client, &held);
         relay.deafen(true);
         // More than the buffers of both sockets hold.
         let writers: Vec<_> =
