@@ -1,4 +1,5 @@
-//! [`Turns`] in every schedule: two processes of two threads each, readers and writers, against a model of the server.
+//! [`Turns`] in every schedule: two processes of two threads each, readers and writers, against a model of the server. What
+//! has too many states is explored up to the depth that its line prints; `MODEL_STATES` says how many are enough.
 //!
 //! The contender at the servers has a model check of its own. Here it is a create, and a grant as soon as its znode is the
 //! first; all the rest is as in [`crate::locks::threads::caching::cache`]: what is sent, in which order, and what comes back, late or never.
@@ -6,6 +7,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    env,
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     sync::OnceLock,
     time::{Duration, Instant},
@@ -22,7 +24,7 @@ use crate::{
 
 const THREADS: usize = 2;
 
-/// So many states of one scenario are enough.
+/// So many states of one scenario are enough where nobody asks for more.
 const ENOUGH_STATES: usize = 25_000;
 
 /// So many rounds have a wish of their own.
@@ -1007,9 +1009,10 @@ fn explore_all(rounds: u8, faults: u8) {
 fn explore(name: &str, wishes: Wishes, rounds: u8, faults: u8) -> usize {
     let first = World::new(wishes, rounds, faults, Omitted::Nothing);
     let mut parents: HashMap<u64, Option<(u64, Action)>> = HashMap::from([(hash(&first), None)]);
-    let mut queue = VecDeque::from([first]);
-    let mut is_complete = true;
-    while let Some(world) = queue.pop_front() {
+    let mut queue = VecDeque::from([(first, 0)]);
+    let most = env::var("MODEL_STATES").map_or(ENOUGH_STATES, |most| most.parse().unwrap());
+    let mut depth = None;
+    while let Some((world, steps)) = queue.pop_front() {
         let at = hash(&world);
         let actions = world.actions();
         let fail = |what: String, last: Option<Action>| {
@@ -1038,16 +1041,17 @@ fn explore(name: &str, wishes: Wishes, rounds: u8, faults: u8) -> usize {
         for (next, action) in found {
             let key = hash(&next);
             if !parents.contains_key(&key) {
-                if parents.len() >= ENOUGH_STATES {
-                    is_complete = false;
+                if parents.len() >= most {
+                    depth.get_or_insert(steps);
                     continue;
                 }
                 parents.insert(key, Some((at, action)));
-                queue.push_back(next);
+                queue.push_back((next, steps + 1));
             }
         }
     }
-    println!("{name}: {} states, {}", parents.len(), if is_complete { "all" } else { "not all" });
+    let depth = depth.map_or("all".to_owned(), |steps: usize| format!("up to {steps} steps"));
+    println!("{name}: {} states, {depth}", parents.len());
     parents.len()
 }
 
