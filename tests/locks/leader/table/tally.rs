@@ -93,12 +93,18 @@ fn overlapping(ones: &[Belief], others: &[Belief]) -> Vec<(Belief, Belief)> {
     pairs.filter(|(one, other)| one.from <= other.to && other.from <= one.to).collect()
 }
 
-/// Whether a process was stopped, or had just gone on, when the other one began to lead beside it: then nobody can have
-/// told it before.
+/// Whether a process was stopped, or had just gone on, when the other one began to lead beside it, and got no processor to
+/// speak of until it was told: then nobody can have told it before.
 fn was_stopped(record: &Record, own: &Belief, other: &Belief) -> bool {
     let moment = u64::try_from(SESSION.as_nanos() / 2).unwrap();
-    let is_stopped = |(from, to): &(u64, u64)| *from <= other.from && own.to <= to + moment;
-    own.from <= other.from && record.pauses.iter().any(is_stopped)
+    let mut pauses = record.pauses.clone();
+    pauses.sort_unstable();
+    let excused = pauses.into_iter().fold(None, |until, (from, to)| match until {
+        None if from <= other.from && other.from <= to + moment => Some(to + moment),
+        Some(until) if from <= until => Some(until.max(to + moment)),
+        until => until,
+    });
+    own.from <= other.from && excused.is_some_and(|until| own.to <= until)
 }
 
 pub fn print(tallies: &[Tally], took: Duration) {
@@ -150,5 +156,17 @@ mod tests {
         let mut tally = Tally::new("");
         tally.count(&[record(&[], &[belief(1, 10)], &[]), record(&[], &[belief(6, 20)], &[(7, 9)])]);
         assert_eq!((tally.overlaps_of_told.len(), tally.overlaps_of_control), (1, 0));
+    }
+
+    #[test]
+    fn a_process_that_gets_no_processor_for_long_is_excused_for_so_long() {
+        let s = |seconds: u64| seconds * 1_000_000_000;
+        let is_excused =
+            |pauses: &[(u64, u64)], to| was_stopped(&record(&[], &[], pauses), &belief(s(1), to), &belief(s(4), s(20)));
+        assert!(is_excused(&[(s(3), s(6))], s(7)));
+        assert!(!is_excused(&[(s(3), s(6))], s(8)));
+        assert!(is_excused(&[(s(7), s(8)), (s(3), s(6))], s(9)));
+        assert!(!is_excused(&[(s(3), s(6)), (s(8), s(9))], s(10)), "it ran for two seconds");
+        assert!(!is_excused(&[(s(5), s(6))], s(6)), "it ran when the other one began");
     }
 }
