@@ -34,6 +34,7 @@ import org.apache.curator.framework.recipes.shared.SharedCountReader;
 import org.apache.curator.framework.recipes.shared.VersionedValue;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.RetryNTimes;
+import org.apache.zookeeper.KeeperException;
 import org.apache.zookeeper.ZooDefs;
 import org.apache.zookeeper.data.ACL;
 import org.apache.zookeeper.data.Stat;
@@ -209,6 +210,9 @@ public final class CuratorPeer {
             try {
                 once(kind, path);
                 round++;
+            } catch (KeeperException.NoNodeException gone) {
+                // Curator's create makes missing parents once. Others may empty them, and the server remove them, before
+                // it comes again. Nothing was left behind.
             } catch (Exception error) {
                 failures++;
                 System.err.println("hammer: " + error);

@@ -17,20 +17,22 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
 
 /** A client of ZooKeeper's own WriteLock, driven by lines: see README.md. One lock per session, as it needs it. */
 public final class WriteLockPeer {
-    private final ZooKeeper zooKeeper;
+    private final String[] arguments;
+    private volatile ZooKeeper zooKeeper;
     private final Semaphore acquired = new Semaphore(0);
     private final ExecutorService owner = Executors.newSingleThreadExecutor();
-    private WriteLock lock;
+    private volatile WriteLock lock;
     private volatile boolean isStopped;
 
-    private WriteLockPeer(ZooKeeper zooKeeper) {
-        this.zooKeeper = zooKeeper;
+    private WriteLockPeer(String[] arguments) throws Exception {
+        this.arguments = arguments;
+        connect();
     }
 
     // CONNECT (with a chroot) - SESSION-MILLISECONDS
-    public static void main(String[] arguments) throws Exception {
+    private void connect() throws Exception {
         CountDownLatch connected = new CountDownLatch(1);
-        ZooKeeper zooKeeper = new ZooKeeper(arguments[0], Integer.parseInt(arguments[2]), event -> {
+        zooKeeper = new ZooKeeper(arguments[0], Integer.parseInt(arguments[2]), event -> {
             if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
                 connected.countDown();
             }
@@ -38,8 +40,11 @@ public final class WriteLockPeer {
         if (!connected.await(60, TimeUnit.SECONDS)) {
             throw new IllegalStateException("no connection");
         }
-        System.out.println("ready " + zooKeeper.getSessionId());
-        WriteLockPeer peer = new WriteLockPeer(zooKeeper);
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        WriteLockPeer peer = new WriteLockPeer(arguments);
+        System.out.println("ready " + peer.zooKeeper.getSessionId());
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = in.readLine()) != null && !line.equals("quit"); ) {
             String[] words = line.split(" ");
@@ -52,7 +57,7 @@ public final class WriteLockPeer {
         if (peer.lock != null) {
             peer.lock.close();
         }
-        zooKeeper.close();
+        peer.zooKeeper.close();
         System.out.println("bye");
         System.exit(0);
     }
@@ -75,17 +80,42 @@ public final class WriteLockPeer {
                 System.out.println("released " + System.nanoTime());
                 unlock();
             }
-            case "hammer" -> {
-                for (int round = 0; round < Integer.parseInt(words[3]) && !isStopped; round++) {
-                    once(words[2]);
-                }
-                if (lock != null) {
-                    leave(words[2]);
-                }
-                System.out.println("done 0");
-            }
+            case "hammer" -> System.out.println("done " + hammer(words[2], Integer.parseInt(words[3])));
             default -> throw new IllegalArgumentException(words[0]);
         }
+    }
+
+    /** How many acquires failed. */
+    private int hammer(String path, int rounds) throws Exception {
+        int failures = 0;
+        for (int round = 0; round < rounds && !isStopped; ) {
+            try {
+                once(path);
+                round++;
+            } catch (KeeperException.SessionExpiredException expired) {
+                failures++;
+                connectAgain();
+            }
+        }
+        try {
+            if (lock != null) {
+                leave(path);
+            }
+        } catch (KeeperException.SessionExpiredException expired) {
+            connectAgain();
+        }
+        return failures;
+    }
+
+    // A server that starts may leave a connection open that it never answers (ZOOKEEPER-5051), and ZooKeeper's client
+    // waits on it for as long as its session lasts. Whatever it had went with the session.
+    private void connectAgain() throws Exception {
+        if (lock != null) {
+            lock.close();
+            lock = null;
+        }
+        zooKeeper.close();
+        connect();
     }
 
     private void once(String path) throws Exception {
