@@ -360,7 +360,9 @@ fn name_of(lock: &dyn InterProcessLock, index: usize) -> String {
 /// Adds the lock's name to an error that has none.
 fn naming(lock: &dyn InterProcessLock, index: usize, error: Error) -> Error {
     match error {
-        Error::Timeout { what, after } => Error::Timeout { what: format!("{}: {what}", name_of(lock, index)), after },
+        Error::Timeout { what, after } if !lock.path().is_some_and(|path| what.starts_with(path)) => {
+            Error::Timeout { what: format!("{}: {what}", name_of(lock, index)), after }
+        }
         Error::Protocol(what) => Error::Protocol(format!("{}: {what}", name_of(lock, index))),
         Error::Io { what, source } => Error::Io { what: format!("{}: {what}", name_of(lock, index)), source },
         // The others name the path, or are about the client and not about this lock.
