@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    io::{BufRead, BufReader},
     process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -170,5 +171,27 @@ fn a_short_outage_ends_nothing() {
     proxy.pass().unwrap();
     eventually("connected again", || proxy.connections() > before && proxy.open_connections() > 0);
     drop(run.child.stdin.take());
+    assert_eq!(run.status(), 5);
+}
+
+/// Each heartbeat takes longer than a sixth of the session timeout, so that none of them makes a lock certain.
+#[test]
+fn servers_that_answer_too_late_delay_the_command_and_do_not_fail_it() {
+    let (session, round_trip) = ("4s", Duration::from_millis(1900));
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    proxy.delay(round_trip / 2);
+    let arguments = ["run", "--session-timeout", session, &path(), "--", "sh", "-c", "exit 5"];
+    let mut command = zklock_at(&proxy.connect_string(), arguments);
+    let mut run = Running::start({
+        command.stderr(Stdio::piped());
+        command
+    });
+    let mut said = BufReader::new(run.child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("the wait for a validity of 800ms did not end within 4s; waiting again") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it gave up");
+    }
+    proxy.pass().unwrap();
     assert_eq!(run.status(), 5);
 }

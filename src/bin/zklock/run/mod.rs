@@ -1,7 +1,8 @@
 //! `zklock run`: a command while a lock is held.
 //!
-//! Three processes: this one holds the lock and knows what is known of it ([`hold`]), the command, which leads a process group
-//! ([`family`]), and a watchdog ([`watchdog`]), which ends that group by its own clock, or if this process dies.
+//! Three processes: this one holds the lock and knows what is known of it ([`hold`]), the command, which leads a
+//! process group ([`family`]), and a watchdog ([`watchdog`]), which ends that group by its own clock, or if this
+//! process dies.
 
 mod child;
 mod clock;
@@ -13,13 +14,20 @@ mod terminal;
 mod waiting;
 mod watchdog;
 
-use std::{thread, time::Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::{Receiver, after, bounded, select};
 use curator_locks::{AcquireOptions, CancelToken, CuratorFramework, Error, RetryForever};
 use nix::unistd::{gethostname, getpid};
 
-use self::{command::Ended, hold::Locks, signals::Signals};
+use self::{
+    command::Ended,
+    hold::{Held, Locks},
+    signals::Signals,
+};
 use crate::{
     args::{Connection, Run},
     connection::Settings,
@@ -32,7 +40,7 @@ pub(crate) use self::{
 };
 
 /// While the command waits for its turn, whatever keeps it from the servers passes.
-const RETRY: std::time::Duration = std::time::Duration::from_millis(500);
+const RETRY: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let begun = Instant::now();
@@ -46,15 +54,9 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     }
     let locks = Locks::new(&client, args)?;
     let least = clock::Limits::least(client.session_timeout());
-    let mut options = AcquireOptions::new().cancel_token(&ending.token).min_validity(least);
-    if let Some(timeout) = args.nonblock.then_some(std::time::Duration::ZERO).or(args.timeout) {
-        let left = timeout.saturating_sub(begun.elapsed());
-        // Zero would mean not to wait at all.
-        options =
-            options.timeout(if timeout.is_zero() { timeout } else { left.max(std::time::Duration::from_millis(1)) });
-    }
+    let options = AcquireOptions::new().cancel_token(&ending.token).min_validity(least);
     let line = waiting::Line::begin(&client, args, locks.paths());
-    let acquired = locks.acquire(&options);
+    let acquired = acquire(&locks, args, begun, &options);
     drop(line);
     let signal = ending.finish();
     let held = match (acquired, signal) {
@@ -76,6 +78,29 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     drop(locks);
     client.close();
     ended.map(|ended| ended.status)
+}
+
+/// Servers that answer too late to make the lock certain for long enough delay the command, as those do that are out of
+/// reach.
+fn acquire<'a>(
+    locks: &'a Locks,
+    args: &Run,
+    begun: Instant,
+    options: &AcquireOptions,
+) -> curator_locks::Result<Option<Held<'a>>> {
+    let wanted = args.nonblock.then_some(Duration::ZERO).or(args.timeout);
+    loop {
+        let left = wanted.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+        // Zero would mean not to wait at all.
+        let least = wanted.map_or(Duration::ZERO, |timeout| timeout.min(Duration::from_millis(1)));
+        let options = left.map_or_else(|| options.clone(), |left| options.clone().timeout(left.max(least)));
+        match locks.acquire(&options) {
+            Err(error @ Error::Timeout { .. }) if wanted.is_none_or(|timeout| begun.elapsed() < timeout) => {
+                log::warn!("{error}; waiting again");
+            }
+            acquired => return acquired,
+        }
+    }
 }
 
 fn ended_by(signal: i32) -> Failure {
