@@ -67,8 +67,8 @@ impl std::fmt::Display for LostReason {
 
 /// Everything that can go wrong, by who is to blame: the caller, the server's answer, the connection, the peer.
 ///
-/// `Display` says what happened, to what, and why. `Debug` says the same behind the variant's name, with all causes, so that
-/// `fn main() -> Result<(), Error>` prints what a person can read.
+/// `Display` says what happened, to what, and why. `Debug` says the same behind the variant's name, with all causes, so
+/// that `fn main() -> Result<(), Error>` prints what a person can read.
 ///
 /// ```
 /// # #[cfg(not(feature = "testing"))] fn main() {}
@@ -225,8 +225,8 @@ pub enum Error {
         operation: &'static str,
         /// The path as the caller sees it.
         path: String,
-        /// The client sent a request and got no answer, so nobody knows whether the server carried it out. Otherwise it sent
-        /// nothing.
+        /// The client sent a request and got no answer, so nobody knows whether the server carried it out. Otherwise it
+        /// sent nothing.
         maybe_done: bool,
         /// Why there is no connection, as far as known: what each server or the operating system said.
         cause: Option<Arc<io::Error>>,

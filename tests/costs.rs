@@ -35,7 +35,8 @@ fn a_hand_over_between_threads_of_one_client_is_one_delete_and_no_listing() {
             mutex.release().unwrap();
         };
         let waiters: Vec<_> = (0..WAITING).map(|_| scope.spawn(wait)).collect();
-        // Each has asked for two watches, and the holder for one, which it does after 100 ms; the server counts a znode once.
+        // Each has asked for two watches, and the holder for one, which it does after 100 ms; the server counts a znode
+        // once.
         eventually("all wait, and the holder watches", || {
             proxy.requests(op::GET_DATA) > 2 * WAITING as u64 && server.watch_count().unwrap() == WAITING as u64 + 1
         });

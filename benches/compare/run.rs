@@ -87,8 +87,8 @@ impl Run {
         self.peers.get_mut(&kind).ok_or("no such side")?.ask(command)
     }
 
-    /// Sides that take turns, with what is measured of each: every round begins with another one, so that none of them always
-    /// follows the same one.
+    /// Sides that take turns, with what is measured of each: every round begins with another one, so that none of them
+    /// always follows the same one.
     pub fn turns<'a, S, T>(round: usize, sides: &'a [S], measured: &'a mut [T]) -> Vec<(&'a S, &'a mut T)> {
         let mut turns: Vec<_> = sides.iter().zip(measured).collect();
         let first = round % turns.len().max(1);

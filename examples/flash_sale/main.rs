@@ -3,8 +3,8 @@
 //! Three processes of eight threads each sell a stock of 200. The stock is a number in a plain file, and a sale is what
 //! nobody should do without a lock: read the number, think, write the number less one. The sale runs twice, under an
 //! [`InterProcessMutex`](curator_locks::InterProcessMutex) and without any lock. The first has to sell each item exactly
-//! once; the second is the control that shows what the lock is good for, and has to oversell. With `--caching` it runs a third
-//! time, under a mutex that stays in its process while no other one wants it ([`Caching`](curator_locks::Caching)).
+//! once; the second is the control that shows what the lock is good for, and has to oversell. With `--caching` it runs
+//! a third time, under a mutex that stays in its process while no other one wants it ([`Caching`](curator_locks::Caching)).
 //!
 //! ```text
 //! cargo run --release --features testing --example flash_sale -- --help

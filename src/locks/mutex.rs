@@ -195,8 +195,8 @@ impl InterProcessMutex {
 
     /// How many threads wait in this object [with caching](InterProcessMutex::with_caching), behind the one that holds
     /// the lock or queues for it. They have no znodes, so [`participant_nodes`](InterProcessMutex::participant_nodes)
-    /// does not show them. 0 without caching. [`LockQueue::inspect`](crate::LockQueue::inspect) counts those of all objects on
-    /// the path, and tells whether the lock is idle.
+    /// does not show them. 0 without caching. [`LockQueue::inspect`](crate::LockQueue::inspect) counts those of all
+    /// objects on the path, and tells whether the lock is idle.
     #[must_use]
     pub fn local_waiters(&self) -> usize {
         self.cache.as_ref().map_or(0, |cache| cache.waiting())

@@ -22,7 +22,8 @@ use super::{
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// op 1, 15 (`with_stat`), 19 (container), 21 (TTL). Replied by [`Response::Created`](super::response::Response::Created).
+    /// op 1, 15 (`with_stat`), 19 (container), 21 (TTL). Replied by
+    /// [`Response::Created`](super::response::Response::Created).
     Create {
         /// Full path.
         path: String,

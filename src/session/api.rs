@@ -237,8 +237,8 @@ impl fmt::Debug for Submission {
 
 /// One ZooKeeper session. All methods return without waiting for the server, but for [`Session::close`].
 ///
-/// What only tells of the session, such as [`Session::connection`] and [`Session::valid_until`], the client asks under locks
-/// of its own as well: a session must not call anything of the client there.
+/// What only tells of the session, such as [`Session::connection`] and [`Session::valid_until`], the client asks under
+/// locks of its own as well: a session must not call anything of the client there.
 ///
 /// ```
 /// # #[cfg(not(feature = "testing"))] fn main() {}
@@ -303,10 +303,10 @@ pub trait Session: Send + Sync + 'static {
 
     /// Up to here the servers cannot have expired the session; `None` before the first handshake and after the end.
     ///
-    /// It assumes a session timeout of at least two of the servers' ticks, a server that is no observer of another observer's
-    /// or follower's (`observerMasterPort`), and clocks that run at one rate. The monotonic clock of this process stands
-    /// while the system sleeps, and the servers' go on: after such a sleep this moment lies too late, until the next
-    /// heartbeat.
+    /// It assumes a session timeout of at least two of the servers' ticks, a server that is no observer of another
+    /// observer's or follower's (`observerMasterPort`), and clocks that run at one rate. The monotonic clock of this
+    /// process stands while the system sleeps, and the servers' go on: after such a sleep this moment lies too late,
+    /// until the next heartbeat.
     fn valid_until(&self) -> Option<Instant>;
 
     /// Why the last attempt to connect failed, or the last connection ended; `None` while there is a connection, and

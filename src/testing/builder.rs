@@ -98,8 +98,8 @@ impl TestingServerBuilder {
         self
     }
 
-    /// Whether the server waits for the disk (fsync) before it answers a write. Defaults to no, which is faster: an answered
-    /// write still survives the death of the process, though not of the machine.
+    /// Whether the server waits for the disk (fsync) before it answers a write. Defaults to no, which is faster: an
+    /// answered write still survives the death of the process, though not of the machine.
     pub fn force_sync(mut self, on: bool) -> Self {
         self.force_sync = on;
         self

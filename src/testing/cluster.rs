@@ -81,7 +81,8 @@ impl TestingClusterBuilder {
         self
     }
 
-    /// Lets the servers talk through proxies, for [`TestingCluster::sever`] and [`TestingCluster::isolate`]. Defaults to no.
+    /// Lets the servers talk through proxies, for [`TestingCluster::sever`] and [`TestingCluster::isolate`]. Defaults
+    /// to no.
     pub fn severable(mut self, on: bool) -> Self {
         self.severable = on;
         self
@@ -291,8 +292,8 @@ impl TestingCluster {
         Ok(())
     }
 
-    /// Restarts a server where it hears of no other one, elections included, until [`mend`](Self::mend). It finds no leader,
-    /// and serves nobody, or only readers if it is configured so; this does not wait for that.
+    /// Restarts a server where it hears of no other one, elections included, until [`mend`](Self::mend). It finds no
+    /// leader, and serves nobody, or only readers if it is configured so; this does not wait for that.
     ///
     /// # Errors
     /// As [`sever`](Self::sever), and as [`TestingServer::launch`].

@@ -6,8 +6,8 @@
 //! `shell.rs`; what can happen in `world.rs` and `happen.rs`.
 //!
 //! Most of it ends by itself. What does not is explored up to a length that is printed; there is more of it with
-//! `MODEL_STATES=20000000 cargo test --release --all-features --test model -- --nocapture`. `MODEL_SCHEDULES=1000000` takes so
-//! many schedules by chance, and `MODEL_SEED=<seed>` shows one of them.
+//! `MODEL_STATES=20000000 cargo test --release --all-features --test model -- --nocapture`. `MODEL_SCHEDULES=1000000`
+//! takes so many schedules by chance, and `MODEL_SEED=<seed>` shows one of them.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod check;

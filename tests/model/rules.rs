@@ -102,8 +102,8 @@ pub struct Rules {
     pub omitted: Option<Condition>,
     /// Threads and clients are all alike, so they may as well begin in their order.
     pub is_symmetric: bool,
-    /// What a server sends takes its time. Else it is there at once, which only a thread that is slow itself could tell from
-    /// that.
+    /// What a server sends takes its time. Else it is there at once, which only a thread that is slow itself could tell
+    /// from that.
     pub has_delays: bool,
     /// The directories are there from the start.
     pub has_directories: bool,

@@ -23,8 +23,8 @@ pub fn is_chosen(kind: &str) -> bool {
     env::var("KINDS").map_or(true, |names| names.split(',').any(|name| name == kind))
 }
 
-/// Runs all kinds beside each other, each in `most` lanes at most, until these have begun so many tries together. `run` gets
-/// the lane's number and what asks for another try.
+/// Runs all kinds beside each other, each in `most` lanes at most, until these have begun so many tries together. `run`
+/// gets the lane's number and what asks for another try.
 pub fn run<K: Sync, T: Send>(
     kinds: &[K],
     tries: usize,

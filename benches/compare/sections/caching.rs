@@ -11,7 +11,8 @@ use crate::{
     sides::Outcome,
 };
 
-/// Cycles in one slice: one alone is no longer than a look at the clock, and many are more than a busy machine leaves alone.
+/// Cycles in one slice: one alone is no longer than a look at the clock, and many are more than a busy machine leaves
+/// alone.
 const BATCH: usize = 2_000;
 const PROCESSES: usize = 4;
 const THREADS: usize = 8;
@@ -166,7 +167,8 @@ fn waits(busy: &mut [Peer], lock: &str, path: &str, one: &mut Peer, count: usize
     Ok((waits.into_iter().map(|nanos| nanos as f64).collect(), quantile(&mut cycles, 0.5)))
 }
 
-/// One thread of a fifth process beside four whose threads are busy. The holders do nothing, so that their section is no time.
+/// One thread of a fifth process beside four whose threads are busy. The holders do nothing, so that their section is
+/// no time.
 fn lone_contender(run: &mut Run) -> Outcome<()> {
     let mut busy: Vec<Peer> = (0..PROCESSES).map(|_| run.peer(Kind::CuratorLocks)).collect::<Outcome<_>>()?;
     let mut lone = run.peer(Kind::CuratorLocks)?;

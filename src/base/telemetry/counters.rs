@@ -70,7 +70,8 @@ family! {
     granted,
     /// Granted without a request: the lock object [had kept its znode](crate::Caching).
     cached,
-    /// Granted to somebody who is told of it instead of waiting: leaders, and [`WriteLock`](crate::zookeeper_recipe::WriteLock).
+    /// Granted to somebody who is told of it instead of waiting: leaders, and
+    /// [`WriteLock`](crate::zookeeper_recipe::WriteLock).
     told,
     /// The time was up, or a mere try found the lock taken.
     timed_out,

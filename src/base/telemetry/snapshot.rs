@@ -38,8 +38,8 @@ pub struct Metrics {
     /// How long those waited who were granted a lock: from the call to its return, requests included. A thread that finds a
     /// kept znode free ([`Acquires::cached`]) is not timed.
     pub waits: Histogram,
-    /// How long a waiter took from the news that ended its sleep to the grant: the lock was free for about so long, plus the
-    /// way of the news. Threads that pass on a kept znode are not in it.
+    /// How long a waiter took from the news that ended its sleep to the grant: the lock was free for about so long,
+    /// plus the way of the news. Threads that pass on a kept znode are not in it.
     pub hand_overs: Histogram,
     /// Locks held now; a lost one until its holder has released it. A znode that is kept counts once, in use or not.
     pub held: u64,
@@ -58,8 +58,8 @@ pub struct Metrics {
     pub requests_unanswered: u64,
     /// How long heartbeats took to be answered.
     pub heartbeats: Histogram,
-    /// Heartbeats answered after more than a sixth of the session timeout, or never: these prove nothing, so that locks are in
-    /// doubt sooner.
+    /// Heartbeats answered after more than a sixth of the session timeout, or never: these prove nothing, so that locks
+    /// are in doubt sooner.
     pub heartbeats_late: u64,
     /// Watches now, on their way to the server or there.
     pub watches: u64,

@@ -10,8 +10,8 @@ use std::{
 
 use crossbeam_channel::{Sender, bounded, unbounded};
 
-/// For how long the end of the program waits until all is written: only where nobody reads it. A busy machine may not run the
-/// thread that writes for some hundreds of milliseconds, and why the program has failed would not be said.
+/// For how long the end of the program waits until all is written: only where nobody reads it. A busy machine may not
+/// run the thread that writes for some hundreds of milliseconds, and why the program has failed would not be said.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Word {

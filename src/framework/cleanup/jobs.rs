@@ -64,8 +64,8 @@ impl Job {
         Job::new(Removal::NeverUsed(path), None)
     }
 
-    /// A channel that ends when the job is done. For a [marked](Job::marked) znode it first sends a message if there was one
-    /// to delete.
+    /// A channel that ends when the job is done. For a [marked](Job::marked) znode it first sends a message if there
+    /// was one to delete.
     pub(crate) fn done(&mut self) -> Receiver<()> {
         let (sender, receiver) = bounded(1);
         self.done = Some(sender);

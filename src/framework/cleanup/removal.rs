@@ -1,5 +1,5 @@
-//! What to ask a server until a znode is known to be gone: (state, replies, session) -> next requests, with no session, thread or
-//! clock in it.
+//! What to ask a server until a znode is known to be gone: (state, replies, session) -> next requests, with no session,
+//! thread or clock in it.
 
 use crate::{
     base::paths::ServerPath,

@@ -320,7 +320,8 @@ impl Core {
         }
     }
 
-    /// One line when a connection goes, one when the session is given up for that, and one when there is a connection again.
+    /// One line when a connection goes, one when the session is given up for that, and one when there is a connection
+    /// again.
     fn log_state(&self, state: ConnectionState) {
         match state {
             ConnectionState::Suspended => {

@@ -29,8 +29,8 @@ use crate::proto::types::Acl;
 /// assert_eq!(SecretsAreOurs.acl_for_path("/secrets/a"), Some(Acl::creator_all()));
 /// ```
 pub trait AclProvider: Send + Sync + 'static {
-    /// The list for a path for which [`acl_for_path`](AclProvider::acl_for_path) gives none. If it is empty, missing parents
-    /// are open to the world, and creating the znode itself fails.
+    /// The list for a path for which [`acl_for_path`](AclProvider::acl_for_path) gives none. If it is empty, missing
+    /// parents are open to the world, and creating the znode itself fails.
     fn default_acl(&self) -> Vec<Acl>;
 
     /// The list for one path, `None` for the default.

@@ -19,8 +19,8 @@ pub(super) struct Subscribers {
     pub(super) listeners: Vec<(HoldState, HoldListener)>,
     /// Cancelled, in this order, as soon as the lock may be another's.
     pub(super) tokens: Vec<CancelToken>,
-    /// Somebody has subscribed at some time. The thread plans looks from then on, so that whoever subscribes again and again
-    /// need not wake it each time.
+    /// Somebody has subscribed at some time. The thread plans looks from then on, so that whoever subscribes again and
+    /// again need not wake it each time.
     pub(super) was_asked: bool,
     pub(super) next_channel: u64,
     /// Who hears some time before the hold stops being certain.

@@ -126,8 +126,8 @@ impl DeleteBuilder<'_> {
         self
     }
 
-    /// If the connection is lost, the call fails, but the client keeps deleting the znode in the background, over reconnects
-    /// and new sessions, until it is gone or the client is closed.
+    /// If the connection is lost, the call fails, but the client keeps deleting the znode in the background, over
+    /// reconnects and new sessions, until it is gone or the client is closed.
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
         self
@@ -304,8 +304,8 @@ impl SetDataBuilder<'_> {
         self
     }
 
-    /// Replaces the znode's data and returns the new stat. After a lost connection a retry may write the data a second time;
-    /// with a version it fails with `BadVersion` instead.
+    /// Replaces the znode's data and returns the new stat. After a lost connection a retry may write the data a second
+    /// time; with a version it fails with `BadVersion` instead.
     ///
     /// # Errors
     /// [`Error::Server`] with `NoNode`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and what every operation can

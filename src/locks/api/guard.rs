@@ -20,8 +20,9 @@ use crate::{
 
 /// A held lock that belongs to a thread: dropping it releases the lock.
 ///
-/// One from `lock()` borrows the lock object; one from `lock_owned()` is a `LockGuard<'static>` and may be kept in a struct,
-/// or returned. It stays with its thread in both cases. Other threads may look at it, or have a clone of its [`Hold`].
+/// One from `lock()` borrows the lock object; one from `lock_owned()` is a `LockGuard<'static>` and may be kept in a
+/// struct, or returned. It stays with its thread in both cases. Other threads may look at it, or have a clone of its
+/// [`Hold`].
 ///
 /// What the holder knows is in [`Hold`], to which the guard dereferences: the [fencing token](Hold::fencing_token), up
 /// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was lost

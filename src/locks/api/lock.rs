@@ -76,8 +76,8 @@ pub trait InterProcessLock: Send + Sync {
     /// [`acquire`](InterProcessLock::acquire) does; a cancellation ends it at once, and nothing is left in the queue.
     ///
     /// # Errors
-    /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method knows no
-    /// cancel tokens: [`Error::InvalidArgument`] for one.
+    /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method
+    /// knows no cancel tokens: [`Error::InvalidArgument`] for one.
     #[must_use = "`false` means that the time was up and the lock is not held"]
     fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
         if options.cancel.is_some() {
@@ -87,11 +87,11 @@ pub trait InterProcessLock: Send + Sync {
         options.time_left().map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
     }
 
-    /// As [`acquire_with`](InterProcessLock::acquire_with), and hands out the holds that this very call has got: each of them
-    /// stays what it is, whatever other threads release and acquire meanwhile. `None`: the time was up first.
+    /// As [`acquire_with`](InterProcessLock::acquire_with), and hands out the holds that this very call has got: each
+    /// of them stays what it is, whatever other threads release and acquire meanwhile. `None`: the time was up first.
     ///
-    /// By default it acquires and then asks [`holds`](InterProcessLock::holds), which is the same for a lock that belongs to
-    /// the thread that acquired it.
+    /// By default it acquires and then asks [`holds`](InterProcessLock::holds), which is the same for a lock that
+    /// belongs to the thread that acquired it.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire_with`].
@@ -122,8 +122,8 @@ pub trait InterProcessLock: Send + Sync {
         self.release()
     }
 
-    /// The same for one who cannot wait and has no use for an error, such as a guard that is dropped. The locks of this crate
-    /// leave it to the background; the default releases and logs the error.
+    /// The same for one who cannot wait and has no use for an error, such as a guard that is dropped. The locks of this
+    /// crate leave it to the background; the default releases and logs the error.
     fn abandon_holds(&self, holds: &[Hold]) {
         if let Err(error) = self.release_holds(holds) {
             log::warn!("giving back {}: {error}", self.path().unwrap_or("a lock"));

@@ -16,9 +16,10 @@ macro_rules! lock_methods {
 
             /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue.
             ///
-            /// The time bounds everything: the wait for a connection, retries and the wait for others, over a suspension and a
-            /// new session. Zero means not to wait for others: a lock that is taken costs a read and no write. Its requests still need
-            /// their time, which the client's [connection timeout](crate::framework::Builder::connection_timeout) bounds.
+            /// The time bounds everything: the wait for a connection, retries and the wait for others, over a
+            /// suspension and a new session. Zero means not to wait for others: a lock that is taken costs a read and
+            /// no write. Its requests still need their time, which the client's [connection
+            /// timeout](crate::framework::Builder::connection_timeout) bounds.
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
@@ -37,8 +38,8 @@ macro_rules! lock_methods {
                 Ok(self.enter(options)?.map(|held| self.keep(held)).is_some())
             }
 
-            /// Gives the lock back, once for each time it was acquired. The last time is one round trip for each znode. Each
-            /// release of a lost lock says that it was lost.
+            /// Gives the lock back, once for each time it was acquired. The last time is one round trip for each znode.
+            /// Each release of a lost lock says that it was lost.
             ///
             /// Without the server's confirmation it reports [`Error::ConnectionLoss`](crate::Error::ConnectionLoss) after
             /// at most the session timeout, and the background goes on; another call waits for that.
@@ -49,7 +50,8 @@ macro_rules! lock_methods {
                 self.give_back(&[])
             }
 
-            /// Acquires the lock, waiting as long as it takes, as a guard. Dropping that releases the lock in the background, and
+            /// Acquires the lock, waiting as long as it takes, as a guard. Dropping that releases the lock in the
+            /// background, and
             #[doc = concat!("waits for nothing; [`", stringify!($guard), "::release`] waits, and says how it went.")]
             ///
             /// # Errors
@@ -58,7 +60,8 @@ macro_rules! lock_methods {
                 self.lock_owned()
             }
 
-            /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue. The time
+            /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue.
+            /// The time
             #[doc = concat!("bounds what that of [`", stringify!($lock), "::acquire_timeout`] does.")]
             ///
             /// # Errors
@@ -78,7 +81,8 @@ macro_rules! lock_methods {
                 self.lock_timeout(std::time::Duration::ZERO)
             }
 
-            /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither. `None`: the time was up first.
+            /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither. `None`: the time was up
+            /// first.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
@@ -179,8 +183,8 @@ macro_rules! lock_methods {
 
 /// The methods of a lock whose holds are counted by [`Owners`](crate::locks::threads::owners::Owners).
 ///
-/// The lock brings `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`, `keep(Arc<HeldNode>)`, `guard(Arc<HeldNode>)`,
-/// `hold() -> Option<Hold>`, and `parts()`: the internals, and the owners.
+/// The lock brings `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`, `keep(Arc<HeldNode>)`,
+/// `guard(Arc<HeldNode>)`, `hold() -> Option<Hold>`, and `parts()`: the internals, and the owners.
 macro_rules! owned_lock_methods {
     ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
         $crate::locks::api::methods::lock_methods! { $lock, $guard, $(#[$acquire])* {
@@ -224,7 +228,8 @@ macro_rules! owned_lock_methods {
 
 /// The methods of a lock that belongs to the thread that acquired it.
 ///
-/// The lock brings `parts() -> (&Arc<LockInternals>, &Arc<Owners>)` and `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`.
+/// The lock brings `parts() -> (&Arc<LockInternals>, &Arc<Owners>)` and `enter(&AcquireOptions) ->
+/// Result<Option<Arc<HeldNode>>>`.
 macro_rules! thread_lock_methods {
     ($lock:ident, $(#[$acquire:meta])*) => {
         $crate::locks::api::methods::owned_lock_methods! { $lock, LockGuard, $(#[$acquire])* }
@@ -289,8 +294,8 @@ macro_rules! listening_methods {
             /// dead one has sent on its way to arrive. With no such death there is no delay.
             ///
             /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
-            /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the news to
-            /// the next. A holder goes unheard if it dies before its acquire has returned. One that was cut off in
+            /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the
+            /// news to the next. A holder goes unheard if it dies before its acquire has returned. One that was cut off in
             /// the midst of its release may be taken for dead, and readers or leases beside each other may all hear of one
             /// death. A thread that panics with a guard counts: as with std's poisoning, what the lock protects may be half
             /// done; other than there, the lock can be had, and who asks is told.

@@ -1,7 +1,8 @@
 //! What all locks share in their public face.
 //!
 //! [`lock`] is the trait and what stands for any lock, [`methods`] the methods that every lock has, [`options`] what an
-//! acquire may ask for, [`observed`] how operators see one. [`guard`] and [`holds`] are what a holder has in hand, [`fencing`] what storage asks for, and
+//! acquire may ask for, [`observed`] how operators see one. [`guard`] and [`holds`] are what a holder has in hand,
+//! [`fencing`] what storage asks for, and
 //! [`revocation`] how somebody else asks for the lock. [`participant`] names who stands in a queue.
 
 pub(in crate::locks) mod fencing;

@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl LockInternals {
-    /// Counts and traces one acquire, all of it: what it consists of is not counted. Where a kept znode serves, that costs one
-    /// atomic add.
+    /// Counts and traces one acquire, all of it: what it consists of is not counted. Where a kept znode serves, that
+    /// costs one atomic add.
     /// `nodes`: those of what it brings.
     pub(in crate::locks) fn observed<T>(
         &self,

@@ -44,7 +44,8 @@ pub struct Participant {
     pub fencing_token: FencingToken,
     /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock.
     pub since_millis: i64,
-    /// What its znode carries, without a [request](crate::Revoker::request) to give the lock back: the lock data, or the client's default data, which is an IP address if nobody changed it.
+    /// What its znode carries, without a [request](crate::Revoker::request) to give the lock back: the lock data, or
+    /// the client's default data, which is an IP address if nobody changed it.
     pub data: Vec<u8>,
 }
 
@@ -69,8 +70,8 @@ impl LockInternals {
     ///
     /// While the connection is suspended or lost it is tried again as the retry policy says.
     ///
-    /// It knows neither the kind of lock nor who holds it: in a read/write lock several do, a semaphore's queue has none, and
-    /// an unfair lock none at all, and who [keeps](crate::Caching) its znode between holds may be idle. [`LockQueue::inspect`](crate::LockQueue::inspect) tells that.
+    /// It knows neither the kind of lock nor who holds it: in a read/write lock several do, a semaphore's queue has
+    /// none, and an unfair lock none at all, and who [keeps](crate::Caching) its znode between holds may be idle. [`LockQueue::inspect`](crate::LockQueue::inspect) tells that.
     ///
     /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
     ///

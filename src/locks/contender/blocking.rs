@@ -334,7 +334,8 @@ impl<'a> Shell<'a> {
             requests.push((with_acl(self.client(), request), watcher));
         }
         let mut sent = submit(&session, requests);
-        // Not where the session has ended, or waits for a connection: the process would give up a place without another one.
+        // Not where the session has ended, or waits for a connection: the process would give up a place without another
+        // one.
         let is_on_its_way = |(pending, _): &(Pending, _)| session.connection() != 0 && !pending.is_settled();
         if let Some(seeker) = self.wish.seeker.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
             seeker.created();

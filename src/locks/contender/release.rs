@@ -278,8 +278,8 @@ impl LockInternals {
         self.client().core.clean_up(job);
     }
 
-    /// Sends a delete without waiting. If the server does not confirm it, the job goes on; if there was no znode, `was_gone` is
-    /// called.
+    /// Sends a delete without waiting. If the server does not confirm it, the job goes on; if there was no znode,
+    /// `was_gone` is called.
     fn delete_in_background(
         &self,
         session: &Arc<dyn Session>,

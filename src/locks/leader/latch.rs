@@ -48,10 +48,10 @@ const WHAT: &str = "the leader latch";
 /// # When the connection goes
 /// At the first suspension, or as the client's
 /// [policy](crate::Builder::connection_state_error_policy) says, a leader leads no more, and again after the
-/// reconnect if its znode is still there. By the policy [`Session`](crate::ConnectionStateErrorPolicy::Session) it leads on over a
-/// short suspension. In either case it is told at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, before
-/// another one can be told that it leads. When its session is lost, or somebody deletes its znode, it is told and queues
-/// again, at the end.
+/// reconnect if its znode is still there. By the policy [`Session`](crate::ConnectionStateErrorPolicy::Session) it
+/// leads on over a short suspension. In either case it is told at [`Hold::valid_until`](crate::Hold::valid_until) at
+/// the latest, before another one can be told that it leads. When its session is lost, or somebody deletes its znode,
+/// it is told and queues again, at the end.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -153,7 +153,8 @@ impl LeaderLatch {
         Ok(LeaderLatch { candidate, shared, close_mode: CloseMode::default(), id: String::new() })
     }
 
-    /// What this latch's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Defaults to nothing.
+    /// What this latch's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Defaults
+    /// to nothing.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
         self.id = id.into();

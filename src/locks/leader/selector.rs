@@ -28,8 +28,9 @@ const WHAT: &str = "the leader selector";
 /// process's turn, and gives leadership up when that returns. Java: `LeaderSelector`.
 ///
 /// It is an [`InterProcessMutex`] held by a thread of its own, so processes in Java with Curator's `LeaderSelector`, and
-/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](crate::LeaderLatch) sorts its znodes by another name
-/// and needs another path. Each queueing leads once; with [`auto_requeue`](LeaderSelector::auto_requeue) it queues again after each term.
+/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](crate::LeaderLatch) sorts its znodes
+/// by another name and needs another path. Each queueing leads once; with
+/// [`auto_requeue`](LeaderSelector::auto_requeue) it queues again after each term.
 ///
 /// # When the connection goes
 /// A waiter keeps its place while the session may live. A leader is told by its [`Leadership`]: at the first suspension, or
@@ -175,8 +176,8 @@ impl LeaderSelector {
         self.shared.state.lock().requeues = true;
     }
 
-    /// What this selector's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Counts from the next queueing on.
-    /// Defaults to the client's default data, as an empty one does. Java: `setId`.
+    /// What this selector's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Counts
+    /// from the next queueing on. Defaults to the client's default data, as an empty one does. Java: `setId`.
     pub fn set_id(&self, id: impl Into<String>) {
         self.shared.state.lock().id = id.into();
     }
@@ -263,8 +264,8 @@ impl LeaderSelector {
         term.filter(Leadership::has_leadership)
     }
 
-    /// Leaves the queue for good, in the background. A term ends at once: [`has_leadership`](LeaderSelector::has_leadership)
-    /// is `false`, the leader is asked to return, and the next one leads after it has. Dropping the selector does the same.
+    /// Leaves the queue for good, in the background. A term ends at once:
+    /// [`has_leadership`](LeaderSelector::has_leadership) is `false`, the leader is asked to return, and the next one leads after it has. Dropping the selector does the same.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started.

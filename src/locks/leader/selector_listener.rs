@@ -6,8 +6,8 @@ use crate::{
     locks::leader::leadership::{CancelLeadership, Leadership},
 };
 
-/// What a [`LeaderSelector`](crate::LeaderSelector) calls. Java: `LeaderSelectorListener`, with what `LeaderSelectorListenerAdapter` does about
-/// connection states.
+/// What a [`LeaderSelector`](crate::LeaderSelector) calls. Java: `LeaderSelectorListener`, with what
+/// `LeaderSelectorListenerAdapter` does about connection states.
 ///
 /// Every `Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static` is one.
 ///

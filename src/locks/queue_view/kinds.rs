@@ -73,8 +73,8 @@ impl fmt::Display for LockKind {
 pub enum EntryState {
     /// It holds, or is about to learn that it does.
     Holds,
-    /// It has the lock by a znode that its process [keeps between holds](crate::Caching). Nobody else can be granted the lock,
-    /// and nobody may be inside.
+    /// It has the lock by a znode that its process [keeps between holds](crate::Caching). Nobody else can be granted
+    /// the lock, and nobody may be inside.
     Cached(TenureState),
     /// It waits, with so many waiters in front of it.
     Waits(usize),

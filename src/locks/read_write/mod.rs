@@ -88,17 +88,17 @@ impl InterProcessReadWriteLock {
     /// [`Caching`]. Off by default. It is for both locks, and for this object alone: clones made before, and other objects on the
     /// same path, are other contenders.
     ///
-    /// One read znode serves all readers of this process: a reader that comes while it stands costs no request, whether others
-    /// read or not, and readers of other processes do not disturb it. A writer's arrival, of this or another process, ends that:
-    /// whoever comes later queues behind the writer, and the znode goes with the last who reads by it. The local threads are
-    /// served in the order in which they came, readers that follow each other together. One write znode serves writers that
-    /// follow each other, as with [`InterProcessMutex`](crate::InterProcessMutex::with_caching); between a writer and a reader
-    /// the znode changes, which costs requests.
+    /// One read znode serves all readers of this process: a reader that comes while it stands costs no request, whether
+    /// others read or not, and readers of other processes do not disturb it. A writer's arrival, of this or another
+    /// process, ends that: whoever comes later queues behind the writer, and the znode goes with the last who reads by
+    /// it. The local threads are served in the order in which they came, readers that follow each other together. One
+    /// write znode serves writers that follow each other, as with
+    /// [`InterProcessMutex`](crate::InterProcessMutex::with_caching); between a writer and a reader the znode changes, which costs requests.
     ///
     /// A thread that holds the write lock gets the read lock by a znode of its own, as without caching, and the write znode
-    /// goes with its hold. Readers beside each other have tokens in no order; a writer's is greater than those of all before
-    /// it, and smaller than those of all after it. To [give a read lock back](crate::RevocationRequest::release) on request ends
-    /// the holds of all threads that read by its znode.
+    /// goes with its hold. Readers beside each other have tokens in no order; a writer's is greater than those of all
+    /// before it, and smaller than those of all after it. To [give a read lock back](crate::RevocationRequest::release)
+    /// on request ends the holds of all threads that read by its znode.
     ///
     /// A release then talks to no server, and does not block. Do not cache a lock that is mostly written by turns with
     /// being read, and not one where others only try.
@@ -108,8 +108,9 @@ impl InterProcessReadWriteLock {
         self
     }
 
-    /// How many threads of this process wait, in this object and [with caching](InterProcessReadWriteLock::with_caching), for
-    /// either lock behind the one that queues for it or has it. They have no znode of their own. 0 without caching.
+    /// How many threads of this process wait, in this object and [with
+    /// caching](InterProcessReadWriteLock::with_caching), for either lock behind the one that queues for it or has it.
+    /// They have no znode of their own. 0 without caching.
     #[must_use]
     pub fn local_waiters(&self) -> usize {
         self.write.local_waiters()

@@ -180,8 +180,8 @@ impl SharedCount {
     /// Writes the value unless somebody wrote one since `previous`: then `false`, and the known value is read again.
     /// Java: `trySetCount`.
     ///
-    /// If the reply is lost and the value has changed, the call fails with [`Error::ConnectionLoss`]: it never guesses whose
-    /// write that was, or two that add one could count one step. (Curator says `false` then, even if the value was
+    /// If the reply is lost and the value has changed, the call fails with [`Error::ConnectionLoss`]: it never guesses
+    /// whose write that was, or two that add one could count one step. (Curator says `false` then, even if the value was
     /// written.)
     ///
     /// # Errors
@@ -210,10 +210,11 @@ impl SharedCount {
         })?
     }
 
-    /// Calls the listener with the value whenever it changes, and after each reconnect even if it has not changed, as Curator
-    /// does. A change that another one follows quickly may be skipped. The start calls nobody. While the connection is
-    /// suspended or the session lost, nobody is called; after the reconnect the listener hears what was written meanwhile.
-    /// The calls come in the order of the changes, on the client's dispatch thread and under no lock. Java: `addListener`.
+    /// Calls the listener with the value whenever it changes, and after each reconnect even if it has not changed, as
+    /// Curator does. A change that another one follows quickly may be skipped. The start calls nobody. While the
+    /// connection is suspended or the session lost, nobody is called; after the reconnect the listener hears what was
+    /// written meanwhile. The calls come in the order of the changes, on the client's dispatch thread and under no
+    /// lock. Java: `addListener`.
     pub fn add_listener(&self, listener: impl Fn(i32) + Send + Sync + 'static) -> ListenerId {
         let mut state = self.shared.state.lock();
         let id = ListenerId(state.next_listener);

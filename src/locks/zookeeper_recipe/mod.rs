@@ -152,8 +152,8 @@ impl WriteLock {
         Ok(WriteLock { candidate: Candidate::new(internals, spec, listener.clone()), listener })
     }
 
-    /// What this object's znodes carry from the next one on, for others to read. Defaults to the two bytes of ZooKeeper's own
-    /// recipe, which looks at none.
+    /// What this object's znodes carry from the next one on, for others to read. Defaults to the two bytes of
+    /// ZooKeeper's own recipe, which looks at none.
     #[must_use]
     pub fn with_data(self, data: impl Into<Vec<u8>>) -> WriteLock {
         self.candidate.set_data(data.into());

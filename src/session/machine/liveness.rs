@@ -91,8 +91,9 @@ impl Liveness {
         }
         self.prompt.push(Heartbeat { sent, answered: now });
         // The earliest one that proves this one. The older a proof is when the next one comes, the less is left of it: so a
-        // session whose round trip takes r is never valid for less than 0.40 T - 3 r, or 0.34 T - 3 r until the second proof,
-        // where thirds of T leave 0.28 T. T/40 more than has to be, because the leader's pings are not punctual either.
+        // session whose round trip takes r is never valid for less than 0.40 T - 3 r, or 0.34 T - 3 r until the second
+        // proof, where thirds of T leave 0.28 T. T/40 more than has to be, because the leader's pings are not punctual
+        // either.
         self.next_heartbeat = self.next_heartbeat.min(now + apart + self.timeout / 40);
         true
     }

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 /// The certificates of a server's port for TLS, for
 /// [`secure_client_port`](super::TestingServerBuilder::secure_client_port).
 ///
-/// With the feature `tls`, a `TestingAuthority` makes them. Otherwise: files that end in `.pem`, `.jks` or `.p12`, without a
-/// password.
+/// With the feature `tls`, a `TestingAuthority` makes them. Otherwise: files that end in `.pem`, `.jks` or `.p12`,
+/// without a password.
 ///
 /// ```
 /// use curator_locks::testing::{TestingServer, TlsServerConfig};

@@ -220,7 +220,8 @@ fn some_time() -> Duration {
     fastrand::choice([None, Some(0), Some(20), Some(200), Some(2000)]).unwrap().map_or(PATIENCE, Duration::from_millis)
 }
 
-/// Those that were valid beside one that excludes them, or whose tokens do not grow. Readers beside each other are in no order.
+/// Those that were valid beside one that excludes them, or whose tokens do not grow. Readers beside each other are in
+/// no order.
 fn overlaps(holds: &[Hold]) -> Vec<(Hold, Hold)> {
     let mut found = Vec::new();
     // Of the writers and the readers before: who ended last, and who has the greatest token.

@@ -83,8 +83,8 @@ impl Running {
         Running { child, lines }
     }
 
-    /// One whose command has begun, and its first line. Where the machine stops it for as long as its session lasts, the lock
-    /// is lost before that, and the command rightly never runs: then it begins anew.
+    /// One whose command has begun, and its first line. Where the machine stops it for as long as its session lasts,
+    /// the lock is lost before that, and the command rightly never runs: then it begins anew.
     fn under_way(command: impl Fn() -> Command) -> (Running, String) {
         let mut under_way = None;
         eventually("the command runs", || {

@@ -63,8 +63,8 @@ impl Scene {
         Peer::curator(&self.arena.place, &[&format!("data={data}")])
     }
 
-    /// Waits until so many contend, and then each row has to be right; those of a semaphore in the end, as its two lists are
-    /// read one after the other, and somebody may go on from one to the other meanwhile.
+    /// Waits until so many contend, and then each row has to be right; those of a semaphore in the end, as its two
+    /// lists are read one after the other, and somebody may go on from one to the other meanwhile.
     #[track_caller]
     pub(crate) fn check(&self, path: &str, kind: &str, expected: &[Row]) {
         let mut seen = Value::Null;

@@ -19,7 +19,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Takes the line away.
 const CLEAR: &str = "\r\x1b[2K";
-/// A line that is too long is cut at the terminal's edge: of one that goes on below, only the last part could be taken away.
+/// A line that is too long is cut at the terminal's edge: of one that goes on below, only the last part could be taken
+/// away.
 const CUT: &str = "\x1b[?7l";
 const DO_NOT_CUT: &str = "\x1b[?7h";
 

@@ -57,8 +57,8 @@ impl HeldNode {
         }
     }
 
-    /// From here on the znode's end is the holder's own doing. Tells all who listen for the last time, on the calling thread
-    /// and the dispatch thread: a release must not wake the client's own thread.
+    /// From here on the znode's end is the holder's own doing. Tells all who listen for the last time, on the calling
+    /// thread and the dispatch thread: a release must not wake the client's own thread.
     pub(crate) fn released(&self) {
         let mut inner = self.inner.lock();
         if inner.released {

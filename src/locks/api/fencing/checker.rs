@@ -20,7 +20,8 @@ use crate::locks::api::fencing::token::FencingToken;
 /// | a read lock | [`check_shared`](FencingChecker::check_shared) | it is valid beside younger readers, and over when a younger writer has written |
 /// | a lease of several | neither | an old lease may be valid beside any number of younger ones, so no token tells that it is over. Only its own znode does: write to ZooKeeper with [`Hold::guard_transaction`](crate::Hold::guard_transaction), or give what it protects a lock of its own |
 ///
-/// This one is for one process. [`FileFencingChecker`](crate::FileFencingChecker) is for several processes of one machine, and
+/// This one is for one process. [`FileFencingChecker`](crate::FileFencingChecker) is for several processes of one
+/// machine, and
 /// [`ZooKeeperFencingChecker`](crate::ZooKeeperFencingChecker) for several machines; both follow the same rules.
 ///
 /// ```
@@ -90,9 +91,9 @@ impl FencingChecker {
         }
     }
 
-    /// Compares the token of a read lock with the newest one of a writer, and takes nothing down: so the storage has nothing
-    /// to write for a read, and a writer that has lost its lock to readers is kept out by the next writer only. A reader
-    /// that was a writer before (a downgrade) shows the writer's token, and passes. Does not block.
+    /// Compares the token of a read lock with the newest one of a writer, and takes nothing down: so the storage has
+    /// nothing to write for a read, and a writer that has lost its lock to readers is kept out by the next writer only.
+    /// A reader that was a writer before (a downgrade) shows the writer's token, and passes. Does not block.
     ///
     /// # Errors
     /// [`StaleToken`] if a younger writer has shown its token before.
@@ -118,7 +119,8 @@ impl fmt::Display for StaleToken {
 
 impl error::Error for StaleToken {}
 
-/// Why a [`FileFencingChecker`](crate::FileFencingChecker) or a [`ZooKeeperFencingChecker`](crate::ZooKeeperFencingChecker) lets nobody through.
+/// Why a [`FileFencingChecker`](crate::FileFencingChecker) or a
+/// [`ZooKeeperFencingChecker`](crate::ZooKeeperFencingChecker) lets nobody through.
 ///
 /// ```
 /// use curator_locks::{FencingError, FencingToken, FileFencingChecker};

@@ -9,7 +9,8 @@ use crate::error::Error;
 /// Hand it to whatever the lock protects, and have that refuse a smaller number than it has seen before: then a holder
 /// that was paused for too long does no harm. It is the transaction id in which the lock's znode was created (czxid),
 /// so it keeps growing when the lock's directory was removed and made anew, which restarts the sequence numbers. The
-/// storage's side is a [`FencingChecker`](crate::FencingChecker); [the chapter on guarantees](crate::docs::guarantees#fencing) has an example.
+/// storage's side is a [`FencingChecker`](crate::FencingChecker); [the chapter on
+/// guarantees](crate::docs::guarantees#fencing) has an example.
 ///
 /// With [`Caching`](crate::Caching) one znode serves many grants. There the token has a second part, the number of the
 /// [grant](FencingToken::grant), and storage has to compare both: [`value`](FencingToken::value) alone does not tell two

@@ -12,8 +12,8 @@ use crate::{
     proto::types::{ErrorCode, Stat},
 };
 
-/// A [`FencingChecker`](crate::FencingChecker) that keeps the newest token in a znode, for storage that is served by several
-/// machines.
+/// A [`FencingChecker`](crate::FencingChecker) that keeps the newest token in a znode, for storage that is served by
+/// several machines.
 ///
 /// A check is one read, and one write that holds only if nobody has shown a token in between; if somebody has, it begins
 /// again. It tells what was so at some moment of the call. A write to other storage that follows may still be overtaken:

@@ -25,8 +25,8 @@ use crate::{
 ///
 /// # How to choose the session timeout
 /// A session with the timeout T, whose requests take r there and back, is valid for 0.67 T - 2 r right after a heartbeat
-/// and for 0.40 T - 3 r right before the next one (0.34 T - 3 r in its first 0.6 T), as long as r stays below T / 12 and both
-/// machines keep up. So:
+/// and for 0.40 T - 3 r right before the next one (0.34 T - 3 r in its first 0.6 T), as long as r stays below T / 12
+/// and both machines keep up. So:
 ///
 /// | the job | ask for | T |
 /// |---|---|---|
@@ -35,8 +35,8 @@ use crate::{
 /// | both: takes L, and can stop within m | `min_validity(m)` and `deadline(m)` | at least 3 m |
 ///
 /// With T = 3 s on a local server it is 2 s and 1.2 s. A holder whose servers are gone has at least what it had, and is
-/// told a margin before that ends; nobody else can be granted the lock earlier, unless its znode is deleted. Then it is told
-/// at once, and only a [fencing token](Hold::fencing_token) or a
+/// told a margin before that ends; nobody else can be granted the lock earlier, unless its znode is deleted. Then it is
+/// told at once, and only a [fencing token](Hold::fencing_token) or a
 /// [guarded transaction](Hold::guard_transaction) helps.
 ///
 /// ```

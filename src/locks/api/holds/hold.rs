@@ -12,7 +12,8 @@ use crate::{
 
 /// What a holder knows about its lock: the part that all guards and [leases](crate::Lease) have in common.
 ///
-/// Nothing here talks to a server, and nothing blocks. A clone is the same hold, for another thread to look at. A hold that outlives its release says that it is
+/// Nothing here talks to a server, and nothing blocks. A clone is the same hold, for another thread to look at. A hold
+/// that outlives its release says that it is
 /// [`Released`](HoldState::Released), from the moment in which the release begins; its fencing token stays readable. One
 /// that was [`Lost`](HoldState::Lost) before that stays lost.
 ///
@@ -78,9 +79,10 @@ impl Hold {
 
     /// Up to here the servers cannot have given the lock to anybody else, unless somebody deletes its znode.
     ///
-    /// It moves on with every heartbeat, a quarter of the session timeout apart. Once the lock is lost or released, it lies in
-    /// the past. It rests on assumptions (clocks that run at one rate and do not stand, as this one does while the system
-    /// sleeps; a session timeout of at least two of the server's ticks), so it is a bound and no proof: the proof is the
+    /// It moves on with every heartbeat, a quarter of the session timeout apart. Once the lock is lost or released, it
+    /// lies in the past. It rests on assumptions (clocks that run at one rate and do not stand, as this one does while
+    /// the system sleeps; a session timeout of at least two of the server's ticks), so it is a bound and no proof: the
+    /// proof is the
     /// [fencing token](Hold::fencing_token).
     #[must_use]
     pub fn valid_until(&self) -> Instant {

@@ -39,15 +39,16 @@ impl AcquireOptions {
         AcquireOptions::default()
     }
 
-    /// Waits at most this long, for a connection and retries, too; zero means not to wait for others at all, and its requests
-    /// are bounded by the client's connection timeout. Defaults to no limit, as does a time beyond the clock's range.
+    /// Waits at most this long, for a connection and retries, too; zero means not to wait for others at all, and its
+    /// requests are bounded by the client's connection timeout. Defaults to no limit, as does a time beyond the clock's
+    /// range.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Ends the wait as soon as this token is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled); nothing is left
-    /// in the queue. Defaults to none.
+    /// Ends the wait as soon as this token is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled); nothing is
+    /// left in the queue. Defaults to none.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
@@ -85,9 +86,9 @@ impl AcquireOptions {
     /// Queues only where at most so many stand in front: the holder counts, and for a semaphore those in front in its
     /// queue do, not those that hold a lease. Defaults to no limit.
     ///
-    /// With more the acquire fails at once with [`Error::Busy`](crate::Error::Busy), which says how many. It reads the queue
-    /// first, so a busy lock costs a read and no write; one that turns out to be behind too many once it has queued leaves
-    /// again. Who queues already stays, whoever comes after it.
+    /// With more the acquire fails at once with [`Error::Busy`](crate::Error::Busy), which says how many. It reads the
+    /// queue first, so a busy lock costs a read and no write; one that turns out to be behind too many once it has
+    /// queued leaves again. Who queues already stays, whoever comes after it.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {
@@ -143,10 +144,10 @@ impl AcquireOptions {
         self
     }
 
-    /// Keeps the lock from others for at least this long from the grant on, even if it is given back earlier: for a job that
-    /// runs once on one machine of many, where it may be over before the clock of another one says that it is time. The
-    /// release returns at once, and the client deletes the znode later. It goes earlier with the client, and with the
-    /// session. Defaults to zero. Not for a lock that is [cached](crate::Caching):
+    /// Keeps the lock from others for at least this long from the grant on, even if it is given back earlier: for a job
+    /// that runs once on one machine of many, where it may be over before the clock of another one says that it is
+    /// time. The release returns at once, and the client deletes the znode later. It goes earlier with the client, and
+    /// with the session. Defaults to zero. Not for a lock that is [cached](crate::Caching):
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```

@@ -112,8 +112,9 @@ pub enum Revoker {}
 
 impl Revoker {
     /// Asks the owner of a lock's znode to give the lock back, by writing `__REVOKE__` over the znode's data, which is
-    /// lost thereby. Whether the owner listens is its own affair. Blocks for one round trip, two where the name has no number, and while the connection is
-    /// gone as the retry policy says. A znode that is gone is no error: the lock was given back.
+    /// lost thereby. Whether the owner listens is its own affair. Blocks for one round trip, two where the name has no
+    /// number, and while the connection is gone as the retry policy says. A znode that is gone is no error: the lock
+    /// was given back.
     ///
     /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data.
     ///

@@ -297,7 +297,8 @@ impl LockInternalsDriver for ReadLockDriver {
     }
 }
 
-/// First come, first served by the order of [`ZNodeName`](crate::zookeeper_recipe::ZNodeName), as in ZooKeeper's own lock recipe.
+/// First come, first served by the order of [`ZNodeName`](crate::zookeeper_recipe::ZNodeName), as in ZooKeeper's own
+/// lock recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
 pub struct ZNodeNameDriver;

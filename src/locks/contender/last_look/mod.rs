@@ -32,8 +32,8 @@ pub(crate) enum Certainty {
 }
 
 /// Looks at several holds. Costs nothing where all are certain, for this time ahead. Otherwise it asks the servers, with
-/// one write for each session, and waits until the next heartbeats have made all certain again: up to the stop, at most the session timeout.
-/// `has_to_ask`: in any case, as of a hold that is young nobody tells that its znode was deleted.
+/// one write for each session, and waits until the next heartbeats have made all certain again: up to the stop, at most
+/// the session timeout. `has_to_ask`: in any case, as of a hold that is young nobody tells that its znode was deleted.
 ///
 /// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. What
 /// was certain once is therefore no reason to return a lock; only this look is, as the last thing before the return.

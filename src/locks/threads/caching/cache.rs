@@ -1,4 +1,5 @@
-//! The threads around [`Turns`]: those that wait for a turn, the one that queues at the servers, and what is told of others.
+//! The threads around [`Turns`]: those that wait for a turn, the one that queues at the servers, and what is told of
+//! others.
 
 use std::{
     collections::HashMap,
@@ -97,8 +98,8 @@ pub(super) struct Effects {
     tick: Option<Instant>,
 }
 
-/// Who is woken, with what, when this is dropped: also if somebody's [`Session`](crate::session::api::Session) panics over the
-/// farewells.
+/// Who is woken, with what, when this is dropped: also if somebody's [`Session`](crate::session::api::Session) panics
+/// over the farewells.
 struct Wake(Vec<(ReplySender<Word>, Word)>);
 
 impl Drop for Wake {
@@ -225,7 +226,8 @@ impl Cache {
         let was_woken = state.waiters.remove(&who).is_none();
         if let Some(words) = words.filter(|_| was_woken) {
             drop(state);
-            // Put there by now, or at once. What is left of a tenure that has ended since goes with whoever had the turn in it.
+            // Put there by now, or at once. What is left of a tenure that has ended since goes with whoever had the
+            // turn in it.
             if let Ok(Word { turn: Turn::Hold { tenure, grant }, .. }) = words.wait(Stop::default()) {
                 return self.end_turn(tenure, grant);
             }
@@ -324,8 +326,8 @@ impl Cache {
         drop(before);
     }
 
-    /// While a thread holds the lock there is time to look who came. An idle lock goes at once, unless readers may have come
-    /// to readers.
+    /// While a thread holds the lock there is time to look who came. An idle lock goes at once, unless readers may have
+    /// come to readers.
     fn directory_changed(&self, number: u64) {
         let has_time = self.state.lock().turns.looks_for_rivals(number);
         if has_time { self.watch_directory(number) } else { self.rivals_came(number) }
@@ -348,8 +350,8 @@ impl Cache {
         })))
     }
 
-    /// Somebody asks for the lock by what it has written into the znode: that is for the holders to decide, and an idle lock
-    /// goes at once. `unheard`: no holder was there to hear it.
+    /// Somebody asks for the lock by what it has written into the znode: that is for the holders to decide, and an idle
+    /// lock goes at once. `unheard`: no holder was there to hear it.
     fn revoked(&self, unheard: Option<&RevokeWord>, held: Option<&HeldNode>, mode: Mode) {
         if let Some((word, listener)) = unheard.zip(self.lock(mode).revocable_node()) {
             listener.tell(word);

@@ -2,7 +2,8 @@
 //! has too many states is explored up to the depth that its line prints; `MODEL_STATES` says how many are enough.
 //!
 //! The contender at the servers has a model check of its own. Here it is a create, and a grant as soon as its znode is the
-//! first; all the rest is as in [`crate::locks::threads::caching::cache`]: what is sent, in which order, and what comes back, late or never.
+//! first; all the rest is as in [`crate::locks::threads::caching::cache`]: what is sent, in which order, and what comes
+//! back, late or never.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::{

@@ -20,8 +20,8 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Turns {
     stage: Stage,
-    /// Who waits for a turn, first come, first served: the smallest number is in front. Nobody while the tenure of now is a shared one: whoever cannot have a
-    /// turn in it ends it, and queues at the servers before its znode goes.
+    /// Who waits for a turn, first come, first served: the smallest number is in front. Nobody while the tenure of now
+    /// is a shared one: whoever cannot have a turn in it ends it, and queues at the servers before its znode goes.
     queue: VecDeque<(Waiter, Mode)>,
     /// Those that have ended while somebody had a turn in them. Nobody gets one there any more, and the znode goes with the
     /// last who has one.
@@ -179,11 +179,11 @@ impl Turns {
         }
     }
 
-    /// The seeker's znode is granted. A tenure begins, of readers with all of them that wait at the head of the queue; `None`:
-    /// nobody knows of such a seeker.
+    /// The seeker's znode is granted. A tenure begins, of readers with all of them that wait at the head of the queue;
+    /// `None`: nobody knows of such a seeker.
     ///
-    /// A writer's first turn is the seeker's, unless one that came before it came again meanwhile. The first grant counts as the
-    /// seeker's in any case: nobody else has just seen the znode.
+    /// A writer's first turn is the seeker's, unless one that came before it came again meanwhile. The first grant
+    /// counts as the seeker's in any case: nobody else has just seen the znode.
     pub(crate) fn granted(&mut self, who: Waiter, may_last: bool) -> Option<(Turn, u64, Next)> {
         let Stage::Seeking { seeker, mode, before } = self.stage else { return None };
         if seeker != who {

@@ -1,4 +1,5 @@
-//! One acquire of one thread: it waits for its turn, queues at the servers where it is the first, and looks before it returns.
+//! One acquire of one thread: it waits for its turn, queues at the servers where it is the first, and looks before it
+//! returns.
 
 use std::{sync::Arc, time::Instant};
 
@@ -116,9 +117,9 @@ impl<'a> Visit<'a> {
         self.lock.client().call("acquire", self.lock.base_path(), self.patience.stop)
     }
 
-    /// Sleeps until it is its turn. A sender that goes without a word would look like the end of the time. None does: it stands
-    /// among the waiters, which outlive this visit, until this visit leaves, or until it is taken out with its word, which
-    /// `Wake` sends in any case.
+    /// Sleeps until it is its turn. A sender that goes without a word would look like the end of the time. None does:
+    /// it stands among the waiters, which outlive this visit, until this visit leaves, or until it is taken out with
+    /// its word, which `Wake` sends in any case.
     fn wait(&mut self) -> Result<Option<Word>> {
         let Some(words) = &self.words else { return Ok(None) };
         // Not before: a cycle in which nobody waits is to read the clock as seldom as can be.
