@@ -12,7 +12,7 @@ use curator_locks::{
 };
 
 use crate::{
-    MS, T, behind_proxy,
+    MS, T, behind_proxy_for,
     support::{
         self, PATIENCE, eventually,
         machine::{Machine, ProcessorWaits, since},
@@ -91,21 +91,23 @@ fn more_than_can_be_had_is_refused() {
 
 #[test]
 fn a_lock_whose_session_stays_uncertain_is_given_back() {
-    let (proxy, client) = behind_proxy();
+    // A busy machine that says nothing for two thirds of it ends the connection.
+    let session = 3 * T;
+    let (proxy, client) = behind_proxy_for(session);
     let probe = InterProcessMutex::new(&client, "/probe").unwrap();
     let probe = probe.lock().unwrap();
     let lock = mutex(&client);
     // Longer than a heartbeat that proves something may take.
-    proxy.delay(T / 8);
-    eventually("less is certain", || probe.valid_until() < Instant::now() + MOST / 2);
-    let refused = lock.acquire_with(&AcquireOptions::new().min_validity(MOST));
+    proxy.delay(session / 8);
+    eventually("less is certain", || probe.valid_until() < Instant::now() + session / 4);
+    let refused = lock.acquire_with(&AcquireOptions::new().min_validity(session / 2));
     assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
     assert!(!lock.is_acquired_in_this_process());
-    let in_time = lock.acquire_with(&AcquireOptions::new().min_validity(MOST).timeout(T));
+    let in_time = lock.acquire_with(&AcquireOptions::new().min_validity(session / 2).timeout(session));
     assert!(matches!(in_time, Ok(false)), "{in_time:?}");
     proxy.pass().unwrap();
     eventually("nothing is left in the queue", || support::queue(&client, "/locks/m").is_empty());
-    assert!(lock.acquire_with(&AcquireOptions::new().min_validity(MOST).timeout(PATIENCE)).unwrap());
+    assert!(lock.acquire_with(&AcquireOptions::new().min_validity(session / 2).timeout(PATIENCE)).unwrap());
     lock.release().unwrap();
 }
 
