@@ -235,7 +235,7 @@ struct Shell<'a> {
     io: Stop<'a>,
     live: LiveContender,
     place: Option<HeadPlace<'a>>,
-    /// How often the retry policy was asked about a lost connection, and about a znode that was gone.
+    /// How often the retry policy was asked about a lost connection, and about a znode that was gone, since the last wait.
     retries: u32,
     gone: u32,
     has_made_directory: bool,
@@ -370,7 +370,9 @@ impl<'a> Shell<'a> {
     /// No wake-up can be lost: an event stays in the mailbox, and a change from before the watch shows in the reply
     /// that sets it. If a bug loses one all the same, the re-check makes it a delay.
     fn sleep(&mut self) -> Input<Error> {
-        self.retries = 0;
+        // What comes after a wait is a failure of its own: others may empty the directory at each hand-over, and the
+        // server remove it.
+        (self.retries, self.gone) = (0, 0);
         let interval = self.wish.spec.waits.and_then(WaitStrategy::interval);
         let recheck = match interval {
             Some(interval) => Instant::now().checked_add(interval),

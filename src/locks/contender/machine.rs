@@ -427,7 +427,10 @@ impl<E: Clone> Step<'_, E> {
                 self.me.missing += 1;
                 Do::MakeDirectory
             }
-            (Some(ErrorCode::NodeExists), Naming::Fixed(name)) => self.taken(name.clone()),
+            (Some(ErrorCode::NodeExists), Naming::Fixed(name)) => {
+                self.me.missing = 0;
+                self.taken(name.clone())
+            }
             _ => self.failed(failed),
         }
     }

@@ -160,6 +160,32 @@ fn a_create_whose_reply_was_lost_is_found_and_held() {
     }
 }
 
+/// Each holder that leaves empties the directory, and the server may remove it twice before a waiter is back.
+#[test]
+fn a_directory_that_vanishes_at_each_hand_over_ends_no_wait() {
+    const NO_NODE: i32 = -101;
+    let namespace = namespace();
+    let faulty = Faulty::start(&namespace);
+    let other = client_in(&namespace);
+    let (first, waiting) = (mutex(&other), mutex(&faulty.client));
+    first.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waiting.acquire().and_then(|()| waiting.release()));
+        // More often than the retry policy allows.
+        for _ in 0..8 {
+            let create = RequestMatch::creates().path(|path| path.ends_with(NODE)).times(2);
+            let refused = faulty.proxy.inject(create, Fault::Refuse(NO_NODE));
+            first.release().unwrap();
+            // Most often faster than the waiter, which pauses once refused.
+            first.acquire().unwrap();
+            let waits = || support::watchers(&other, NODE).contains(&faulty.client.session_id());
+            eventually("the waiter was refused, and waits", || refused.hits() == 2 && waits() || waiter.is_finished());
+        }
+        first.release().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+}
+
 /// What exists after the lost reply is another holder's.
 #[test]
 fn a_create_that_never_arrived_waits_for_who_was_faster() {
