@@ -132,8 +132,11 @@ fn lateness_beside_sleeps(clients: &[[CuratorFramework; 2]]) -> Vec<[Duration; 2
     };
     let sleep = |asleep: &CuratorFramework, number: usize| {
         let path = format!("/sleeps/{number}");
-        asleep.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral).for_path(&path).unwrap();
+        // As early as in an acquire: what a thread has used up before it sleeps, schedulers hold against it when it wakes.
         be_nice();
+        asleep.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral).for_path(&path).unwrap();
+        // A list and the watches.
+        (0..2).for_each(|_| assert!(asleep.check_exists().for_path(&path).unwrap().is_some()));
         let begin = Instant::now();
         let _ = crossbeam_channel::never::<()>().recv_deadline(begin + LENGTH);
         asleep.delete().for_path(&path).unwrap();
