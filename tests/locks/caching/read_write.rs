@@ -55,14 +55,12 @@ fn reading_costs_no_request_however_many_threads_read() {
     // On the znode and on the directory.
     await_watches(&server, &client, 2);
     let reads = || {
-        lock.read_lock().acquire().unwrap();
-        lock.read_lock().release().unwrap();
-    };
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| costs_no_request(&server, CYCLES, reads));
+        for _ in 0..CYCLES {
+            lock.read_lock().acquire().unwrap();
+            lock.read_lock().release().unwrap();
         }
-    });
+    };
+    costs_no_request(&server, || thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(reads)))));
     let nodes = queue(&client, PATH);
     assert!(nodes.len() == 1 && nodes[0].contains("__READ__"), "{nodes:?}");
 }
