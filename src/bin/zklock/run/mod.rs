@@ -42,6 +42,9 @@ pub(crate) use self::{
 /// While the command waits for its turn, whatever keeps it from the servers passes.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// What is left of a time that is as good as up.
+const LEAST: Duration = Duration::from_millis(1);
+
 pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let begun = Instant::now();
     let signals = Signals::catch()?;
@@ -90,10 +93,10 @@ fn acquire<'a>(
 ) -> curator_locks::Result<Option<Held<'a>>> {
     let wanted = args.nonblock.then_some(Duration::ZERO).or(args.timeout);
     loop {
-        let left = wanted.map(|timeout| timeout.saturating_sub(begun.elapsed()));
         // Zero would mean not to wait at all.
-        let least = wanted.map_or(Duration::ZERO, |timeout| timeout.min(Duration::from_millis(1)));
-        let options = left.map_or_else(|| options.clone(), |left| options.clone().timeout(left.max(least)));
+        let left = |timeout: Duration| timeout.saturating_sub(begun.elapsed()).max(timeout.min(LEAST));
+        let options = options.clone();
+        let options = if let Some(timeout) = wanted { options.timeout(left(timeout)) } else { options };
         match locks.acquire(&options) {
             Err(error @ Error::Timeout { .. }) if wanted.is_none_or(|timeout| begun.elapsed() < timeout) => {
                 log::warn!("{error}; waiting again");
