@@ -360,7 +360,7 @@ fn name_of(lock: &dyn InterProcessLock, index: usize) -> String {
 /// Adds the lock's name to an error that has none.
 fn naming(lock: &dyn InterProcessLock, index: usize, error: Error) -> Error {
     match error {
-        Error::Timeout { what, after } if !lock.path().is_some_and(|path| what.starts_with(path)) => {
+        Error::Timeout { what, after } if !lock.path().is_some_and(|path| what.starts_with(&format!("{path}: "))) => {
             Error::Timeout { what: format!("{}: {what}", name_of(lock, index)), after }
         }
         Error::Protocol(what) => Error::Protocol(format!("{}: {what}", name_of(lock, index))),

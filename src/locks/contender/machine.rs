@@ -427,10 +427,7 @@ impl<E: Clone> Step<'_, E> {
                 self.me.missing += 1;
                 Do::MakeDirectory
             }
-            (Some(ErrorCode::NodeExists), Naming::Fixed(name)) => {
-                self.me.missing = 0;
-                self.taken(name.clone())
-            }
+            (Some(ErrorCode::NodeExists), Naming::Fixed(name)) => self.taken(name.clone()),
             _ => self.failed(failed),
         }
     }
@@ -720,6 +717,7 @@ impl<E: Clone> Step<'_, E> {
 
     /// Another contender has the fixed name.
     fn taken(&mut self, name: String) -> Do<E> {
+        self.me.missing = 0;
         if self.spec.waits.is_none() {
             return self.leave(End::TimeUp);
         }
