@@ -9,7 +9,7 @@ use std::{
 
 #[cfg(feature = "zookeeper")]
 use curator_locks::ZooKeeperSessionFactory;
-use curator_locks::{Builder, CuratorFramework, RetryForever, testing::TestingServer};
+use curator_locks::{Builder, CuratorFramework, RetryForever, RetryPolicy, testing::TestingServer};
 
 use crate::{
     subject::{LOCK, Lock, Queue, Sessions, Subject},
@@ -63,7 +63,11 @@ impl World {
 
     /// One that tries everything again, and pauses between the tries.
     pub(crate) fn persistent_client_at(&self, address: &str, pause: Duration) -> CuratorFramework {
-        let builder = support::builder_at(address, &self.namespace).retry_policy(RetryForever::new(pause));
+        self.client_with(address, RetryForever::new(pause))
+    }
+
+    pub(crate) fn client_with(&self, address: &str, policy: impl RetryPolicy + 'static) -> CuratorFramework {
+        let builder = support::builder_at(address, &self.namespace).retry_policy(policy);
         let client = connected(self.subject, address, SESSION, builder);
         self.clients.lock().unwrap().push(client.clone());
         client
@@ -127,6 +131,16 @@ impl World {
                 let are_enough =
                     if self.subject.sessions == Sessions::Own { watchers == count } else { watchers >= count };
                 self.children(LOCK).len() == 1 && are_enough
+            }
+        }
+    }
+
+    /// Deletes all znodes of the lock that are this client's.
+    pub(crate) fn delete_all_of(&self, client: &CuratorFramework) {
+        for path in self.znodes() {
+            let stat = self.observer.check_exists().for_path(&path).unwrap();
+            if stat.is_some_and(|stat| stat.ephemeral_owner == client.session_id()) {
+                self.observer.delete().for_path(&path).unwrap();
             }
         }
     }

@@ -30,7 +30,8 @@ pub(crate) struct Call<'a> {
     /// As the caller sees it.
     path: &'a str,
     stop: Stop<'a>,
-    started: Instant,
+    /// When it began, or last went on after a wait.
+    started: Cell<Instant>,
     /// The session it began with.
     session: OnceCell<Arc<dyn Session>>,
     /// In some attempt a request was sent and never answered.
@@ -58,7 +59,7 @@ impl<'a> Call<'a> {
             operation,
             path,
             stop,
-            started: Instant::now(),
+            started: Cell::new(Instant::now()),
             session: OnceCell::new(),
             is_in_doubt: Cell::new(false),
         }
@@ -88,7 +89,7 @@ impl<'a> Call<'a> {
 
     /// As `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
     pub(crate) fn allow_again(&self, retries: &mut u32, error: Error) -> Result<()> {
-        let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.elapsed(), self);
+        let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.get().elapsed(), self);
         *retries += 1;
         self.core.check_open()?;
         match self.stop.is_over() {
@@ -97,6 +98,11 @@ impl<'a> Call<'a> {
             None if allowed => Ok(()),
             None => Err(error),
         }
+    }
+
+    /// After a wait for others, which is no time that went by in vain: the retry policy counts from here.
+    pub(crate) fn begin_anew(&self) {
+        self.started.set(Instant::now());
     }
 
     /// The current session, once it is connected. Waits for that at most the connection timeout.

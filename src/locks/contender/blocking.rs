@@ -370,9 +370,6 @@ impl<'a> Shell<'a> {
     /// No wake-up can be lost: an event stays in the mailbox, and a change from before the watch shows in the reply
     /// that sets it. If a bug loses one all the same, the re-check makes it a delay.
     fn sleep(&mut self) -> Input<Error> {
-        // What comes after a wait is a failure of its own: others may empty the directory at each hand-over, and the
-        // server remove it.
-        (self.retries, self.gone) = (0, 0);
         let interval = self.wish.spec.waits.and_then(WaitStrategy::interval);
         let recheck = match interval {
             Some(interval) => Instant::now().checked_add(interval),
@@ -380,7 +377,12 @@ impl<'a> Shell<'a> {
         };
         let stop = self.wish.patience.stop;
         let bound = recheck.map_or(stop, |at| stop.by(at));
-        match bound.recv(self.live.inputs()) {
+        let news = bound.recv(self.live.inputs());
+        // What comes after a wait is a failure of its own: others may empty the directory at each hand-over, and the
+        // server remove it.
+        (self.retries, self.gone) = (0, 0);
+        self.call.begin_anew();
+        match news {
             Ok(mail) => self.live.read(mail),
             Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),

@@ -19,7 +19,7 @@ use crate::{
     locks::contender::{
         effects::{LiveContender, Mail, Scene, failed, moment, with_acl},
         internals::LockInternals,
-        spec::{Answer, Ask, Do, End, Input, Reaction, Spec},
+        spec::{Answer, Ask, Do, End, Failed, Input, Reaction, Spec},
     },
     proto::{
         request::Request,
@@ -154,6 +154,10 @@ impl Attempt {
         let mut next = Some(input);
         while let Some(input) = next {
             let step = |work: &mut Work| {
+                if work.awaits == Awaits::Event {
+                    // What comes after a wait is a failure of its own.
+                    (work.retries, work.started) = (0, Instant::now());
+                }
                 work.awaits = Awaits::Input;
                 work.live.step(self.scene(), false, input)
             };
@@ -264,10 +268,7 @@ impl Attempt {
         };
         self.with(|work| work.has_made_directory = !stays);
         let requests = directory.ancestors().chain([directory.clone()]).map(create).collect();
-        self.ask(requests, |mut answers| match answers.pop() {
-            Some(Err(failed)) if failed.code != Some(ErrorCode::NodeExists) => Input::DirectoryMade(Err(failed)),
-            _ => Input::DirectoryMade(Ok(())),
-        })
+        self.ask(requests, |answers| Input::DirectoryMade(all_made(answers)))
     }
 
     /// A retry policy sleeps in the thread that asks it. This thread must not sleep, so the time is recorded, and
@@ -293,7 +294,6 @@ impl Attempt {
 
     fn sleep(&self) -> Option<Input<Error>> {
         let (input, caller) = self.with(|work| {
-            work.retries = 0;
             let input = work.mail();
             if input.is_none() {
                 work.awaits = Awaits::Event;
@@ -335,6 +335,20 @@ impl Attempt {
             held.trace(self.lock.base_path());
         }
         (work.on_end)(self, result, work.caller);
+    }
+}
+
+/// What came of creating a path, each answer that of the znode below the one before. The last one decides: whoever may not
+/// create a parent that is there needs not. Where a parent is missing, the first that was refused says why.
+fn all_made(mut answers: Vec<Answer<Error>>) -> std::result::Result<(), Failed<Error>> {
+    match answers.pop() {
+        Some(Err(last)) if last.code == Some(ErrorCode::NoNode) => {
+            let is_why =
+                |failed: &Failed<Error>| !matches!(failed.code, Some(ErrorCode::NodeExists | ErrorCode::NoNode));
+            Err(answers.into_iter().filter_map(std::result::Result::err).find(is_why).unwrap_or(last))
+        }
+        Some(Err(last)) if last.code != Some(ErrorCode::NodeExists) => Err(last),
+        _ => Ok(()),
     }
 }
 

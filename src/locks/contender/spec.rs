@@ -121,7 +121,7 @@ pub trait Environment<E> {
     /// Whether the lock was granted to this znode in this process.
     fn was_granted_here(&self, name: &str) -> bool;
 
-    /// The error of an acquire whose znode somebody deletes each time.
+    /// The error of an acquire that finds its znode or its directory deleted as often as it makes it, before it could wait.
     fn node_gone(&self) -> E;
 
     /// The model check takes each condition of a grant out in turn, to see that it is found missing.

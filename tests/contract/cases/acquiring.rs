@@ -6,7 +6,7 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CancelToken, Error,
+    Acl, AcquireOptions, CancelToken, Error, ErrorCode, RetryUntilElapsed,
     testing::{Fault, FaultProxy, InjectedFault, RequestMatch, op},
 };
 
@@ -147,6 +147,47 @@ pub(crate) fn vanishing_directory(subject: &'static Subject) {
     assert!(lock.acquire_timeout(PATIENCE).unwrap());
     refused.release();
     lock.release().unwrap();
+    world.await_nothing();
+}
+
+/// A parent that may not be created is the reason that an acquire gives, however deep below it the lock is.
+pub(crate) fn refused_directory(subject: &'static Subject) {
+    let world = World::new(subject);
+    let read_only = Acl::read_unsafe();
+    world.observer.create().creating_parents_if_needed().with_acl(read_only).for_path("/deep").unwrap();
+    let lock = world.lock(&world.client());
+    let error = lock.acquire().unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NoAuth), "{error}");
+    assert!(!lock.is_acquired_in_this_process());
+    world.observer.delete().for_path("/deep").unwrap();
+    lock.acquire().unwrap();
+    lock.release().unwrap();
+    world.await_nothing();
+}
+
+/// What fails after a wait for others is a failure of its own: the wait is no time that the retry policy counts.
+pub(crate) fn long_wait(subject: &'static Subject) {
+    const NO_NODE: i32 = -101;
+    let patience = Duration::from_secs(1);
+    let world = World::new(subject);
+    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let policy = RetryUntilElapsed::new(patience, Duration::from_millis(20));
+    let waiting = world.client_with(&proxy.connect_string(), policy);
+    let (held, wanted) = (world.rival(&world.client()), world.lock(&waiting));
+    world.scope(|scope| {
+        held.acquire().unwrap();
+        let waiter = Waiter::start(scope, &*wanted);
+        world.await_waiters(1);
+        thread::sleep(patience * 3 / 2);
+        let creates = RequestMatch::ops([op::CREATE, op::CREATE_2]).times(3);
+        let refused = proxy.inject(creates, Fault::Refuse(NO_NODE));
+        // It has to queue again, or, where nobody queues, to create the lock.
+        world.delete_all_of(&waiting);
+        held.release().unwrap();
+        waiter.await_grant();
+        assert!(refused.hits() > 0);
+        waiter.release();
+    });
     world.await_nothing();
 }
 

@@ -14,7 +14,8 @@ macro_rules! cases {
 }
 
 cases! {
-    acquiring: acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory, cancel, reentrancy;
+    acquiring: acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, vanishing_directory,
+        refused_directory, long_wait, cancel, reentrancy;
     releasing: release_of_nothing, release_by_another_thread, locker, stale_locker, guard_drop, guard_release,
         guard_knows, guard_tokens_grow, guard_send, released_changes, panic_while_holding;
     exclusion: exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
