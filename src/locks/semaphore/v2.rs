@@ -283,8 +283,7 @@ impl InterProcessSemaphoreV2 {
     /// Queues, and waits at the head of the queue until all leases are counted.
     fn queue(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         let io = patience.io(self.client().core.config.connection_timeout);
-        let call = self.client().call("acquire", self.path(), io);
-        let (mut retries, in_queue) = (0, patience.terms.of_queue());
+        let in_queue = patience.terms.of_queue();
         loop {
             let Some(held) = self.locks.attempt_lock(Patience { terms: &in_queue, ..patience }, None)? else {
                 return Ok(None);
@@ -302,7 +301,11 @@ impl InterProcessSemaphoreV2 {
                 Outcome::Barred
                     if held.session().is_ended()
                         || held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted) => {}
-                Outcome::Barred => call.allow_again(&mut retries, self.leases.node_gone())?,
+                // Somebody has deleted the znode in the queue. That came after a wait: it is a failure of its own.
+                Outcome::Barred => {
+                    let call = self.client().call("acquire", self.path(), io);
+                    call.allow_again(&mut 0, self.leases.node_gone())?;
+                }
             }
         }
     }

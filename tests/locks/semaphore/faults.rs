@@ -15,7 +15,9 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 
-use crate::support::{PATIENCE, builder, builder_at, children, connect, eventually, server, start};
+use crate::support::{
+    PATIENCE, builder, builder_at, children, client_in, connect, eventually, namespace, server, start,
+};
 
 const SESSION: Duration = Duration::from_secs(2);
 
@@ -308,4 +310,31 @@ fn a_lease_that_was_lost_is_reported_and_the_others_go_back() {
     assert!(matches!(one.return_all(leases), Err(Error::LockLost { .. })));
     assert_eq!(one.participant_nodes().unwrap(), [""; 0]);
     assert_eq!(two.participant_nodes().unwrap(), [""; 0], "leases of another semaphore go back, too");
+}
+
+/// As a waiter of a mutex does.
+#[test]
+fn a_waiter_whose_place_is_deleted_again_and_again_queues_again() {
+    let namespace = namespace();
+    let (holding, waiting) = (client_in(&namespace), client_in(&namespace));
+    let semaphore = |client| InterProcessSemaphoreV2::new(client, "/s", 1).unwrap();
+    let (held, wanted) = (semaphore(&holding), semaphore(&waiting));
+    let lease = held.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| wanted.acquire());
+        let mut deleted = Vec::new();
+        // More often than the retry policy allows.
+        for _ in 0..8 {
+            eventually("it waits anew at the head of the queue for a lease, or has failed", || {
+                let places = children(&holding, "/s/locks");
+                let is_anew = places.len() == 1 && places != deleted;
+                is_anew && held.participant_nodes().unwrap().len() == 2 || waiter.is_finished()
+            });
+            deleted = children(&holding, "/s/locks");
+            deleted.iter().for_each(|name| holding.delete().for_path(&format!("/s/locks/{name}")).unwrap());
+        }
+        lease.close().unwrap();
+        waiter.join().unwrap().unwrap().close().unwrap();
+    });
+    assert_eq!(held.participant_nodes().unwrap(), [""; 0]);
 }
