@@ -121,19 +121,30 @@ impl Settings {
     }
 
     /// Waits for a connection, or says why there is none.
-    pub(crate) fn await_connection(&self, client: &CuratorFramework, is_over: impl Fn() -> bool) -> Result<()> {
-        let deadline = Instant::now() + self.connection_timeout;
+    pub(crate) fn await_connection(&self, client: &CuratorFramework) -> Result<()> {
+        self.await_connection_for(self.connection_timeout, client, || false)
+    }
+
+    /// The same, for the connection timeout or for a shorter `time`, and until it is over.
+    pub(crate) fn await_connection_for(
+        &self,
+        time: Duration,
+        client: &CuratorFramework,
+        is_over: impl Fn() -> bool,
+    ) -> Result<()> {
+        let time = time.min(self.connection_timeout);
+        let begun = Instant::now();
         while !client.block_until_connected(Some(Duration::from_millis(50)))? {
-            if is_over() || Instant::now() >= deadline {
-                return Err(self.no_connection(client.connection_error()));
+            if is_over() || begun.elapsed() >= time {
+                return Err(self.no_connection(time, client.connection_error()));
             }
         }
         Ok(())
     }
 
-    fn no_connection(&self, why: Option<Arc<io::Error>>) -> Failure {
+    fn no_connection(&self, within: Duration, why: Option<Arc<io::Error>>) -> Failure {
         let why = why.map_or_else(|| "no answer".to_owned(), |why| why.to_string());
-        Failure::new(format!("no connection to {} within {:?}: {why}", self.connect, self.connection_timeout))
+        Failure::new(format!("no connection to {} within {within:?}: {why}", self.connect))
     }
 }
 
@@ -141,7 +152,7 @@ impl Settings {
 pub(crate) fn connect(args: &Connection) -> Result<CuratorFramework> {
     let settings = Settings::of(args)?;
     let client = settings.client(curator_locks::RetryOneTime::new(Duration::from_millis(200)), None)?;
-    settings.await_connection(&client, || false)?;
+    settings.await_connection(&client)?;
     Ok(client)
 }
 

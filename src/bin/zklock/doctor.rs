@@ -54,7 +54,7 @@ pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
         ticks = ticks.max(check_server(&mut report, &settings, host, *port));
     }
     let client = settings.client(RetryNTimes::new(2, Duration::from_millis(200)), None)?;
-    if let Err(failure) = settings.await_connection(&client, || false) {
+    if let Err(failure) = settings.await_connection(&client) {
         report.say(Verdict::Wrong, "connection", &failure.text);
         return Ok(1);
     }

@@ -299,6 +299,38 @@ fn an_outage_holds_up_neither_the_end_of_a_wait_nor_that_of_a_run() {
     assert!([5, LOST].contains(&status), "{status}");
 }
 
+/// The servers are not there to say who holds the lock, and nobody is left to hear a signal.
+#[test]
+fn a_wait_whose_time_is_up_in_an_outage_ends() {
+    let client = client();
+    let wait = |outage: fn(&FaultProxy)| {
+        let path = path();
+        let mutex = InterProcessMutex::new(&client, &path).unwrap();
+        let _held = mutex.lock().unwrap();
+        let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+        let arguments = ["run", "--session-timeout", "20s", "--timeout", "6s", &path, "--", "true"];
+        let mut command = zklock_at(&proxy.connect_string(), arguments);
+        command.stderr(Stdio::piped());
+        let mut run = Running::start(command);
+        support::await_queue(&client, &path, 2);
+        outage(&proxy);
+        run.await_end();
+        let said = io::read_to_string(run.child.stderr.take().unwrap()).unwrap();
+        assert_eq!(run.status(), NOT_HAD, "{said}");
+        assert!(said.contains(&format!("{path}: not had within 6s")), "{said}");
+    };
+    let refuse = |proxy: &FaultProxy| {
+        proxy.refuse();
+        proxy.cut();
+    };
+    let silence = |proxy: &FaultProxy| proxy.black_hole(Direction::Both);
+    thread::scope(|scope| {
+        for outage in [refuse, silence] {
+            scope.spawn(move || wait(outage));
+        }
+    });
+}
+
 #[test]
 fn every_kind_can_be_asked_for_and_who_asks_is_said() {
     let client = client();

@@ -12,7 +12,7 @@ use crate::{
         machine::{Machine, since},
     },
     wrong::{WRONG, Wrong},
-    zklock,
+    zklock, zklock_at,
 };
 
 fn client() -> curator_locks::CuratorFramework {
@@ -104,10 +104,18 @@ fn a_lock_that_is_taken_gives_the_documented_status_in_time() {
     machine.assert_at_most("not to wait for a lock that is taken", took, usual * 3 + std::time::Duration::from_secs(1));
     let said = stderr_of(&busy);
     assert!(said.contains(&format!("{path}: held by the nightly job for ")), "{said}");
-    let late = zklock(["run", "--timeout", "300ms", "-E", "75", &path, "--", "true"]).output().unwrap();
+    let late = zklock(["run", "--timeout", "2s", "-E", "75", &path, "--", "true"]).output().unwrap();
     assert_eq!(late.status.code(), Some(75));
     assert!(stderr_of(&late).contains("still held by the nightly job"), "{}", stderr_of(&late));
     assert_eq!(LockQueue::inspect(&client, &path).unwrap().entries.len(), 1, "nothing is left in the queue");
+}
+
+#[test]
+fn the_time_for_the_lock_is_also_that_for_a_connection() {
+    let arguments = ["run", "--connection-timeout", "30s", "--timeout", "1500ms", "/x", "--", "true"];
+    let failed = zklock_at("127.0.0.1:1", arguments).output().unwrap();
+    assert_eq!(failed.status.code(), Some(FAILED));
+    assert!(stderr_of(&failed).contains("no connection to 127.0.0.1:1 within 1.5s: "), "{}", stderr_of(&failed));
 }
 
 #[test]

@@ -52,7 +52,8 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let data = args.data.clone().unwrap_or_else(|| describe(args));
     let client = settings.client(RetryForever::new(RETRY), Some(&data))?;
     let ending = EndOfWait::begin(&signals)?;
-    if let Err(failure) = settings.await_connection(&client, || ending.is_cancelled()) {
+    let time = args.timeout.unwrap_or(Duration::MAX);
+    if let Err(failure) = settings.await_connection_for(time, &client, || ending.is_cancelled()) {
         return Err(ending.finish().map_or(failure, ended_by));
     }
     let locks = Locks::new(&client, args)?;
@@ -63,12 +64,13 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     drop(line);
     let signal = ending.finish();
     let held = match (acquired, signal) {
-        (Ok(Some(held)), None) => held,
+        (Ok(Some(held)), None) => Ok(held),
         // Dropping what was acquired gives it back.
-        (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => return Err(give_up(&client, signal)),
-        (Ok(None), None) => return Err(not_had(&client, &locks, args)),
-        (Err(error), _) => return Err(error.into()),
+        (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(ended_by(signal)),
+        (Ok(None), None) => Err(not_had(&client, &locks, args)),
+        (Err(error), _) => Err(error.into()),
     };
+    let held = held.inspect_err(|_| client.close())?;
     let since = Instant::now();
     let ended = command::supervise(&client, &held, locks.asked(), args, &signals);
     if let (Some(at_least), Ok(Ended { is_interrupted: false, .. })) = (args.at_least, &ended) {
@@ -92,12 +94,11 @@ fn acquire<'a>(
     options: &AcquireOptions,
 ) -> curator_locks::Result<Option<Held<'a>>> {
     let wanted = args.nonblock.then_some(Duration::ZERO).or(args.timeout);
+    // Zero would mean not to wait at all.
+    let left = |timeout: Duration| timeout.saturating_sub(begun.elapsed()).max(timeout.min(LEAST));
     loop {
-        // Zero would mean not to wait at all.
-        let left = |timeout: Duration| timeout.saturating_sub(begun.elapsed()).max(timeout.min(LEAST));
-        let options = options.clone();
-        let options = if let Some(timeout) = wanted { options.timeout(left(timeout)) } else { options };
-        match locks.acquire(&options) {
+        let bounded = wanted.map(|timeout| options.clone().timeout(left(timeout)));
+        match locks.acquire(bounded.as_ref().unwrap_or(options)) {
             Err(error @ Error::Timeout { .. }) if wanted.is_none_or(|timeout| begun.elapsed() < timeout) => {
                 log::warn!("{error}; waiting again");
             }
@@ -110,18 +111,14 @@ fn ended_by(signal: i32) -> Failure {
     Failure::silent(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
-fn give_up(client: &CuratorFramework, signal: i32) -> Failure {
-    client.close();
-    ended_by(signal)
-}
-
 fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
     let path = locks.stopped_at().unwrap_or_else(|| args.path.clone());
-    let by = waiting::holders(client, &path).map(|holders| format!(" by {holders}")).unwrap_or_default();
-    client.close();
-    let text = match args.timeout {
-        Some(timeout) if !args.nonblock => format!("{path}: still held{by} after {timeout:?}"),
-        _ => format!("{path}: held{by}"),
+    let text = match (waiting::holders(client, &path), args.timeout) {
+        (Some(holders), Some(timeout)) => format!("{path}: still held by {holders} after {timeout:?}"),
+        // The servers did not answer in time, or did so too late for the lock to be certain.
+        (None, Some(timeout)) => format!("{path}: not had within {timeout:?}"),
+        (Some(holders), None) => format!("{path}: held by {holders}"),
+        (None, None) => format!("{path}: held"),
     };
     Failure { status: args.conflict_exit_code, text }
 }
@@ -139,7 +136,7 @@ pub(crate) fn who() -> String {
 }
 
 /// Keeps the lock, until a signal.
-fn keep(time: std::time::Duration, signals: &Receiver<i32>) {
+fn keep(time: Duration, signals: &Receiver<i32>) {
     let end = after(time);
     loop {
         select! {

@@ -15,6 +15,7 @@ use crate::{args::Run, show, voice};
 
 /// Who waits for a shorter time is not told of it.
 const FIRST: Duration = Duration::from_millis(400);
+/// Between two looks; nor does who gives up wait longer for the last one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Takes the line away.
@@ -94,10 +95,17 @@ fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Resul
     Ok("the servers".to_owned())
 }
 
-/// Who else holds the lock.
+/// Who else holds the lock, if the servers say so at once: an outage must not keep alive what has nothing left to do.
 pub(super) fn holders(client: &CuratorFramework, path: &str) -> Option<String> {
-    let queue = LockQueue::inspect(client, path).ok().filter(LockQueue::is_held)?;
-    Some(name_holders(&queue, client.session_id()))
+    let (tell, told) = bounded(1);
+    let (client, path) = (client.clone(), path.to_owned());
+    let look = move || {
+        let queue = LockQueue::inspect(&client, &path).ok().filter(LockQueue::is_held);
+        // Nobody may be listening any more.
+        let _ = tell.send(queue.map(|queue| name_holders(&queue, client.session_id())));
+    };
+    thread::Builder::new().name("holders".into()).spawn(look).ok()?;
+    told.recv_timeout(PAUSE).ok().flatten()
 }
 
 fn name_holders(queue: &LockQueue, session: i64) -> String {
