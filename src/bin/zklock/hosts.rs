@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{Read, Write},
     net::{TcpStream, ToSocketAddrs},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use curator_locks::{ConnectString, QueueEntry};
@@ -15,8 +15,9 @@ use crate::{
     failure::{Failure, Result},
 };
 
-/// A command of four letters takes no longer.
+/// A command of four letters takes no longer, and its answer is not longer.
 const PATIENCE: Duration = Duration::from_secs(2);
+const LONGEST: usize = 1 << 20;
 
 /// The address of each session; `None`: nobody wants to know.
 pub(crate) struct Hosts(Option<BTreeMap<i64, String>>);
@@ -77,11 +78,19 @@ pub(crate) fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
 /// `None`: no answer. A server answers only what is on its list (`4lw.commands.whitelist`).
 pub(crate) fn four_letters(host: &str, port: u16, word: &str) -> Option<String> {
     let mut stream = connect(host, port).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
     stream.write_all(word.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    // What came before an error counts.
-    let _ = stream.take(1 << 20).read_to_end(&mut answer);
+    let (begun, mut answer, mut part) = (Instant::now(), Vec::new(), [0; 4096]);
+    // What came before an error counts, and before the time was up: whatever is at this port may go on for ever.
+    while let Some(left) = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
+        && answer.len() < LONGEST
+    {
+        stream.set_read_timeout(Some(left)).ok()?;
+        match stream.read(&mut part) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => answer.extend_from_slice(part.get(..count)?),
+        }
+    }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     (!answer.is_empty() && !answer.contains("not in the whitelist")).then_some(answer)
 }
