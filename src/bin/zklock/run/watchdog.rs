@@ -8,13 +8,13 @@ use std::{
     ffi::OsString,
     io::{self, BufRead, BufReader, Write},
     os::unix::process::CommandExt,
-    process::{Child, ChildStdin, ExitCode, Stdio},
+    process::{Child, ExitCode, Stdio},
     sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -52,7 +52,8 @@ pub(super) enum Word {
 /// The parent's side.
 pub(super) struct Watchdog {
     child: Child,
-    orders: Option<ChildStdin>,
+    /// To a thread of its own: the pipe to one that is stopped may be full.
+    orders: Sender<String>,
     words: Receiver<Word>,
     last: Option<Instant>,
 }
@@ -65,8 +66,9 @@ impl Watchdog {
         // What runs under the hold of another zklock and has its marks may be killed; this one is to outlive that.
         command.env_remove(family::SESSION).env_remove(family::NODE);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
-        let (sender, words) = unbounded();
-        let (orders, stdout) = (child.stdin.take(), child.stdout.take());
+        let ((sender, words), (orders, written)) = (unbounded(), unbounded::<String>());
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let mut stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
         let mut lines = BufReader::new(stdout.ok_or(io::ErrorKind::BrokenPipe)?).lines().map_while(Result::ok);
         // It has to be deaf to signals before the command runs.
         if lines.next().as_deref() != Some("ready") {
@@ -79,6 +81,9 @@ impl Watchdog {
             }
             let _ = sender.send(Word::Gone);
         })?;
+        // If it is gone, its last word says so.
+        let write = move || written.iter().try_for_each(|order| writeln!(stdin, "{order}"));
+        thread::Builder::new().name("orders".into()).spawn(write)?;
         Ok(Watchdog { child, orders, words, last: None })
     }
 
@@ -87,7 +92,7 @@ impl Watchdog {
     }
 
     /// The command is about to run, in this process group.
-    pub(super) fn watch(&mut self, group: i32) {
+    pub(super) fn watch(&self, group: i32) {
         self.order(&format!("group {group}"));
     }
 
@@ -99,19 +104,18 @@ impl Watchdog {
     }
 
     /// The lock is lost.
-    pub(super) fn end_now(&mut self) {
+    pub(super) fn end_now(&self) {
         self.order("end");
     }
 
-    fn order(&mut self, line: &str) {
-        // If it is gone, its last word says so.
-        let _ = self.orders.as_mut().map(|orders| writeln!(orders, "{line}"));
+    fn order(&self, line: &str) {
+        // The thread has ended if the watchdog is gone.
+        let _ = self.orders.send(line.to_owned());
     }
 
     /// The command has ended. Whether it was ended by the watchdog.
     pub(super) fn finish(mut self) -> bool {
         self.order("done");
-        drop(self.orders.take());
         // Where somebody has stopped it.
         let _ = i32::try_from(self.child.id()).map(|pid| kill(Pid::from_raw(pid), Signal::SIGCONT));
         let has_ended_it = self.words.iter().any(|word| matches!(word, Word::Ends));
