@@ -28,7 +28,8 @@ The command gets these variables:
 Exit status: the command's own; 128 + N if it died of signal N. Besides:
   123  the lock was lost or about to be lost, and the command was ended
   124  the lock was not to be had: --nonblock, or --timeout is over (see --conflict-exit-code)
-  125  zklock itself failed, and the command was not run, or not to its end
+  125  zklock itself failed, and the command was not run, or not to its end; also where --timeout is over before there is
+       a connection
   126  the command cannot be executed
   127  the command was not found
 

@@ -101,7 +101,7 @@ fn entry_at(client: &CuratorFramework, node: &str) -> Result<Option<(LockQueue, 
             Some((parent, _)) if !parent.is_empty() => parent,
             _ => return Ok(None),
         };
-        let queue = show::look(client, directory)?;
+        let queue = LockQueue::inspect(client, directory)?;
         if let Some(entry) = queue.entries.iter().find(|entry| entry.path == node).cloned() {
             return Ok(Some((queue, entry)));
         }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use curator_locks::{CuratorFramework, EntryState, LockKind, LockQueue, QueueEntry};
+use curator_locks::{EntryState, LockKind, LockQueue, QueueEntry};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
 
@@ -285,11 +285,6 @@ pub(crate) fn yellow(text: &str) -> String {
 
 pub(crate) fn red(text: &str) -> String {
     format!("\x1b[31m{text}\x1b[0m")
-}
-
-/// Where only the connected client is at hand.
-pub(crate) fn look(client: &CuratorFramework, path: &str) -> Result<LockQueue> {
-    Ok(LockQueue::inspect(client, path)?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,13 @@
 //! A command under a lock.
 
-use std::{fs, io::Write, process::Stdio, thread, time::Instant};
+use std::{
+    fs,
+    io::Write,
+    ops::Range,
+    process::{Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
 use curator_locks::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockQueue};
 use nix::sys::signal::Signal;
@@ -97,16 +104,23 @@ fn a_lock_that_is_taken_gives_the_documented_status_in_time() {
     let _held = mutex.lock().unwrap();
     let (machine, before) = (Machine::watch(), calibration());
     let begin = Instant::now();
+    // Who holds it is told if the servers say so at once, which they cannot on a machine that stands still.
+    let told = |output: &Output, told: &str, untold: &str, took: Range<Instant>| {
+        let said = stderr_of(output);
+        let is_late = machine.lateness(&took) >= Duration::from_millis(300);
+        assert!(said.contains(told) || is_late && said.contains(untold), "{said}");
+    };
     let busy = zklock(["run", "--nonblock", &path, "--", "true"]).output().unwrap();
     let took = since(begin);
     assert_eq!(busy.status.code(), Some(NOT_HAD), "{}", stderr_of(&busy));
     let usual = before.max(calibration());
-    machine.assert_at_most("not to wait for a lock that is taken", took, usual * 3 + std::time::Duration::from_secs(1));
-    let said = stderr_of(&busy);
-    assert!(said.contains(&format!("{path}: held by the nightly job for ")), "{said}");
-    let late = zklock(["run", "--timeout", "2s", "-E", "75", &path, "--", "true"]).output().unwrap();
-    assert_eq!(late.status.code(), Some(75));
-    assert!(stderr_of(&late).contains("still held by the nightly job"), "{}", stderr_of(&late));
+    machine.assert_at_most("not to wait for a lock that is taken", took.clone(), usual * 3 + Duration::from_secs(1));
+    told(&busy, &format!("{path}: held by the nightly job for "), &format!("{path}: held"), took);
+    let begin = Instant::now();
+    // Long enough for a connection on such a machine.
+    let late = zklock(["run", "--timeout", "5s", "-E", "75", &path, "--", "true"]).output().unwrap();
+    assert_eq!(late.status.code(), Some(75), "{}", stderr_of(&late));
+    told(&late, &format!("{path}: still held by the nightly job"), "not had within 5s", since(begin));
     assert_eq!(LockQueue::inspect(&client, &path).unwrap().entries.len(), 1, "nothing is left in the queue");
 }
 

@@ -15,9 +15,9 @@ use crate::args::{Kind, Run};
 pub(super) struct Locks {
     wanted: Wanted,
     /// Told each time that somebody asks for the lock, who and why.
-    asked: Receiver<String>,
+    pub(super) asked: Receiver<String>,
     /// In the order in which they are taken.
-    paths: Vec<String>,
+    pub(super) paths: Vec<String>,
 }
 
 enum Wanted {
@@ -60,14 +60,6 @@ impl Locks {
                 Ok(semaphore.acquire_with(1, options)?.and_then(|mut leases| leases.pop()).map(Held::Lease))
             }
         }
-    }
-
-    pub(super) fn paths(&self) -> Vec<String> {
-        self.paths.clone()
-    }
-
-    pub(super) fn asked(&self) -> &Receiver<String> {
-        &self.asked
     }
 
     /// Where the time was up.

@@ -52,14 +52,14 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let data = args.data.clone().unwrap_or_else(|| describe(args));
     let client = settings.client(RetryForever::new(RETRY), Some(&data))?;
     let ending = EndOfWait::begin(&signals)?;
-    let time = args.timeout.unwrap_or(Duration::MAX);
+    let time = args.timeout.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
     if let Err(failure) = settings.await_connection_for(time, &client, || ending.is_cancelled()) {
         return Err(ending.finish().map_or(failure, ended_by));
     }
     let locks = Locks::new(&client, args)?;
     let least = clock::Limits::least(client.session_timeout());
     let options = AcquireOptions::new().cancel_token(&ending.token).min_validity(least);
-    let line = waiting::Line::begin(&client, args, locks.paths());
+    let line = waiting::Line::begin(&client, args, locks.paths.clone());
     let acquired = acquire(&locks, args, begun, &options);
     drop(line);
     let signal = ending.finish();
@@ -72,7 +72,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     };
     let held = held.inspect_err(|_| client.close())?;
     let since = Instant::now();
-    let ended = command::supervise(&client, &held, locks.asked(), args, &signals);
+    let ended = command::supervise(&client, &held, &locks.asked, args, &signals);
     if let (Some(at_least), Ok(Ended { is_interrupted: false, .. })) = (args.at_least, &ended) {
         keep(at_least.saturating_sub(since.elapsed()), signals.receiver());
     }

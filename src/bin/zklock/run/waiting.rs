@@ -90,7 +90,8 @@ fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Resul
             Some(EntryState::Waits(others)) => format!("{others} in front, "),
             Some(EntryState::Holds | EntryState::Cached(_)) | None => String::new(),
         };
-        return Ok(format!("{path}: {in_front}held by {}", name_holders(&queue, session)));
+        let holders = name_holders(&queue, session).unwrap_or_else(|| "nobody any more".to_owned());
+        return Ok(format!("{path}: {in_front}held by {holders}"));
     }
     Ok("the servers".to_owned())
 }
@@ -100,25 +101,25 @@ pub(super) fn holders(client: &CuratorFramework, path: &str) -> Option<String> {
     let (tell, told) = bounded(1);
     let (client, path) = (client.clone(), path.to_owned());
     let look = move || {
-        let queue = LockQueue::inspect(&client, &path).ok().filter(LockQueue::is_held);
+        let queue = LockQueue::inspect(&client, &path).ok();
         // Nobody may be listening any more.
-        let _ = tell.send(queue.map(|queue| name_holders(&queue, client.session_id())));
+        let _ = tell.send(queue.and_then(|queue| name_holders(&queue, client.session_id())));
     };
     thread::Builder::new().name("holders".into()).spawn(look).ok()?;
     told.recv_timeout(PAUSE).ok().flatten()
 }
 
-fn name_holders(queue: &LockQueue, session: i64) -> String {
+fn name_holders(queue: &LockQueue, session: i64) -> Option<String> {
     let mut others = queue.holders().filter(|entry| entry.session != session);
-    let Some(first) = others.next() else { return "nobody any more".to_owned() };
+    let first = others.next()?;
     let name = match show::data(first) {
         data if data.is_empty() => format!("session {:#x}", first.session),
         data => data,
     };
     let idle = if show::is_cached(first) { " (or kept idle)" } else { "" };
     let since = format!("{}{idle}", show::brief(show::age(first.since_millis)));
-    match others.count() {
+    Some(match others.count() {
         0 => format!("{name} for {since}"),
         more => format!("{name} for {since}, and {more} more"),
-    }
+    })
 }
