@@ -193,21 +193,23 @@ impl SharedCount {
         }
         let call = shared.client.call("try_set_count", &shared.path, Stop::default());
         let mut doubt = None;
-        call.retry(|session| match call.ask(session, shared.write(count, previous.version)) {
+        let is_written = call.retry(|session| match call.ask(session, shared.write(count, previous.version)) {
             Ok(Response::Stat(stat)) => {
                 shared.accept(session, &stat, count, Occasion::Change);
-                Ok(Ok(true))
+                Ok(true)
             }
             Ok(other) => Err(call.unexpected(&other)),
-            Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
-                shared.read(Occasion::Change)?;
-                Ok(shared.refused(previous, count, doubt.take()))
-            }
+            Err(error) if error.code() == Some(ErrorCode::BadVersion) => Ok(false),
             Err(error) => {
                 doubt = doubt.take().or_else(|| error.is_retryable().then(|| error.clone()));
                 Err(error)
             }
-        })?
+        })?;
+        if is_written {
+            return Ok(true);
+        }
+        shared.read(Occasion::Change)?;
+        shared.refused(previous, count, doubt)
     }
 
     /// Calls the listener with the value whenever it changes, and after each reconnect even if it has not changed, as
@@ -261,11 +263,16 @@ impl CountShared {
     }
 
     fn read_or_create(self: &Arc<Self>) -> Result<()> {
+        let call = self.client.call("start", &self.path, Stop::default());
+        let (mut is_created, mut retries) = (false, 0);
         loop {
             match self.read(Occasion::Start) {
+                // Somebody has deleted it again.
+                Err(error) if error.is_no_node() && is_created => call.allow_again(&mut retries, error)?,
                 Err(error) if error.is_no_node() => {}
                 result => return result,
             }
+            is_created = true;
             let create = self.client.create().with_mode(CreateMode::Persistent).creating_parents_if_needed();
             match create.for_path_and_data(&self.path, self.seed.to_be_bytes()) {
                 Err(error) if !error.is_node_exists() => return Err(error),

@@ -301,10 +301,15 @@ impl InterProcessSemaphoreV2 {
                 Outcome::Barred
                     if held.session().is_ended()
                         || held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted) => {}
-                // Somebody has deleted the znode in the queue. That came after a wait: it is a failure of its own.
+                // Somebody has deleted the znode in the queue, most often after a wait: a failure of its own. Where the
+                // time is up, the next round says so.
                 Outcome::Barred => {
                     let call = self.client().call("acquire", self.path(), io);
-                    call.allow_again(&mut 0, self.leases.node_gone())?;
+                    if let Err(error) = call.allow_again(&mut 0, self.leases.node_gone())
+                        && !patience.is_over()
+                    {
+                        return Err(error);
+                    }
                 }
             }
         }

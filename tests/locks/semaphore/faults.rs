@@ -338,3 +338,23 @@ fn a_waiter_whose_place_is_deleted_again_and_again_queues_again() {
     });
     assert_eq!(held.participant_nodes().unwrap(), [""; 0]);
 }
+
+#[test]
+fn a_waiter_whose_place_is_deleted_and_whose_time_is_up_before_it_may_queue_again_has_no_lease() {
+    let namespace = namespace();
+    let holding = client_in(&namespace);
+    let pause = RetryForever::new(PATIENCE);
+    let waiting = connect(builder(server(), &namespace).retry_policy(pause));
+    let semaphore = |client| InterProcessSemaphoreV2::new(client, "/s", 1).unwrap();
+    let (held, wanted) = (semaphore(&holding), semaphore(&waiting));
+    let _lease = held.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| wanted.acquire_timeout(Duration::from_secs(4)));
+        // On a machine that stands still its time may be up before.
+        eventually("it waits for a lease", || held.participant_nodes().unwrap().len() == 2 || waiter.is_finished());
+        for name in children(&holding, "/s/locks") {
+            holding.delete().for_path(&format!("/s/locks/{name}")).unwrap();
+        }
+        assert!(waiter.join().unwrap().unwrap().is_none());
+    });
+}
