@@ -157,7 +157,12 @@ impl InterProcessMultiLock {
         let options = options.begun();
         loop {
             match self.take_all(&options)? {
-                Round::Taken(taken) => return Ok(Some(taken)),
+                Round::Taken(taken) => {
+                    for hold in taken.holds.iter().filter(|_| !options.terms.is_part) {
+                        hold.node().begin_limits();
+                    }
+                    return Ok(Some(taken));
+                }
                 Round::TimeIsUp if options.terms.has_to_say => {
                     return Err(Error::StillTaken { path: self.paths(), ahead: None });
                 }
@@ -176,7 +181,8 @@ impl InterProcessMultiLock {
         let _passed_on = caller.map(|token| token.pass_on(&interrupt));
         // By the loss of a member, not by the caller.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
-        let each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
+        let mut each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
+        each.terms.is_part = true;
         let mut taken = Members { multi: self, count: 0, holds: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {

@@ -7,9 +7,9 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CuratorFramework, Error, HoldState, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
-    LostReason, WaitStrategy, testing::op,
+    AcquireOptions, CuratorFramework, Error, Hold, HoldState, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
+    InterProcessUnfairMutex, LostReason, WaitStrategy, testing::op,
 };
 
 use crate::{
@@ -223,7 +223,7 @@ fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others()
     // One that is given back in time is nobody's business any more.
     let begin = Instant::now();
     let held = ours.lock_with(&AcquireOptions::new().hold_at_most(MOST)).unwrap().unwrap();
-    let hold = curator_locks::Hold::clone(&held);
+    let hold = Hold::clone(&held);
     let in_time = held.release().is_ok();
     assert!(in_time || begin.elapsed() >= MOST);
     thread::sleep(MOST);
@@ -232,6 +232,36 @@ fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others()
     let _held = unfair.lock_with(&AcquireOptions::new().hold_at_most(100 * MS)).unwrap().unwrap();
     let next = InterProcessUnfairMutex::new(&other, "/u").unwrap();
     assert!(next.acquire_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn how_long_several_locks_are_held_counts_once_all_are_had() {
+    const MOST: Duration = Duration::from_millis(400);
+    let (client, paths) = (support::client(), ["/a", "/b"]);
+    let other = another(&client);
+    let [a, b] = paths.map(|path| InterProcessMutex::new(&other, path).unwrap());
+    let both = InterProcessMultiLock::new(&client, paths).unwrap();
+    b.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let held = both.lock_with(&AcquireOptions::new().hold_at_most(MOST)).unwrap().unwrap();
+            let (now, holds) = (Instant::now(), held.holds().to_vec());
+            assert!(holds.iter().all(|hold| hold.valid_until() <= now + MOST));
+            eventually("both were held for too long", || holds.iter().all(Hold::is_lost));
+            assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::HeldTooLong, .. })));
+        });
+        await_queue(&other, "/b", 2);
+        let node = queue(&other, "/a");
+        thread::sleep(2 * MOST);
+        assert_eq!(queue(&other, "/a"), node, "it waits for the other one, and holds none yet");
+        b.release().unwrap();
+        waiter.join().unwrap();
+    });
+    // Whose acquire comes to nothing has held nothing.
+    b.acquire().unwrap();
+    let least = AcquireOptions::new().timeout(MOST).hold_at_least(Duration::from_secs(3600));
+    assert!(both.lock_with(&least).unwrap().is_none());
+    assert!(a.acquire_timeout(PATIENCE).unwrap());
 }
 
 #[test]

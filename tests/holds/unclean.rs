@@ -9,6 +9,7 @@ use std::{
 use curator_locks::{
     Acl, AclProvider, AcquireOptions, CancelToken, CuratorFramework, Error, FencingToken, Hold, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
+    LostReason,
 };
 
 use crate::{
@@ -263,4 +264,24 @@ fn a_lock_that_was_not_asked_to_listen_leaves_no_mark() {
     assert_eq!(marks(&client, PATH), 0);
     assert!(held.unclean_deaths().is_empty());
     assert!(client.check_exists().for_path(&format!("{PATH}~holders")).unwrap().is_none());
+}
+
+/// What a hold may last counts from the return of the acquire, not over the pause that follows a death.
+#[test]
+fn a_pause_after_a_death_is_no_part_of_the_hold() {
+    let client = support::client();
+    let heir = another(&client);
+    let dead = lock(&client, "dead", NO_DELAY).lock_owned().unwrap();
+    support::expire(&client);
+    eventually("it is dead", || dead.is_lost());
+    let patient = lock(&heir, "patient", Duration::from_secs(3600));
+    let until = AcquireOptions::new().timeout(PATIENCE / 10).hold_at_least(Duration::from_secs(3600));
+    assert!(patient.lock_with(&until).unwrap().is_none(), "the pause is longer than its time");
+    let most = 300 * MS;
+    let next = lock(&heir, "next", most * 2);
+    let held =
+        next.lock_with(&AcquireOptions::new().timeout(PATIENCE).hold_at_most(most)).unwrap().expect("nobody holds it");
+    assert_eq!(heard(&held).len(), 1);
+    eventually("it was held for too long", || held.is_lost());
+    assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::HeldTooLong, .. })));
 }

@@ -8,13 +8,11 @@ pub(super) const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// The limits of one hold.
 #[derive(Default)]
 pub(super) struct Limits {
-    least: Option<Instant>,
-    most: Option<Most>,
-}
-
-struct Most {
-    at: Instant,
-    /// Taken when it ends.
+    /// From then on they are counted: of one lock of several, once all are held.
+    begun: Option<Instant>,
+    least: Option<Duration>,
+    most: Option<Duration>,
+    /// Taken when the hold has lasted too long.
     give_back: Option<GiveBack>,
 }
 
@@ -22,32 +20,37 @@ struct Most {
 pub(super) type GiveBack = Box<dyn FnOnce() + Send>;
 
 impl Limits {
-    pub(super) fn new(
-        least: Option<Instant>,
-        most: Option<Instant>,
-        give_back: impl FnOnce() + Send + 'static,
-    ) -> Limits {
-        Limits { least, most: most.map(|at| Most { at, give_back: Some(Box::new(give_back)) }) }
+    pub(super) fn new(least: Option<Duration>, most: Option<Duration>, give_back: GiveBack) -> Limits {
+        Limits { begun: None, least, most, give_back: Some(give_back) }
+    }
+
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.begun.get_or_insert(now);
+    }
+
+    fn after(&self, time: Option<Duration>) -> Option<Instant> {
+        self.begun?.checked_add(time?)
     }
 
     /// The znode stays until then, even if the holder releases it sooner.
     pub(super) fn least(&self) -> Option<Instant> {
-        self.least
+        self.after(self.least)
     }
 
     /// What gives the lock back, once, if the hold has lasted too long. The moment stays: without it the hold would be
     /// certain again up to the loss.
     pub(super) fn take_over(&mut self, now: Instant) -> Option<GiveBack> {
-        self.most.as_mut().filter(|most| now >= most.at).and_then(|most| most.give_back.take())
+        self.end().filter(|end| now >= *end).and_then(|_| self.give_back.take())
     }
 
     /// Nobody has to end the hold any more. The caller drops what this returns without the lock.
     pub(super) fn ended(&mut self) -> Option<GiveBack> {
-        self.most.take().and_then(|most| most.give_back)
+        self.most = None;
+        self.give_back.take()
     }
 
     /// When it ends at the latest.
     pub(super) fn end(&self) -> Option<Instant> {
-        self.most.as_ref().map(|most| most.at)
+        self.after(self.most)
     }
 }

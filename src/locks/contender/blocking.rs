@@ -200,9 +200,11 @@ impl<'a> Wish<'a> {
                 if let Some(counters) = held.first().and_then(|held| held.counters()) {
                     counters.waits.record(since.elapsed());
                 }
-                self.lock.limit_holds(held, self.patience.terms);
                 match self.lock.hear_of_deaths(held, &self.spec.data, self.patience, self.owners)? {
-                    true => Ok(outcome),
+                    true => {
+                        self.lock.limit_holds(held, self.patience.terms);
+                        Ok(outcome)
+                    }
                     false if self.patience.terms.has_to_say => Err(self.lock.still_taken(None)),
                     false => Ok(Outcome::TimeUp),
                 }

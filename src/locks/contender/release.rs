@@ -1,10 +1,6 @@
 //! How a lock is given back.
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, thread, time::Instant};
 
 use crossbeam_channel::{Receiver, select};
 
@@ -309,8 +305,7 @@ impl LockInternals {
 
     /// These holds have just been granted.
     pub(in crate::locks) fn limit_holds(&self, held: &[Arc<HeldNode>], terms: &Terms) {
-        let after = |time: Option<Duration>| time.and_then(|time| Instant::now().checked_add(time));
-        let (least, most) = (after(terms.hold_at_least), after(terms.hold_at_most));
+        let (least, most) = (terms.hold_at_least, terms.hold_at_most);
         if least.is_none() && most.is_none() {
             return;
         }
@@ -323,6 +318,9 @@ impl LockInternals {
                 }
             };
             held.limit(least, most, give_back);
+            if !terms.is_part {
+                held.begin_limits();
+            }
         }
     }
 

@@ -82,15 +82,23 @@ impl HeldNode {
         }
     }
 
-    /// `give_back` is called at most once, on the client's own thread, after the hold was lost for its length.
+    /// `give_back` is called at most once, on the client's own thread, after the hold was lost for its length. Neither
+    /// limit is counted before [`HeldNode::begin_limits`].
     pub(crate) fn limit(
         &self,
-        least: Option<Instant>,
-        most: Option<Instant>,
+        least: Option<Duration>,
+        most: Option<Duration>,
         give_back: impl FnOnce() + Send + 'static,
     ) {
-        let is_limited = most.is_some();
-        self.inner.lock().limits = Limits::new(least, most, give_back);
+        self.inner.lock().limits = Limits::new(least, most, Box::new(give_back));
+    }
+
+    pub(crate) fn begin_limits(&self) {
+        let is_limited = {
+            let mut inner = self.inner.lock();
+            inner.limits.begin(Instant::now());
+            inner.limits.end().is_some()
+        };
         if is_limited {
             self.events.send(Event::Look);
         }

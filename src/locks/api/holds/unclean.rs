@@ -41,7 +41,8 @@ const SUFFIX: &str = "~holders";
 impl LockInternals {
     /// From now on, holders leave a mark and hear of those that were left by others.
     pub(in crate::locks) fn listen_for_deaths(&self, delay: Duration) {
-        let directory = ServerPath::from_server(format!("{}{SUFFIX}", self.mark_base()));
+        let base = self.client().prefix.to_server(self.base_path()).map(ServerPath::into_string).unwrap_or_default();
+        let directory = ServerPath::from_server(base + SUFFIX);
         let fresh = || UncleanDeaths { delay: Mutex::new(delay), directory, holders: Mutex::default() };
         *self.deaths.get_or_init(fresh).delay.lock() = delay;
     }
@@ -72,7 +73,7 @@ impl LockInternals {
         let stop = patience.io(self.client().core.config.connection_timeout);
         let call = self.client().call("acquire", self.base_path(), stop);
         let found = match deaths.mark(self, &call, held, data) {
-            Err(error) if error.is_retryable() && patience.is_over() => return Ok(false),
+            Err(error) if (error.is_retryable() || error.is_no_node()) && patience.is_over() => return Ok(false),
             found => found?,
         };
         let (marks, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
@@ -155,11 +156,18 @@ impl UncleanDeaths {
             let list =
                 || Request::GetChildren { path: self.directory.as_str().to_owned(), watch: false, with_stat: false };
             let marks = || held.iter().map(|held| with_acl(lock.client(), self.creation(held, data))).chain([list()]);
-            let mut replies = call.ask_all(session, marks());
-            if replies.iter().any(|reply| reply.as_ref().is_err_and(Error::is_no_node)) {
+            let (mut is_made, mut retries) = (false, 0);
+            let replies = loop {
+                let replies = call.ask_all(session, marks());
+                let missing = replies.iter().find_map(|reply| reply.as_ref().err().filter(|error| error.is_no_node()));
+                let Some(missing) = missing else { break replies };
+                if is_made {
+                    // The servers have removed it in between, as an empty container.
+                    call.allow_again(&mut retries, missing.clone())?;
+                }
                 lock.client().make_directory(call, session, &self.directory)?;
-                replies = call.ask_all(session, marks());
-            }
+                is_made = true;
+            };
             let mut names = Vec::new();
             for reply in replies {
                 match reply {

@@ -147,8 +147,8 @@ impl AcquireOptions {
     /// Keeps the lock from others for at least this long from the grant on, even if it is given back earlier: for a job
     /// that runs once on one machine of many, where it may be over before the clock of another one says that it is
     /// time. The release returns at once, and the client deletes the znode later. It goes earlier with the client, and
-    /// with the session. Defaults to zero. Not for a lock that is [cached](crate::Caching):
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument).
+    /// with the session. A multi lock's locks count it from the moment at which all of them are held. Defaults to zero. Not
+    /// for a lock that is [cached](crate::Caching): [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {
@@ -170,8 +170,9 @@ impl AcquireOptions {
     /// Gives the lock back when it was held for this long, whatever its holder does: the hold is
     /// [`Lost`](crate::HoldState::Lost) with [`HeldTooLong`](crate::LostReason::HeldTooLong) first, and then its znode is
     /// deleted. [`valid_until`](crate::Hold::valid_until) never lies behind that moment, so a
-    /// [`Deadline`](crate::Deadline) tells before it. Defaults to no limit. Not for a lock that is
-    /// [cached](crate::Caching): [`Error::InvalidArgument`](crate::Error::InvalidArgument).
+    /// [`Deadline`](crate::Deadline) tells before it. A multi lock's locks count it from the moment at which all of them are
+    /// held. Defaults to no limit. Not for a lock that is [cached](crate::Caching):
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {

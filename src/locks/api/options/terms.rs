@@ -14,6 +14,8 @@ pub(crate) struct Terms {
     pub(crate) has_to_say: bool,
     pub(in crate::locks) hold_at_least: Option<Duration>,
     pub(in crate::locks) hold_at_most: Option<Duration>,
+    /// Of an acquire of several locks: how long they are held counts once all are had.
+    pub(in crate::locks) is_part: bool,
 }
 
 /// None but the one that it is certain at the return.
@@ -24,6 +26,7 @@ pub(crate) static NO_TERMS: Terms = Terms {
     has_to_say: false,
     hold_at_least: None,
     hold_at_most: None,
+    is_part: false,
 };
 
 /// Is told how many stand in front.
