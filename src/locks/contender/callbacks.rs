@@ -66,6 +66,11 @@ struct Work {
 }
 
 impl Work {
+    /// What comes after a wait is a failure of its own.
+    fn begin_anew(&mut self) {
+        (self.retries, self.started) = (0, Instant::now());
+    }
+
     fn mail(&mut self) -> Option<Input<Error>> {
         let mail = self.live.inputs().try_recv().ok()?;
         Some(self.live.read(mail))
@@ -155,8 +160,7 @@ impl Attempt {
         while let Some(input) = next {
             let step = |work: &mut Work| {
                 if work.awaits == Awaits::Event {
-                    // What comes after a wait is a failure of its own.
-                    (work.retries, work.started) = (0, Instant::now());
+                    work.begin_anew();
                 }
                 work.awaits = Awaits::Input;
                 work.live.step(self.scene(), false, input)
@@ -180,11 +184,16 @@ impl Attempt {
         if let Some(input) = self.connected() {
             return Some(input);
         }
-        let (number, is_impatient) = self.with(|work| {
+        let (number, is_impatient, queued) = self.with(|work| {
             work.waits += 1;
             work.awaits = Awaits::Connection(work.waits);
-            (work.waits, work.caller.is_some() && !work.live.contender.stands())
+            let queued = if work.live.contender.stands() { work.caller.take() } else { None };
+            (work.waits, work.caller.is_some(), queued)
         })?;
+        if let Some(caller) = queued {
+            // It has queued, and no end of the wait for a connection is in sight.
+            let _ = caller.send(Ok(()));
+        }
         if is_impatient {
             let (this, core) = (self.clone(), &self.lock.client().core);
             core.run_later(core.config.connection_timeout, move || this.waited_long(number));
@@ -295,8 +304,9 @@ impl Attempt {
     fn sleep(&self) -> Option<Input<Error>> {
         let (input, caller) = self.with(|work| {
             let input = work.mail();
-            if input.is_none() {
-                work.awaits = Awaits::Event;
+            match input {
+                Some(_) => work.begin_anew(),
+                None => work.awaits = Awaits::Event,
             }
             (input, work.caller.take())
         })?;

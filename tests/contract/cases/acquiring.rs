@@ -1,12 +1,13 @@
 //! How a lock is acquired, and how not.
 
 use std::{
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
 use curator_locks::{
-    Acl, AcquireOptions, CancelToken, Error, ErrorCode, RetryUntilElapsed,
+    Acl, AcquireOptions, CancelToken, Error, ErrorCode, RetryPolicy, RetrySleeper,
     testing::{Fault, FaultProxy, InjectedFault, RequestMatch, op},
 };
 
@@ -168,27 +169,44 @@ pub(crate) fn refused_directory(subject: &'static Subject) {
 /// What fails after a wait for others is a failure of its own: the wait is no time that the retry policy counts.
 pub(crate) fn long_wait(subject: &'static Subject) {
     const NO_NODE: i32 = -101;
-    let patience = Duration::from_secs(1);
+    let machine = Machine::watch();
     let world = World::new(subject);
     let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
-    let policy = RetryUntilElapsed::new(patience, Duration::from_millis(20));
-    let waiting = world.client_with(&proxy.connect_string(), policy);
+    let policy = Arc::new(Recorded::default());
+    let waiting = world.client_with(&proxy.connect_string(), policy.clone());
     let (held, wanted) = (world.rival(&world.client()), world.lock(&waiting));
     world.scope(|scope| {
         held.acquire().unwrap();
         let waiter = Waiter::start(scope, &*wanted);
         world.await_waiters(1);
-        thread::sleep(patience * 3 / 2);
-        let creates = RequestMatch::ops([op::CREATE, op::CREATE_2]).times(3);
-        let refused = proxy.inject(creates, Fault::Refuse(NO_NODE));
+        // It has queued, and is about to sleep.
+        let queued = Instant::now();
+        thread::sleep(Duration::from_secs(1));
+        policy.0.lock().unwrap().clear();
+        let waited = Instant::now();
+        proxy.inject(RequestMatch::ops([op::CREATE, op::CREATE_2]).times(3), Fault::Refuse(NO_NODE));
         // It has to queue again, or, where nobody queues, to create the lock.
         world.delete_all_of(&waiting);
         held.release().unwrap();
         waiter.await_grant();
-        assert!(refused.hits() > 0);
+        let begun = policy.0.lock().unwrap().clone();
+        let was_awake = machine.lateness(&(queued..waited)) > Duration::from_millis(300);
+        let is_counted_anew = begun.iter().all(|begun| *begun >= waited);
+        assert!(!begun.is_empty() && (is_counted_anew || was_awake), "{waited:?}: {begun:?}");
         waiter.release();
     });
     world.await_nothing();
+}
+
+/// Allows everything. When what it was asked about began, as far as it was told.
+#[derive(Default)]
+struct Recorded(Mutex<Vec<Instant>>);
+
+impl RetryPolicy for Recorded {
+    fn allow_retry(&self, _retry_count: u32, elapsed: Duration, sleeper: &dyn RetrySleeper) -> bool {
+        self.0.lock().unwrap().push(Instant::now() - elapsed);
+        sleeper.sleep_for(Duration::from_millis(20))
+    }
 }
 
 /// No time is too long.

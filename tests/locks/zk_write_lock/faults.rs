@@ -148,3 +148,26 @@ fn lost_replies_in_the_background_delay_the_lock_and_leave_nothing() {
         }
     }
 }
+
+/// There is a znode, so it has queued, whether the servers ever say that it waits or not.
+#[test]
+fn who_has_queued_does_not_wait_for_servers_that_stay_away() {
+    let namespace = namespace();
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    let (first, client) = (client_in(&namespace), connect(builder_at(&proxy.connect_string(), &namespace)));
+    let ((owner, _), (lock, told)) = (candidate(&first), candidate(&client));
+    assert!(owner.lock().unwrap());
+    let watches = proxy.inject(RequestMatch::ops([op::EXISTS, op::GET_DATA]), Fault::HoldReply);
+    let (say, said) = unbounded();
+    let lock = Arc::new(lock);
+    let queueing = lock.clone();
+    std::thread::spawn(move || say.send(queueing.lock()));
+    watches.wait_for_hits(1, PATIENCE).unwrap();
+    proxy.refuse();
+    proxy.cut();
+    assert!(!said.recv_timeout(PATIENCE).expect("it waits for the servers").unwrap());
+    proxy.pass().unwrap();
+    owner.close().unwrap();
+    assert_eq!(next(&told), Acquired);
+    lock.close().unwrap();
+}
