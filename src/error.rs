@@ -71,21 +71,16 @@ impl std::fmt::Display for LostReason {
 /// that `fn main() -> Result<(), Error>` prints what a person can read.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{Error, ErrorCode, InterProcessMutex};
 ///
 /// let error = client.get_data().for_path("/nowhere").expect_err("there is no such znode");
 /// assert!(error.is_no_node() && !error.is_node_exists() && !error.is_retryable());
 /// assert_eq!(error.code(), Some(ErrorCode::NoNode));
 ///
-/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
 /// assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[non_exhaustive]
 #[derive(Clone, thiserror::Error)]

@@ -70,12 +70,7 @@ impl CuratorFramework {
 /// [`Hold::guard_transaction`](crate::Hold::guard_transaction) the server refuses it once a lock is gone.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// client.create().for_path_and_data("/cart", "2 books")?;
 /// let results = client
 ///     .transaction()
@@ -86,10 +81,7 @@ impl CuratorFramework {
 ///     .commit()?;
 /// assert_eq!(results.len(), 4);
 /// assert!(client.check_exists().for_path("/cart")?.is_none());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until commit()"]
@@ -118,12 +110,7 @@ struct LockCheck {
 /// The result of one operation of a transaction. Java: `CuratorTransactionResult`.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::TransactionResult;
 ///
 /// let results: Vec<TransactionResult> = client.transaction().create().for_path("/order").commit()?;
@@ -131,10 +118,7 @@ struct LockCheck {
 /// assert_eq!((order.operation, order.path.as_str()), ("create", "/order"));
 /// assert_eq!(order.created.as_deref(), Some("/order"));
 /// assert_eq!(order.stat, None);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -299,19 +283,11 @@ fn code_of(result: &MultiResult) -> Option<ErrorCode> {
 /// Adds a condition to a transaction.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// client.create().for_path("/cart")?;
 /// client.transaction().check().for_path("/cart").commit()?;
 /// assert!(client.transaction().check().with_version(7).for_path("/cart").commit().is_err());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is added until for_path()"]
@@ -337,12 +313,7 @@ impl TransactionCheckBuilder {
 /// Adds a create to a transaction.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{Acl, CreateMode};
 ///
 /// let results = client
@@ -351,10 +322,7 @@ impl TransactionCheckBuilder {
 ///     .create().with_mode(CreateMode::PersistentSequential).for_path_and_data("/orders/o-", "2 books")
 ///     .commit()?;
 /// assert_eq!(results[1].created.as_deref(), Some("/orders/o-0000000000"));
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is added until for_path()"]
@@ -396,19 +364,11 @@ impl TransactionCreateBuilder {
 /// Adds a delete to a transaction.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// client.create().for_path("/cart")?;
 /// client.transaction().delete().with_version(0).for_path("/cart").commit()?;
 /// assert!(client.transaction().delete().for_path("/cart").commit().is_err()); // it is gone
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is added until for_path()"]
@@ -434,19 +394,11 @@ impl TransactionDeleteBuilder {
 /// Adds a write of a znode's data to a transaction.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// client.create().for_path("/cart")?;
 /// let results = client.transaction().set_data().with_version(0).for_path_and_data("/cart", "2 books").commit()?;
 /// assert_eq!(results[0].stat.as_ref().map(|stat| stat.version), Some(1));
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is added until for_path_and_data()"]

@@ -52,22 +52,14 @@ impl CreateMode {
 /// A znode's metadata.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::Stat;
 ///
 /// let path = client.create().for_path_and_data("/currency", "EUR")?;
 /// let stat: Stat = client.check_exists().for_path(&path)?.ok_or("it is gone")?;
 /// assert_eq!((stat.version, stat.data_length, stat.num_children), (0, 3, 0));
 /// assert_eq!(stat.ephemeral_owner, 0); // it outlives the session
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Stat {

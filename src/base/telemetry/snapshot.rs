@@ -13,22 +13,14 @@ use super::{
 /// The numbers are read one after the other while others count, so two of them may differ by what happened in between.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// client.create().for_path("/currency")?;
 /// let metrics = client.metrics();
 /// println!("{metrics}");
 /// if metrics.losses.session_expired > 0 {
 ///     eprintln!("the session timeout may be too short");
 /// }
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]

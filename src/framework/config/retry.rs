@@ -62,8 +62,8 @@ pub trait RetrySleeper {
 pub trait RetryPolicy: Send + Sync + 'static {
     /// Whether to try again, asked after an attempt failed; sleeps through `sleeper` before it answers `true`.
     ///
-    /// `retry_count` is 0 after the first attempt. `elapsed` is the time since the operation began. A policy that
-    /// allows n retries is asked n + 1 times.
+    /// `retry_count` is 0 after the first attempt. `elapsed` is the time since the operation began. Both begin anew when
+    /// an acquire goes on after it has waited for others. A policy that allows n retries is asked n + 1 times.
     fn allow_retry(&self, retry_count: u32, elapsed: Duration, sleeper: &dyn RetrySleeper) -> bool;
 
     /// Whether this error may be retried at all; defaults to [`Error::is_retryable`].

@@ -16,25 +16,17 @@ use crate::framework::events::dispatch::Dispatcher;
 /// What a [`Deadline`](crate::Deadline) tells.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;
 /// use curator_locks::{DeadlineEvent, InterProcessMutex};
 ///
-/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
 /// let held = mutex.lock()?;
 /// // No session lasts for an hour without a heartbeat, so this margin is reached at once.
 /// let deadline = held.deadline(Duration::from_secs(3600));
 /// assert_eq!(deadline.recv()?, DeadlineEvent::Near);
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -27,18 +27,13 @@ impl CuratorFramework {
 /// Creates a znode. Java: `CreateBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::CreateMode;
 ///
 /// let sequential = client.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential);
 /// let order = sequential.with_protection().for_path_and_data("/shop/order-", "3 apples")?;
 /// assert!(order.contains("-order-")); // behind an id, by which it is found again after a lost reply
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]

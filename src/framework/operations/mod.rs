@@ -99,16 +99,11 @@ impl CuratorFramework {
 /// Deletes a znode. Java: `DeleteBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// client.create().creating_parents_if_needed().for_path("/carts/17")?;
 /// assert!(client.delete().with_version(3).for_path("/carts/17").is_err()); // it has version 0
 /// client.delete().guaranteed().deleting_children_if_needed().for_path("/carts")?;
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
@@ -195,17 +190,12 @@ impl DeleteBuilder<'_> {
 /// Asks whether a znode exists. Java: `ExistsBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// match client.check_exists().for_path("/currency")? {
 ///     Some(stat) => println!("written {} times", stat.version),
 ///     None => println!("there is none, and that is no error"),
 /// }
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
@@ -232,17 +222,12 @@ impl ExistsBuilder<'_> {
 /// Reads a znode's data. Java: `GetDataBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// # client.create().for_path_and_data("/currency", "EUR")?;
 /// let mut stat = curator_locks::Stat::default();
 /// assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path("/currency")?, b"EUR");
 /// assert_eq!(stat.version, 0); // for a later `set_data().with_version(...)`
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug)]
 #[must_use = "nothing is sent until for_path()"]
@@ -279,16 +264,11 @@ impl<'a> GetDataBuilder<'a> {
 /// Writes a znode's data. Java: `SetDataBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// # client.create().for_path_and_data("/currency", "EUR")?;
 /// let _ = client.set_data().with_version(0).for_path_and_data("/currency", "CHF"); // unless somebody has written
 /// assert_eq!(client.set_data().for_path_and_data("/currency", "USD")?.data_length, 3); // whoever has written
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path_and_data()"]
@@ -323,16 +303,11 @@ impl SetDataBuilder<'_> {
 /// Lists a znode's children. Java: `GetChildrenBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// # client.create().creating_parents_if_needed().for_path("/carts/17")?;
 /// let names = client.get_children().for_path("/carts")?;
 /// assert_eq!(names, ["17"]); // names, not paths
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug)]
 #[must_use = "nothing is sent until for_path()"]
@@ -371,16 +346,11 @@ impl<'a> GetChildrenBuilder<'a> {
 /// Reads a znode's ACL. Java: `GetACLBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::Acl;
 ///
 /// assert_eq!(client.get_acl().for_path("/")?, Acl::open_unsafe()); // a new server lets everybody do everything
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
@@ -404,18 +374,13 @@ impl GetAclBuilder<'_> {
 /// Writes a znode's ACL. Java: `SetACLBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::Acl;
 ///
 /// # client.create().for_path("/currency")?;
 /// client.set_acl().for_path("/currency", Acl::read_unsafe())?;
 /// assert!(client.set_data().for_path_and_data("/currency", "EUR").is_err()); // NoAuth, from now on
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]
@@ -448,17 +413,12 @@ impl SetAclBuilder<'_> {
 /// Brings a server up to date with the leader. Java: `SyncBuilder`.
 ///
 /// ```
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// # client.create().for_path_and_data("/currency", "EUR")?;
 /// // Another client has written "/currency", and has told us so.
 /// client.sync().for_path("/currency")?;
 /// assert_eq!(client.get_data().for_path("/currency")?, b"EUR"); // nothing older
-/// # Ok(()) }
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until for_path()"]

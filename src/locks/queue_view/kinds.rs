@@ -5,23 +5,15 @@ use std::fmt;
 /// A kind of lock, as far as names tell it.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, LockKind, LockQueue};
 ///
-/// assert_eq!(LockQueue::inspect(&client, "/locks/order-42")?.kind, LockKind::Unused);
-/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// assert_eq!(LockQueue::inspect(client, "/locks/order-42")?.kind, LockKind::Unused);
+/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
 /// let held = mutex.lock()?;
-/// assert_eq!(LockQueue::inspect(&client, "/locks/order-42")?.kind, LockKind::Mutex);
+/// assert_eq!(LockQueue::inspect(client, "/locks/order-42")?.kind, LockKind::Mutex);
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,22 +139,14 @@ impl fmt::Display for TenureState {
 /// What a contender holds or wants.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{EntryMode, InterProcessReadWriteLock, LockQueue};
 ///
-/// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
+/// let lock = InterProcessReadWriteLock::new(client, "/locks/catalogue")?;
 /// let held = lock.read_lock().lock()?;
-/// assert_eq!(LockQueue::inspect(&client, "/locks/catalogue")?.entries[0].mode, EntryMode::Read);
+/// assert_eq!(LockQueue::inspect(client, "/locks/catalogue")?.entries[0].mode, EntryMode::Read);
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -191,22 +175,14 @@ impl fmt::Display for EntryMode {
 /// Whose names a znode bears.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessUnfairMutex, LockQueue, NameStyle};
 ///
-/// let mutex = InterProcessUnfairMutex::new(&client, "/jobs/nightly")?;
+/// let mutex = InterProcessUnfairMutex::new(client, "/jobs/nightly")?;
 /// let held = mutex.lock()?;
-/// assert_eq!(LockQueue::inspect(&client, "/jobs/nightly")?.entries[0].names, NameStyle::Unfair);
+/// assert_eq!(LockQueue::inspect(client, "/jobs/nightly")?.entries[0].names, NameStyle::Unfair);
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

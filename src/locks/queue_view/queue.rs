@@ -85,27 +85,19 @@ pub struct LockQueue {
 /// One contender of a [`LockQueue`].
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{EntryMode, InterProcessMutex, LockQueue, NameStyle, QueueEntry};
 ///
-/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_lock_data("host-17");
+/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.with_lock_data("host-17");
 /// let held = mutex.lock()?;
-/// let queue = LockQueue::inspect(&client, "/locks/order-42")?;
+/// let queue = LockQueue::inspect(client, "/locks/order-42")?;
 /// assert!(queue.is_held() && queue.shows_waiters() && queue.waiters().count() == 0);
 /// let holder: &QueueEntry = queue.holders().next().ok_or("nobody holds it")?;
 /// assert!(holder.holds());
 /// assert_eq!((holder.mode, holder.names, holder.path.as_str()), (EntryMode::Exclusive, NameStyle::Curator, held.path()));
 /// assert_eq!((holder.fencing_token, holder.data.as_deref()), (held.fencing_token(), Some(b"host-17".as_slice())));
 /// held.release()?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
