@@ -229,6 +229,7 @@ fn a_doubtful_create_that_nobody_waits_for_any_more_is_deleted() {
         let waiter = scope.spawn(|| first.acquire_with(&AcquireOptions::new().cancel_token(&token)));
         // Who gives up before that withdraws over the connection that it still has.
         fault.wait_for_hits(1, PATIENCE).unwrap();
+        eventually("its client knows of the cut", || !faulty.client.is_connected());
         token.cancel();
         waiter.join().unwrap().unwrap_err();
     });
