@@ -281,7 +281,10 @@ impl Background {
 
     fn raise(&self, states: Vec<ConnectionState>) {
         for state in states {
-            let client = self.last.upgrade().map(|last| CuratorFramework::from_parts(&self.core, last, &self.prefix));
+            let client = self.last.upgrade().map(|last| {
+                let (core, prefix) = (self.core.clone(), self.prefix.clone());
+                CuratorFramework { core, prefix, last }
+            });
             self.core.raise(client, state);
         }
     }

@@ -201,10 +201,6 @@ impl CuratorFramework {
         });
         CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
     }
-
-    pub(crate) fn from_parts(core: &Arc<Core>, last: Arc<LastHandle>, prefix: &Arc<Prefix>) -> CuratorFramework {
-        CuratorFramework { core: core.clone(), prefix: prefix.clone(), last }
-    }
 }
 
 impl Core {

@@ -52,22 +52,14 @@ impl fmt::Display for HoldState {
 /// the messages, as those of a receiver do. Dropping the last one ends the subscription.
 ///
 /// ```
-/// # #[cfg(feature = "testing")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_locks::testing::TestingServer::start()?;
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
+/// # curator_locks::docs::example(|client| {
 /// use curator_locks::{HoldState, InterProcessMutex, StateChanges};
 ///
-/// let held = InterProcessMutex::new(&client, "/locks/order-42")?.lock_owned()?;
+/// let held = InterProcessMutex::new(client, "/locks/order-42")?.lock_owned()?;
 /// let changes: StateChanges = held.state_changes();
 /// held.release()?;
 /// assert_eq!(changes.iter().last(), Some(HoldState::Released)); // and then the channel ends
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "testing"))]
-/// # fn main() {}
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct StateChanges {
@@ -76,17 +68,12 @@ pub struct StateChanges {
 }
 
 /// Ends with the last clone.
-struct Unsubscribe(Option<Box<dyn Fn() + Send + Sync>>);
+struct Unsubscribe(Box<dyn Fn() + Send + Sync>);
 
 impl StateChanges {
     /// `unsubscribe` is called once, when the last clone is dropped.
     pub(super) fn new(receiver: Receiver<HoldState>, unsubscribe: impl Fn() + Send + Sync + 'static) -> StateChanges {
-        StateChanges { receiver, _subscription: Arc::new(Unsubscribe(Some(Box::new(unsubscribe)))) }
-    }
-
-    /// Nothing comes besides what is in the channel already.
-    pub(super) fn ended(receiver: Receiver<HoldState>) -> StateChanges {
-        StateChanges { receiver, _subscription: Arc::new(Unsubscribe(None)) }
+        StateChanges { receiver, _subscription: Arc::new(Unsubscribe(Box::new(unsubscribe))) }
     }
 }
 
@@ -100,9 +87,7 @@ impl Deref for StateChanges {
 
 impl Drop for Unsubscribe {
     fn drop(&mut self) {
-        if let Some(unsubscribe) = &self.0 {
-            unsubscribe();
-        }
+        (self.0)();
     }
 }
 

@@ -48,8 +48,8 @@ pub(crate) trait Audience: Send + Sync {
     }
 
     /// An attempt for which nobody waits has failed. On the client's own thread; it must not block.
-    fn failed(&self, error: &Error, tries_again: bool) {
-        let _ = (error, tries_again);
+    fn failed(&self, error: &Error) {
+        let _ = error;
     }
 }
 
@@ -185,7 +185,7 @@ impl Candidate {
                 if caller.is_none() {
                     let fate = if tries_again { "cannot queue for now" } else { "the lock is given up" };
                     log::error!("{}: {fate}: {error}", self.lock.base_path());
-                    self.audience.failed(&error, tries_again);
+                    self.audience.failed(&error);
                 }
                 Err(error)
             }

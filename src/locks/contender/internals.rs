@@ -182,11 +182,6 @@ impl LockInternals {
         Hold::new(held, path, deaths)
     }
 
-    /// The lock's path at the server.
-    pub(in crate::locks) fn mark_base(&self) -> String {
-        self.client.prefix.to_server(&self.base_path).map(ServerPath::into_string).unwrap_or_default()
-    }
-
     /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.
     ///
     /// Servers remove it by themselves if it is a container, which it is unless the client was built with

@@ -434,7 +434,7 @@ impl Audience for LatchShared {
         self.client.connection_state().is_none_or(|state| !policy.is_error_state(state))
     }
 
-    fn failed(&self, error: &Error, _tries_again: bool) {
+    fn failed(&self, error: &Error) {
         self.wake(&Err(error.clone()));
     }
 }

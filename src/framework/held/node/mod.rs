@@ -91,7 +91,6 @@ pub(super) struct Grant {
     pub(super) tenure_number: u64,
     /// Counted from 1 in each tenure.
     pub(super) number: u64,
-    pub(super) keeper: Weak<dyn Keeper>,
 }
 
 /// A znode of a session, held until released or lost.
@@ -260,7 +259,7 @@ impl HeldNode {
     /// Who ends this hold, where the znode stays: with the keeper's name for its tenure.
     pub(crate) fn keeper(&self) -> Option<(Arc<dyn Keeper>, u64)> {
         let grant = self.grant.as_ref()?;
-        Some((grant.keeper.upgrade()?, grant.tenure_number))
+        Some((grant.tenure.keeper.get()?.upgrade()?, grant.tenure_number))
     }
 }
 

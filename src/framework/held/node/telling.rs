@@ -86,7 +86,8 @@ impl HeldNode {
             let _ = sender.send(state);
         }
         if inner.is_final() {
-            return StateChanges::ended(receiver);
+            // Nothing comes besides what is in the channel already.
+            return StateChanges::new(receiver, || ());
         }
         let id = inner.subscribers.next_channel;
         inner.subscribers.next_channel += 1;

@@ -11,8 +11,8 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Grant, HeldNode, Inner, Keeper, RevocableNode, Usage, report::Reports};
-use crate::{base::unlocked::drop_unlocked, error::Result, framework::events::event::Event};
+use super::{Grant, HeldNode, Inner, Keeper, RevocableNode, report::Reports};
+use crate::{base::unlocked::drop_unlocked, framework::events::event::Event};
 
 /// What the client knows of a held znode without asking a server.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,6 @@ impl HeldNode {
         is_attended: bool,
     ) -> Arc<HeldNode> {
         self.out.fetch_add(1, Ordering::AcqRel);
-        let keeper = self.keeper.get().cloned().unwrap_or_else(|| Weak::<Nobody>::new());
         let grant = Arc::new(HeldNode {
             id: 0,
             znode: self.znode.clone(),
@@ -62,7 +61,7 @@ impl HeldNode {
             revocable,
             events: self.events.clone(),
             dispatcher: self.dispatcher.clone(),
-            grant: Some(Grant { tenure: self.clone(), tenure_number, number, keeper }),
+            grant: Some(Grant { tenure: self.clone(), tenure_number, number }),
             keeper: OnceLock::new(),
             reports: Reports::OfGrant,
             out: AtomicUsize::new(0),
@@ -119,19 +118,5 @@ impl HeldNode {
         let mut inner = self.root().inner.lock();
         let left: Vec<_> = inner.grants.extract_if(.., |other| std::ptr::eq(&raw const **other, self)).collect();
         drop_unlocked(inner, left);
-    }
-}
-
-enum Nobody {}
-
-impl Keeper for Nobody {
-    fn gone(&self, _tenure: &HeldNode) {}
-
-    fn release(&self, _grant: &HeldNode, _tenure: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn usage(&self) -> Usage {
-        Usage::default()
     }
 }

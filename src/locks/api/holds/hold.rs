@@ -63,10 +63,6 @@ impl Hold {
         Hold { held, path, deaths }
     }
 
-    pub(in crate::locks) fn deaths(&self) -> Option<&[UncleanDeath]> {
-        self.deaths.as_deref()
-    }
-
     pub(in crate::locks) fn node(&self) -> &Arc<HeldNode> {
         &self.held
     }
@@ -162,7 +158,7 @@ impl Hold {
     /// that does not.
     #[must_use]
     pub fn unclean_deaths(&self) -> &[UncleanDeath] {
-        self.deaths().unwrap_or_default()
+        self.deaths.as_deref().unwrap_or_default()
     }
 
     /// The path of the lock's own znode.
