@@ -8,7 +8,7 @@ use std::{
     ffi::OsString,
     io::{self, BufRead, BufReader, Write},
     os::unix::process::CommandExt,
-    process::{Child, ExitCode, Stdio},
+    process::{Child, ChildStdin, ExitCode, Stdio},
     sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
@@ -34,6 +34,10 @@ pub(crate) const WATCH: &str = "__watch";
 /// No sleep is longer: after one of the machine's the time is up at once.
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 
+/// How long it hears nothing before it acts. One that somebody had stopped reads first what has been said meanwhile: that
+/// the lock is held for longer, or that the command has ended.
+const JUST_READ: Duration = Duration::from_millis(5);
+
 /// How often, and how many times, it is looked whether all were killed: a process may start another one meanwhile.
 const KILL_PAUSE: Duration = Duration::from_millis(10);
 const KILLS: usize = 500;
@@ -52,8 +56,10 @@ pub(super) enum Word {
 /// The parent's side.
 pub(super) struct Watchdog {
     child: Child,
-    /// To a thread of its own: the pipe to one that is stopped may be full.
+    /// To a thread that writes them: the pipe to one that is stopped may be full.
     orders: Sender<String>,
+    /// For that thread, once the first order is in the pipe.
+    pipe: Option<(ChildStdin, Receiver<String>)>,
     words: Receiver<Word>,
     last: Option<Instant>,
 }
@@ -68,7 +74,7 @@ impl Watchdog {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
         let ((sender, words), (orders, written)) = (unbounded(), unbounded::<String>());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let mut stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
+        let pipe = stdin.map(|stdin| (stdin, written));
         let mut lines = BufReader::new(stdout.ok_or(io::ErrorKind::BrokenPipe)?).lines().map_while(Result::ok);
         // It has to be deaf to signals before the command runs.
         if lines.next().as_deref() != Some("ready") {
@@ -81,10 +87,7 @@ impl Watchdog {
             }
             let _ = sender.send(Word::Gone);
         })?;
-        // If it is gone, its last word says so.
-        let write = move || written.iter().try_for_each(|order| writeln!(stdin, "{order}"));
-        thread::Builder::new().name("orders".into()).spawn(write)?;
-        Ok(Watchdog { child, orders, words, last: None })
+        Ok(Watchdog { child, orders, pipe, words, last: None })
     }
 
     pub(super) fn words(&self) -> &Receiver<Word> {
@@ -92,8 +95,18 @@ impl Watchdog {
     }
 
     /// The command is about to run, in this process group.
-    pub(super) fn watch(&self, group: i32) {
-        self.order(&format!("group {group}"));
+    pub(super) fn watch(&mut self, group: i32) {
+        self.order_first(&format!("group {group}"));
+    }
+
+    /// In the pipe when this returns, however this process ends. Those that follow are a thread's.
+    fn order_first(&mut self, line: &str) {
+        let Some((mut pipe, orders)) = self.pipe.take() else { return self.order(line) };
+        // If it is gone, its last word says so.
+        let _ = writeln!(pipe, "{line}");
+        // Without the thread the pipe is closed here, and the watchdog ends the command.
+        let write = move || orders.iter().try_for_each(|order| writeln!(pipe, "{order}"));
+        let _ = thread::Builder::new().name("orders".into()).spawn(write);
     }
 
     /// The lock is held up to then.
@@ -115,7 +128,7 @@ impl Watchdog {
 
     /// The command has ended. Whether it was ended by the watchdog.
     pub(super) fn finish(mut self) -> bool {
-        self.order("done");
+        self.order_first("done");
         // Where somebody has stopped it.
         let _ = i32::try_from(self.child.id()).map(|pid| kill(Pid::from_raw(pid), Signal::SIGCONT));
         let has_ended_it = self.words.iter().any(|word| matches!(word, Word::Ends));
@@ -158,17 +171,15 @@ struct Watch {
 }
 
 impl Watch {
+    /// For how long the lock is held for certain.
+    fn left(&self) -> Duration {
+        self.until.map_or(Duration::MAX, |until| until.saturating_sub(clock::now()))
+    }
+
     fn run(mut self, orders: &Receiver<String>) {
         loop {
-            let left = self.until.map_or(Duration::MAX, |until| until.saturating_sub(clock::now()));
-            if left <= self.limits.kill {
-                return self.kill("the lock may be lost: the command is killed");
-            }
-            if left <= self.limits.term && !self.has_warned {
-                self.warn();
-            }
-            let next = left.saturating_sub(if self.has_warned { self.limits.kill } else { self.limits.term });
-            match orders.recv_timeout(next.min(LONGEST_SLEEP)) {
+            let next = self.left().saturating_sub(if self.has_warned { self.limits.kill } else { self.limits.term });
+            match orders.recv_timeout(next.clamp(JUST_READ, LONGEST_SLEEP)) {
                 Ok(order) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
                     ("end", _) => return self.kill("the lock is lost: the command is killed"),
@@ -176,6 +187,10 @@ impl Watch {
                     ("until", nanos) => self.until = nanos.parse().map(Duration::from_nanos).ok().or(self.until),
                     _ => {}
                 },
+                Err(RecvTimeoutError::Timeout) if self.left() <= self.limits.kill => {
+                    return self.kill("the lock may be lost: the command is killed");
+                }
+                Err(RecvTimeoutError::Timeout) if self.left() <= self.limits.term && !self.has_warned => self.warn(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.kill("zklock is gone: the command is killed"),
             }
