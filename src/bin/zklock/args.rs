@@ -164,7 +164,7 @@ pub(crate) struct Kind {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) kind: Kind,
-    /// Wait at most so long for the lock, a connection included
+    /// Wait at most so long for the lock, a connection included; 0: as --nonblock
     #[arg(long, short, value_name = "DURATION", value_parser = duration, conflicts_with = "nonblock")]
     pub(crate) timeout: Option<Duration>,
     /// Do not wait at all for others

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{TcpStream, ToSocketAddrs},
     time::{Duration, Instant},
 };
@@ -87,6 +87,8 @@ pub(crate) fn four_letters(host: &str, port: u16, word: &str) -> Option<String> 
     {
         stream.set_read_timeout(Some(left)).ok()?;
         match stream.read(&mut part) {
+            // As after a stop by the terminal.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => break,
             Ok(count) => answer.extend_from_slice(part.get(..count)?),
         }

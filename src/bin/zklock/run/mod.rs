@@ -113,7 +113,7 @@ fn ended_by(signal: i32) -> Failure {
 
 fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
     let path = locks.stopped_at().unwrap_or_else(|| args.path.clone());
-    let text = match (waiting::holders(client, &path), args.timeout) {
+    let text = match (waiting::holders(client, &path), args.timeout.filter(|time| !time.is_zero())) {
         (Some(holders), Some(timeout)) => format!("{path}: still held by {holders} after {timeout:?}"),
         // The servers did not answer in time, or did so too late for the lock to be certain.
         (None, Some(timeout)) => format!("{path}: not had within {timeout:?}"),
