@@ -184,21 +184,25 @@ impl Attempt {
         if let Some(input) = self.connected() {
             return Some(input);
         }
-        let (number, is_impatient, queued) = self.with(|work| {
+        self.tell_queued();
+        let (number, is_impatient) = self.with(|work| {
             work.waits += 1;
             work.awaits = Awaits::Connection(work.waits);
-            let queued = if work.live.contender.stands() { work.caller.take() } else { None };
-            (work.waits, work.caller.is_some(), queued)
+            (work.waits, work.caller.is_some())
         })?;
-        if let Some(caller) = queued {
-            // It has queued, and no end of the wait for a connection is in sight.
-            let _ = caller.send(Ok(()));
-        }
         if is_impatient {
             let (this, core) = (self.clone(), &self.lock.client().core);
             core.run_later(core.config.connection_timeout, move || this.waited_long(number));
         }
         None
+    }
+
+    /// Once it has queued, the caller need not wait for servers that are away or refuse to answer.
+    fn tell_queued(&self) {
+        let queued = |work: &mut Work| if work.live.contender.stands() { work.caller.take() } else { None };
+        if let Some(caller) = self.with(queued).flatten() {
+            let _ = caller.send(Ok(()));
+        }
     }
 
     /// `None`: there is no connection yet. Its news comes on this very thread, so it cannot be missed.
@@ -318,6 +322,7 @@ impl Attempt {
     }
 
     fn doze(self: &Arc<Self>) -> Option<Input<Error>> {
+        self.tell_queued();
         let (this, client) = (self.clone(), self.lock.client());
         client.core.run_later(moment(client), move || {
             if let Some(input) = this.with(|work| work.live.dozed()) {

@@ -123,7 +123,8 @@ impl Candidate {
         state.spec = Arc::new(Spec { data, ..(*state.spec).clone() });
     }
 
-    /// Queues, unless it does already, and waits until its place in the queue is known. `true` if the lock is its own.
+    /// Queues, unless it does already, and waits until its place in the queue is known, or the servers are away. `true` if
+    /// the lock is its own.
     pub(crate) fn lock(self: &Arc<Self>) -> Result<bool> {
         let core = &self.lock.client().core;
         core.check_open()?;

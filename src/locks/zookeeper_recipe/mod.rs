@@ -170,8 +170,8 @@ impl WriteLock {
     /// Queues for the lock. `true`: it is this object's already; `false`: the listener will be told.
     ///
     /// Does not wait for other contenders, only for the server: two round trips the first time in a directory, then one.
-    /// While the connection is gone it waits and tries again as the client's retry policy says. A second call does nothing
-    /// but tell whether the lock is this object's. After [`close`](WriteLock::close) it is always `false`.
+    /// While the connection is gone it waits and tries again as the client's retry policy says, until it has queued. A second
+    /// call does nothing but tell whether the lock is this object's. After [`close`](WriteLock::close) it is always `false`.
     ///
     /// # Errors
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
