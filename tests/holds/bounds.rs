@@ -234,6 +234,31 @@ fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others()
     assert!(next.acquire_timeout(PATIENCE).unwrap());
 }
 
+/// A lock of the caller's own that reports no holds.
+struct Silent(InterProcessMutex);
+
+impl InterProcessLock for Silent {
+    fn acquire(&self) -> Result<(), Error> {
+        self.0.acquire()
+    }
+
+    fn acquire_timeout(&self, timeout: Duration) -> Result<bool, Error> {
+        self.0.acquire_timeout(timeout)
+    }
+
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool, Error> {
+        self.0.acquire_with(options)
+    }
+
+    fn release(&self) -> Result<(), Error> {
+        self.0.release()
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.0.is_acquired_in_this_process()
+    }
+}
+
 #[test]
 fn how_long_several_locks_are_held_counts_once_all_are_had() {
     const MOST: Duration = Duration::from_millis(400);
@@ -257,6 +282,11 @@ fn how_long_several_locks_are_held_counts_once_all_are_had() {
         b.release().unwrap();
         waiter.join().unwrap();
     });
+    // One that does not say what it has got.
+    let silent =
+        InterProcessMultiLock::from_locks([Arc::new(Silent(mutex(&client))) as Arc<dyn InterProcessLock>]).unwrap();
+    assert!(silent.acquire_with(&AcquireOptions::new().hold_at_most(MOST)).unwrap());
+    assert!(mutex(&other).acquire_timeout(PATIENCE).unwrap(), "it is held for too long");
     // Whose acquire comes to nothing has held nothing.
     b.acquire().unwrap();
     let least = AcquireOptions::new().timeout(MOST).hold_at_least(Duration::from_secs(3600));

@@ -97,7 +97,10 @@ pub trait InterProcessLock: Send + Sync {
     /// As [`InterProcessLock::acquire_with`].
     #[must_use = "`None` means that the time was up and the lock is not held"]
     fn acquire_holds(&self, options: &AcquireOptions) -> Result<Option<Vec<Hold>>> {
-        Ok(self.acquire_with(options)?.then(|| self.holds()))
+        // Whoever reports no holds cannot be told later from when on they count.
+        let mut options = options.clone();
+        options.terms.is_part = false;
+        Ok(self.acquire_with(&options)?.then(|| self.holds()))
     }
 
     /// Gives the lock back, once for each time it was acquired. It ends a hold of the caller's own, also one that was lost,

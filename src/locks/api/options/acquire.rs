@@ -144,7 +144,7 @@ impl AcquireOptions {
         self
     }
 
-    /// Keeps the lock from others for at least this long from the grant on, even if it is given back earlier: for a job
+    /// Keeps the lock from others for at least this long from the acquire on, even if it is given back earlier: for a job
     /// that runs once on one machine of many, where it may be over before the clock of another one says that it is
     /// time. The release returns at once, and the client deletes the znode later. It goes earlier with the client, and
     /// with the session. A multi lock's locks count it from the moment at which all of them are held. Defaults to zero. Not
