@@ -340,13 +340,13 @@ fn a_wait_whose_time_is_up_in_an_outage_ends() {
         outage(&proxy);
         run.await_end();
         let said = io::read_to_string(run.child.stderr.take().unwrap()).unwrap();
-        match run.status() {
-            NOT_HAD => {
-                assert!(["not had within 10s", "still held by"].iter().any(|words| said.contains(words)), "{said}")
-            }
+        let words = match run.status() {
+            NOT_HAD => &["not had within 10s", "still held by"][..],
             // Where the servers went before they had said that it stands in the queue.
-            status => assert!(status == FAILED && said.contains("the connection was lost"), "{status}: {said}"),
-        }
+            FAILED => &["the connection was lost"],
+            status => panic!("{status}: {said}"),
+        };
+        assert!(words.iter().any(|words| said.contains(words)), "{said}");
     };
     let refuse = |proxy: &FaultProxy| {
         proxy.refuse();
