@@ -7,15 +7,17 @@
 use std::{
     ffi::OsString,
     io::{self, BufRead, BufReader, Write},
-    os::unix::process::CommandExt,
+    os::{fd::AsFd, unix::process::CommandExt},
     process::{Child, ChildStdin, ExitCode, Stdio},
     sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -145,19 +147,12 @@ pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(timeout), Some(session), Some(node)) = (timeout, next(), next()) else { return ExitCode::from(FAILED) };
     let is_deaf =
         NOT_FOR_ME.iter().all(|signal| signal_hook::flag::register(*signal, Arc::new(AtomicBool::new(false))).is_ok());
-    let (sender, orders) = unbounded();
-    let reader = thread::Builder::new().spawn(move || {
-        for line in io::stdin().lines().map_while(Result::ok) {
-            // The main thread listens as long as the process lives.
-            let _ = sender.send(line);
-        }
-    });
-    if !is_deaf || reader.is_err() {
+    if !is_deaf {
         return ExitCode::from(FAILED);
     }
     tell("ready");
     let (limits, family) = (Limits::of(timeout), Family::new(&session, &node));
-    Watch { limits, family, until: None, has_warned: false }.run(&orders);
+    Watch { limits, family, until: None, has_warned: false }.run();
     voice::finish();
     ExitCode::SUCCESS
 }
@@ -170,29 +165,60 @@ struct Watch {
     has_warned: bool,
 }
 
+/// What the parent says, read by the thread that acts on it: one that somebody had stopped has read all of it before it
+/// acts.
+struct Orders(String);
+
+impl Orders {
+    /// The next one; `None`: there is none within this time. An error: nobody will say anything any more.
+    fn read(&mut self, time: Duration) -> io::Result<Option<String>> {
+        while !self.0.contains('\n') {
+            let stdin = io::stdin();
+            let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+            match poll(&mut [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)], timeout) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let mut stdin = stdin.lock();
+            let part = stdin.fill_buf()?;
+            let count = part.len();
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.0.push_str(&String::from_utf8_lossy(part));
+            stdin.consume(count);
+        }
+        let rest = self.0.split_off(self.0.find('\n').map_or(0, |end| end + 1));
+        Ok(Some(std::mem::replace(&mut self.0, rest).trim_end().to_owned()))
+    }
+}
+
 impl Watch {
     /// For how long the lock is held for certain.
     fn left(&self) -> Duration {
         self.until.map_or(Duration::MAX, |until| until.saturating_sub(clock::now()))
     }
 
-    fn run(mut self, orders: &Receiver<String>) {
+    fn run(mut self) {
+        let mut orders = Orders(String::new());
         loop {
             let next = self.left().saturating_sub(if self.has_warned { self.limits.kill } else { self.limits.term });
-            match orders.recv_timeout(next.clamp(JUST_READ, LONGEST_SLEEP)) {
-                Ok(order) => match order.split_once(' ').unwrap_or((&order, "")) {
+            match orders.read(next.clamp(JUST_READ, LONGEST_SLEEP)) {
+                Ok(Some(order)) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
                     ("end", _) => return self.kill("the lock is lost: the command is killed"),
                     ("group", group) => self.family.set_group(group.parse().unwrap_or_default()),
                     ("until", nanos) => self.until = nanos.parse().map(Duration::from_nanos).ok().or(self.until),
                     _ => {}
                 },
-                Err(RecvTimeoutError::Timeout) if self.left() <= self.limits.kill => {
+                Ok(None) if self.left() <= self.limits.kill => {
                     return self.kill("the lock may be lost: the command is killed");
                 }
-                Err(RecvTimeoutError::Timeout) if self.left() <= self.limits.term && !self.has_warned => self.warn(),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.kill("zklock is gone: the command is killed"),
+                Ok(None) if self.left() <= self.limits.term && !self.has_warned => self.warn(),
+                Ok(None) => {}
+                Err(_) => return self.kill("zklock is gone: the command is killed"),
             }
         }
     }
