@@ -164,7 +164,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -177,7 +178,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -190,7 +192,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
             container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
@@ -207,7 +210,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -220,7 +224,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
             container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
@@ -233,7 +238,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -246,7 +252,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
             container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
@@ -259,7 +266,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -272,7 +280,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, session_loss_of_holder, session_loss_of_waiter,
             server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
@@ -287,7 +296,8 @@ contract! {
     }
     zk_write_lock = subject::ZK_WRITE_LOCK => {
         run: [
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait,
             exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
             session_loss_of_waiter, server_restart, namespace, close_of_holder, client_that_is_not_open, locker,
             panic_while_holding, release_after_close, refused_release, refused_withdrawal, old_answer,
@@ -316,7 +326,8 @@ contract! {
     lease = subject::LEASE => {
         run: [
             released_changes,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, cancel,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, cancel,
             exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
             session_loss_of_holder, session_loss_of_waiter, server_restart, container_cleanup, namespace,
             close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
@@ -338,7 +349,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
@@ -360,7 +372,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
             client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send,
@@ -382,7 +395,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
@@ -404,7 +418,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
             exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
             client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow,
@@ -426,7 +441,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
@@ -448,7 +464,8 @@ contract! {
         run: [
             released_changes,
             stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time, refused_directory, long_wait, vanishing_directory, release_of_nothing,
+            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
+            refused_directory, long_wait, vanishing_directory, release_of_nothing,
             release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
             exclusion_over_clients, exclusion_over_processes, server_restart, namespace, close_of_waiter,
             close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,

@@ -93,6 +93,9 @@ pub trait InterProcessLock: Send + Sync {
     /// By default it acquires and then asks [`holds`](InterProcessLock::holds), which is the same for a lock that
     /// belongs to the thread that acquired it.
     ///
+    /// In a multi lock, [`hold_at_least`](AcquireOptions::hold_at_least) and [`hold_at_most`](AcquireOptions::hold_at_most)
+    /// count from when all locks are held, for the holds that this returns: hand out all those that the options brought.
+    ///
     /// # Errors
     /// As [`InterProcessLock::acquire_with`].
     #[must_use = "`None` means that the time was up and the lock is not held"]
