@@ -172,9 +172,11 @@ struct Orders(String);
 impl Orders {
     /// The next one; `None`: there is none within this time. An error: nobody will say anything any more.
     fn read(&mut self, time: Duration) -> io::Result<Option<String>> {
+        // Signals interrupt the wait, however many come, and do not prolong it.
+        let until = clock::now() + time;
         while !self.0.contains('\n') {
             let stdin = io::stdin();
-            let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+            let timeout = PollTimeout::try_from(until.saturating_sub(clock::now())).unwrap_or(PollTimeout::ZERO);
             match poll(&mut [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)], timeout) {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
