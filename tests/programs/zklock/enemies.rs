@@ -106,6 +106,23 @@ fn a_watchdog_that_was_stopped_for_long_ends_no_command() {
     assert!(status == 5 || status == LOST && late > session / 8, "{status}, the machine late by {late:?}");
 }
 
+/// Each of them interrupts its wait.
+#[test]
+fn a_watchdog_that_is_signalled_all_the_time_acts_in_time() {
+    let _run = two_are_never_at_work("watchdog signalled", STUBBORN, |run, _| {
+        let watchdog = watchdog_of(run);
+        // So that nobody else ends the command.
+        run.signal(Signal::SIGSTOP);
+        thread::spawn(move || {
+            // One that has ended has none.
+            while fs::read(format!("/proc/{watchdog}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+                let _ = kill(watchdog, Signal::SIGTERM);
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+    });
+}
+
 #[test]
 fn a_stopped_group_is_killed_in_time() {
     let mut run = two_are_never_at_work("group stopped", STUBBORN, |_, pid| {
