@@ -2,9 +2,15 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use curator_locks::{CuratorFramework, Error, LostReason, RetryNTimes, unversioned::Request};
+use curator_locks::{
+    CuratorFramework, Error, LostReason, RetryNTimes,
+    testing::{Fault, FaultProxy, RequestMatch, op},
+    unversioned::Request,
+};
 
-use crate::support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, session::RawSession};
+use crate::support::{
+    self, PATIENCE, another, await_queue, builder, builder_at, connect, eventually, mutex, session::RawSession,
+};
 
 /// A client whose waiters queue again as often as it takes.
 fn patient_client() -> CuratorFramework {
@@ -131,16 +137,27 @@ fn a_waiter_whose_znode_is_deleted_queues_again_at_the_end() {
 
 #[test]
 fn a_waiter_whose_znode_is_always_deleted_gives_up_as_the_retry_policy_says() {
+    // The first one, and one for each retry of `builder_at`.
+    const ZNODES: usize = 6;
     let client = support::client();
-    let (held, other) = (mutex(&client), another(&client));
-    held.acquire().unwrap();
-    let wanted = mutex(&other);
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    let other = connect(builder_at(&proxy.connect_string(), client.namespace()));
+    let (held, wanted) = (mutex(&client).lock_owned().unwrap(), mutex(&other));
+    // Deleted before it is watched: it does not wait, after which all retries would be allowed anew.
+    let hold_back = || {
+        let holder = held.path().rsplit('/').next().unwrap().to_owned();
+        let watch = RequestMatch::op(op::GET_DATA).path(move |path| path.ends_with(&holder));
+        proxy.inject(watch, Fault::HoldRequest)
+    };
+    let mut held_back = Some(hold_back());
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| wanted.acquire());
-        while !waiting.is_finished() {
-            if let Some(node) = support::queue(&client, "/locks/m").get(1) {
-                let _ = client.delete().for_path(node);
-            }
+        let waiting = scope.spawn(|| wanted.acquire_timeout(PATIENCE));
+        for k in 1..=ZNODES {
+            let watch = held_back.take().unwrap();
+            watch.wait_for_hits(1, PATIENCE).unwrap();
+            client.delete().for_path(&await_queue(&client, "/locks/m", 2)[1]).unwrap();
+            held_back = (k < ZNODES).then(hold_back);
+            watch.release();
         }
         let error = waiting.join().unwrap().unwrap_err();
         assert!(error.is_no_node(), "{error:?}");

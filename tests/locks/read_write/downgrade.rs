@@ -218,7 +218,7 @@ fn a_writer_whose_node_was_deleted_gets_no_read_lock() {
     two.delete().for_path(writing.path()).unwrap();
     let theirs = other.write_lock().lock().unwrap();
     assert!(matches!(mine.read_lock().acquire(), Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })));
-    assert_eq!(writing.state(), HoldState::Lost(LostReason::NodeDeleted));
+    eventually("the writer knows", || writing.state() == HoldState::Lost(LostReason::NodeDeleted));
     eventually("the read node does not stay", || children(&two, PATH) == [name(theirs.path())]);
     theirs.release().unwrap();
     drop(writing);
