@@ -14,6 +14,7 @@ use curator_locks::{
 };
 
 use crate::{
+    leaving::left,
     subject::{Guard, Lock},
     support::PATIENCE,
 };
@@ -85,6 +86,7 @@ impl Guard for Lease {
 
 /// One contender for a lock that tells its owner by a callback; here its thread waits for that.
 pub(crate) struct Candidate {
+    client: CuratorFramework,
     lock: WriteLock,
     told: Mutex<Receiver<()>>,
 }
@@ -103,7 +105,12 @@ impl LockListener for Tell {
 impl Candidate {
     pub(crate) fn new(client: &CuratorFramework, dir: &str) -> Candidate {
         let (tell, told) = mpsc::channel();
-        Candidate { lock: WriteLock::with_listener(client, dir, Tell(tell)).unwrap(), told: Mutex::new(told) }
+        let lock = WriteLock::with_listener(client, dir, Tell(tell)).unwrap();
+        Candidate { client: client.clone(), lock, told: Mutex::new(told) }
+    }
+
+    fn unlock(&self) -> Result<()> {
+        left(&self.client, self.lock.id(), self.lock.unlock())
     }
 }
 
@@ -124,7 +131,7 @@ impl InterProcessLock for Candidate {
         if is_owner {
             return Ok(true);
         }
-        self.lock.unlock()?;
+        self.unlock()?;
         Ok(false)
     }
 
@@ -132,7 +139,7 @@ impl InterProcessLock for Candidate {
         if self.lock.id().is_none() {
             return Err(Error::NotOwner { path: self.lock.dir().into(), detail: "it is not queued".into() });
         }
-        self.lock.unlock()
+        self.unlock()
     }
 
     fn is_acquired_in_this_process(&self) -> bool {

@@ -70,6 +70,8 @@ mod support;
 mod adapters;
 mod cases;
 mod history;
+#[path = "../locks/leaving.rs"]
+mod leaving;
 mod subject;
 mod world;
 

@@ -17,10 +17,11 @@ use curator_locks::{
 use parking_lot::Mutex;
 
 use crate::{
+    leaving::left,
     probe::{
         PATH,
         Told::{Ends, Leads},
-        forbid_queueing, latch, notifying, without_server,
+        close, forbid_queueing, latch, notifying, without_server,
     },
     support::{PATIENCE, another, await_queue, builder, client, connect, eventually, namespace, queue, server},
 };
@@ -43,7 +44,7 @@ fn each_leads_in_turn_and_is_told_once() {
         assert!(Some(token) > last);
         last = Some(token);
         assert_eq!(latch.participants().unwrap().len(), all.len() - k);
-        latch.close().unwrap();
+        close(&clients[0], latch);
         assert!(!latch.has_leadership());
         assert_eq!(told.next(), Ends, "it has been told when the close returns");
         assert_eq!(queue(&clients[0], PATH).len(), all.len() - k - 1, "and its znode is gone");
@@ -61,10 +62,10 @@ fn the_middle_one_may_leave_and_nobody_is_elected() {
     }
     let [(first, _), (middle, told_middle), (last, told_last)] = &all;
     first.await_leadership().unwrap();
-    middle.close().unwrap();
+    close(&client, middle);
     assert!(!last.await_leadership_timeout(Duration::from_millis(200)).unwrap());
     assert!(told_middle.is_empty() && told_last.is_empty());
-    first.close().unwrap();
+    close(&client, first);
     last.await_leadership().unwrap();
 }
 
@@ -80,7 +81,8 @@ fn a_silent_close_tells_nobody_and_either_mode_can_be_asked_for() {
         let latch = latch.with_close_mode(of_latch);
         latch.start().unwrap();
         assert_eq!(told.next(), Leads);
-        of_call.map_or_else(|| latch.close(), |mode| latch.close_with(mode)).unwrap();
+        let node = latch.our_path();
+        left(&client, node, of_call.map_or_else(|| latch.close(), |mode| latch.close_with(mode))).unwrap();
         if of_call == Some(CloseMode::NotifyLeader) {
             assert_eq!(told.next(), Ends);
         }
@@ -123,14 +125,15 @@ fn the_next_leads_when_the_one_before_has_been_told_and_has_stopped() {
         let (next, told) = latch(&others);
         next.start().unwrap();
         await_queue(&client, PATH, 2);
-        let closing = thread::spawn(move || first.close());
+        let admin = client.clone();
+        let closing = thread::spawn(move || close(&admin, &first));
         assert_eq!(told.next(), Leads);
         let leads = Instant::now();
         let (standing, stopped) = of_slow.recv_timeout(PATIENCE).unwrap();
         assert_eq!(standing, 2, "its znode was gone before it was told");
         assert!(stopped < leads, "the next one leads {:?} too early", stopped - leads);
-        closing.join().unwrap().unwrap();
-        next.close().unwrap();
+        closing.join().unwrap();
+        close(&client, &next);
     }
 }
 
@@ -145,7 +148,7 @@ fn a_listener_that_is_added_late_or_removed_is_not_told() {
     latch.start().unwrap();
     assert_eq!(told.next(), Leads);
     latch.add_listener(crate::probe::Teller(late));
-    latch.close().unwrap();
+    close(&client, &latch);
     assert_eq!(told.next(), Ends);
     assert_eq!(of_late.try_iter().collect::<Vec<_>>(), [Ends]);
     assert!(of_removed.is_empty());
@@ -180,7 +183,7 @@ fn a_listener_that_panics_and_an_executor_that_rejects_stand_in_nobodys_way() {
     latch.start().unwrap();
     latch.await_leadership().unwrap();
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Leads));
-    latch.close().unwrap();
+    close(&client, &latch);
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Ends));
     assert_eq!((dropped.load(Ordering::SeqCst), rejected.load(Ordering::SeqCst)), (2, 2));
     assert!(queue(&client, PATH).is_empty());
@@ -214,7 +217,7 @@ fn who_waits_for_leadership_gets_it_or_an_end() {
     assert!(matches!(cancelled.recv_timeout(PATIENCE).unwrap(), Err(Error::Cancelled { .. })));
     let all: Vec<_> = (0..10).map(|_| waiter(&second, AcquireOptions::new())).collect();
     assert!(all.iter().all(crossbeam_channel::Receiver::is_empty));
-    first.close().unwrap();
+    close(&client, &first);
     for result in all {
         assert!(result.recv_timeout(PATIENCE).unwrap().unwrap());
     }
@@ -224,7 +227,7 @@ fn who_waits_for_leadership_gets_it_or_an_end() {
     await_queue(&client, PATH, 2);
     let waiting = waiter(&third, AcquireOptions::new());
     eventually("it waits", || third.our_path().is_some());
-    third.close().unwrap();
+    close(&client, &third);
     assert!(matches!(waiting.recv_timeout(PATIENCE).unwrap(), Err(Error::NotInUse { state: "closed", .. })));
 
     let fourth = Arc::new(latch(&client).0);
@@ -243,7 +246,7 @@ fn what_is_called_out_of_order_is_an_error() {
     latch.start().unwrap();
     assert!(matches!(latch.start(), Err(Error::AlreadyStarted)));
     assert_eq!(latch.state(), LeaderState::Started);
-    latch.close().unwrap();
+    close(&client, &latch);
     assert_eq!(latch.state(), LeaderState::Closed);
     for result in [latch.start(), latch.close(), latch.await_leadership()] {
         assert!(matches!(result, Err(Error::NotInUse { state: "closed", .. })), "{result:?}");
@@ -280,7 +283,7 @@ fn everybody_can_read_who_leads_and_who_waits() {
     client.get_data().storing_stat_in(&mut stat).for_path(&seen[0].path).unwrap();
     assert_eq!(stat.ephemeral_owner, client.session_id());
     assert_eq!(stat.czxid, all[0].leadership().unwrap().fencing_token().value());
-    all.iter().for_each(|latch| latch.close().unwrap());
+    all.iter().for_each(|latch| close(&client, latch));
     // It was a container.
     eventually("the directory is gone", || client.check_exists().for_path(PATH).unwrap().is_none());
 }
@@ -410,7 +413,7 @@ fn never_two_leaders_and_never_none_while_everybody_comes_and_goes() {
                     assert_eq!(told.next(), Leads);
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two leaders");
                     inside.fetch_sub(1, Ordering::SeqCst);
-                    latch.close().unwrap();
+                    close(client, &latch);
                     assert_eq!(told.next(), Ends);
                 }
             });

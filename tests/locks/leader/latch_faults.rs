@@ -13,10 +13,11 @@ use curator_locks::{
 };
 
 use crate::{
+    leaving::left,
     probe::{
         PATH, SHORT,
         Told::{Ends, Leads},
-        behind_proxy, latch, notifying,
+        behind_proxy, close, latch, notifying,
     },
     support::{
         PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, expire, machine::Machine,
@@ -39,7 +40,7 @@ fn a_leader_whose_znode_is_deleted_is_told_and_queues_again() {
     assert_eq!(told_next.next(), Leads);
     assert!(!leader.has_leadership());
     await_queue(&admin, PATH, 2);
-    next.close().unwrap();
+    close(&admin, &next);
     assert_eq!(told.next(), Leads);
 }
 
@@ -61,7 +62,7 @@ fn a_leader_whose_session_expires_is_told_and_leads_again_only_in_its_turn() {
     await_queue(&other, PATH, 2);
     assert_ne!(one.session_id(), session);
     assert!(told.is_empty() && next.has_leadership());
-    next.close().unwrap();
+    close(&other, &next);
     assert_eq!(told.next(), Leads);
     assert!(!term.has_leadership(), "it is another term");
 }
@@ -159,7 +160,7 @@ fn it_does_not_lead_again_before_not_leader_has_returned() {
         go_on.send(()).unwrap();
         assert_eq!([0, 1].map(|_| said.recv_timeout(PATIENCE).unwrap()), ["ended", "leads"]);
         latch.await_leadership().unwrap();
-        latch.close().unwrap();
+        close(&client, &latch);
     }
 }
 
@@ -192,7 +193,7 @@ fn a_leader_is_told_before_the_next_whatever_the_policy() {
     }
 }
 
-/// Another listener of the client keeps the dispatch thread: nobody can be told, but who asks has the answer.
+/// A listener keeps the dispatch thread: nobody can be told, but who asks has the answer.
 #[test]
 fn has_leadership_ends_in_time_however_slow_a_listener_is() {
     let namespace = namespace();
@@ -204,9 +205,13 @@ fn has_leadership_ends_in_time_however_slow_a_listener_is() {
     leader.start().unwrap();
     assert_eq!(told.next(), Leads);
     let term = leader.leadership().unwrap();
-    client.add_connection_state_listener(move |_, _| {
+    let (enters, entered) = bounded(1);
+    // As near to its end as this it always is, so it is told at once.
+    term.on_deadline(SHORT * 10, move |_| {
+        let _ = enters.try_send(());
         let _ = blocked.recv();
     });
+    entered.recv_timeout(PATIENCE).unwrap();
     next.start().unwrap();
     await_queue(&others, PATH, 2);
     proxy.black_hole(Direction::Both);
@@ -246,7 +251,7 @@ fn a_lost_reply_to_the_create_leaves_one_znode_and_a_leader() {
     assert_eq!(told.next(), Leads);
     assert_eq!(fault.hits(), 1);
     eventually("one znode", || queue(&observer, PATH) == leader.our_path().into_iter().collect::<Vec<_>>());
-    leader.close().unwrap();
+    close(&observer, &leader);
     await_queue(&observer, PATH, 0);
 }
 
@@ -262,7 +267,7 @@ fn a_latch_that_is_closed_while_its_create_is_under_way_leaves_nothing() {
         let held_back = proxy.inject(RequestMatch::creates(), fault);
         latch.start().unwrap();
         held_back.wait_for_hits(1, PATIENCE).unwrap();
-        latch.close().unwrap();
+        close(&observer, &latch);
         held_back.release();
         // Whatever was sent before this has been answered.
         client.sync().for_path("/").unwrap();
@@ -288,7 +293,7 @@ fn a_server_restart_keeps_the_places_of_leader_and_waiter() {
     eventually("it leads", || leader.has_leadership());
     assert_eq!(queue(&clients[0], PATH), nodes);
     assert!(told_waiter.is_empty());
-    leader.close_with(CloseMode::Silent).unwrap();
+    left(&clients[0], leader.our_path(), leader.close_with(CloseMode::Silent)).unwrap();
     assert_eq!(told_waiter.next(), Leads);
 }
 
@@ -305,7 +310,7 @@ fn a_waiter_whose_session_expires_queues_again_and_leads_in_its_turn() {
     expire(&other);
     eventually("it queues again", || queue(&one, PATH).get(1).is_some_and(|node| *node != nodes[1]));
     assert!(!waiter.has_leadership() && told_waiter.is_empty());
-    leader.close().unwrap();
+    close(&one, &leader);
     assert_eq!(told_waiter.next(), Leads);
     assert_eq!(queue(&one, PATH), [waiter.our_path().unwrap()]);
 }

@@ -6,6 +6,8 @@ mod support;
 
 mod latch;
 mod latch_faults;
+#[path = "../leaving.rs"]
+mod leaving;
 mod probe;
 mod selector;
 mod selector_faults;

@@ -9,7 +9,10 @@ use curator_locks::{
     testing::{FaultProxy, TestingServer},
 };
 
-use crate::support::{self, PATIENCE};
+use crate::{
+    leaving::left,
+    support::{self, PATIENCE},
+};
 
 pub const PATH: &str = "/leaders/one";
 
@@ -162,6 +165,12 @@ pub fn latch(client: &CuratorFramework) -> (LeaderLatch, News) {
     let latch = LeaderLatch::new(client, PATH).unwrap();
     latch.add_listener(Teller(tell));
     (latch, News(told))
+}
+
+/// Closes it, as it was made.
+#[track_caller]
+pub fn close(client: &CuratorFramework, latch: &LeaderLatch) {
+    left(client, latch.our_path(), latch.close()).unwrap();
 }
 
 /// One whose close does.

@@ -19,9 +19,9 @@ fn an_owner_whose_session_expires_is_told_and_queues_again_in_the_next() {
     assert!(!owner.is_owner());
     eventually("it queues again", || owner.id().is_some_and(|new| Some(new) != id));
     assert_ne!(clients[0].session_id(), session);
-    other.close().unwrap();
+    close(&clients[0], &other);
     assert_eq!(next(&told), Acquired);
-    owner.close().unwrap();
+    close(&clients[0], &owner);
     assert_eq!(next(&told), Released);
     assert_eq!(children(&clients[1], DIR), [""; 0]);
 }
@@ -37,7 +37,7 @@ fn a_waiter_whose_session_expires_queues_again_in_the_next_and_is_told_nothing()
     expire(&clients[1]);
     eventually("it queues again", || waiter.id().is_some_and(|new| Some(new) != id));
     assert!(told.is_empty());
-    owner.close().unwrap();
+    close(&clients[0], &owner);
     assert_eq!(next(&told), Acquired);
 }
 
@@ -54,9 +54,9 @@ fn a_create_whose_reply_was_lost_leaves_one_znode() {
         assert!(!lock.lock().unwrap());
         assert_eq!(fault.hits(), 1);
         assert_eq!(queue(&client), [second.id().unwrap(), lock.id().unwrap()]);
-        second.close().unwrap();
+        close(&client, &second);
         assert_eq!(next(&told), Acquired);
-        lock.close().unwrap();
+        close(&client, &lock);
         assert_eq!(children(&client, DIR), [""; 0]);
     }
 }
@@ -114,7 +114,7 @@ fn a_change_of_a_waiters_data_just_before_its_turn_hides_no_later_delete() {
     assert!(!waiter.lock().unwrap());
     let list = RequestMatch::op(op::GET_CHILDREN).path(|path| path.contains(DIR));
     let held_back = proxy.inject(list, Fault::HoldRequest);
-    owner.close().unwrap();
+    close(&admin, &owner);
     held_back.wait_for_hits(1, PATIENCE).unwrap();
     let node = waiter.id().unwrap();
     admin.set_data().for_path_and_data(&node, b"changed").unwrap();
@@ -143,7 +143,7 @@ fn lost_replies_in_the_background_delay_the_lock_and_leave_nothing() {
             injected.wait_for_hits(1, PATIENCE).unwrap_or_else(|error| panic!("{op}: {error}"));
             owner.close().ok();
             assert_eq!(next(&told), Acquired, "{op} {fault:?}");
-            waiter.close().unwrap();
+            close(&admin, &waiter);
             eventually("nothing is left", || children(&admin, DIR).is_empty());
         }
     }
@@ -167,7 +167,7 @@ fn who_has_queued_does_not_wait_for_servers_that_stay_away() {
     proxy.cut();
     assert!(!said.recv_timeout(PATIENCE).expect("it waits for the servers").unwrap());
     proxy.pass().unwrap();
-    owner.close().unwrap();
+    close(&client, &owner);
     assert_eq!(next(&told), Acquired);
-    lock.close().unwrap();
+    close(&client, &lock);
 }

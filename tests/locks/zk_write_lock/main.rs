@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod faults;
+#[path = "../leaving.rs"]
+mod leaving;
 #[path = "../../support/mod.rs"]
 mod support;
 
@@ -53,6 +55,14 @@ fn next(told: &Receiver<Told>) -> Told {
     told.recv_timeout(PATIENCE).unwrap()
 }
 
+fn unlock(client: &CuratorFramework, lock: &WriteLock) {
+    leaving::left(client, lock.id(), lock.unlock()).unwrap();
+}
+
+fn close(client: &CuratorFramework, lock: &WriteLock) {
+    leaving::left(client, lock.id(), lock.close()).unwrap();
+}
+
 /// The names in the order of the queue.
 fn queue(client: &CuratorFramework) -> Vec<String> {
     let mut names: Vec<ZNodeName> = children(client, DIR).into_iter().map(ZNodeName::new).collect();
@@ -79,7 +89,7 @@ fn the_first_leads_and_each_one_that_leaves_is_followed_by_the_next() {
         for (other, _) in candidates.iter().skip(k + 1) {
             assert!(!other.is_owner());
         }
-        lock.unlock().unwrap();
+        unlock(&clients[0], lock);
         assert!(!lock.is_owner() && lock.id().is_none());
         assert_eq!(next(told), Released);
     }
@@ -97,11 +107,11 @@ fn a_predecessor_that_vanishes_is_noticed_whenever_it_does() {
         let (second, told) = candidate(&clients[1]);
         assert!(first.lock().unwrap());
         std::thread::scope(|scope| {
-            scope.spawn(|| first.unlock().unwrap());
+            scope.spawn(|| unlock(&clients[0], &first));
             second.lock().unwrap();
         });
         assert_eq!(next(&told), Acquired);
-        second.close().unwrap();
+        close(&clients[0], &second);
     }
 }
 
@@ -113,9 +123,9 @@ fn the_middle_one_may_leave_and_the_last_one_waits_for_the_first() {
     assert!(first.lock().unwrap());
     assert!(!middle.lock().unwrap());
     assert!(!last.lock().unwrap());
-    middle.unlock().unwrap();
+    unlock(&client, middle);
     assert!(told_last.recv_timeout(Duration::from_millis(200)).is_err());
-    first.unlock().unwrap();
+    unlock(&client, first);
     assert_eq!(next(told_last), Acquired);
     assert!(told_middle.is_empty(), "it never was the owner");
 }
@@ -130,7 +140,7 @@ fn two_objects_of_one_session_have_a_znode_each() {
     assert_ne!(one.id(), two.id());
     assert!(one.is_owner() && !two.is_owner());
     assert_eq!(queue(&client).len(), 2);
-    one.unlock().unwrap();
+    unlock(&client, &one);
     assert_eq!(next(&told), Acquired);
     assert!(!one.is_owner());
     eventually("the second is the owner", || two.is_owner());
@@ -150,7 +160,7 @@ fn names_data_and_directory_are_those_of_zookeepers_own_recipe() {
     assert_eq!(client.get_data().storing_stat_in(&mut stat).for_path(&id).unwrap(), [0x12, 0x34]);
     assert_eq!(stat.ephemeral_owner, client.session_id());
     assert_eq!(lock.fencing_token().unwrap().value(), stat.czxid);
-    lock.close().unwrap();
+    close(&client, &lock);
     assert_eq!(children(&client, DIR), [""; 0]);
     assert!(client.check_exists().for_path(DIR).unwrap().is_some(), "the directory stays");
 }
@@ -161,7 +171,7 @@ fn others_can_read_what_an_object_says_of_itself() {
     let lock = WriteLock::new(&client, DIR).unwrap().with_data("host-17");
     assert!(lock.lock().unwrap());
     assert_eq!(LockInternals::participants(&client, DIR).unwrap()[0].id(), "host-17");
-    lock.close().unwrap();
+    close(&client, &lock);
 }
 
 /// ZooKeeper's own recipe deletes first and tells afterwards.
@@ -183,7 +193,7 @@ fn the_next_owner_is_told_when_the_listener_of_the_one_before_has_returned() {
     let (next_one, told) = candidate(&clients[1]);
     next_one.lock().unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| first.unlock().unwrap());
+        scope.spawn(|| unlock(&clients[0], &first));
         assert_eq!(next(&told), Acquired);
         let leads = Instant::now();
         let stopped = stopped.recv_timeout(PATIENCE).unwrap();
@@ -197,7 +207,7 @@ fn the_directory_is_persistent() {
     let client = connect(builder(&server, ""));
     let (lock, _) = candidate(&client);
     lock.lock().unwrap();
-    lock.close().unwrap();
+    close(&client, &lock);
     // A container that was used for as long is removed before.
     client.create().with_mode(CreateMode::Container).for_path("/container").unwrap();
     client.create().for_path("/container/child").unwrap();
@@ -224,7 +234,7 @@ fn contenders_of_zookeepers_own_recipe_are_waited_for_in_its_order() {
     client.delete().for_path(&in_front).unwrap();
     assert_eq!(next(&told), Acquired);
     client.delete().for_path(&behind).unwrap();
-    lock.close().unwrap();
+    close(&client, &lock);
     assert_eq!(next(&told), Released);
 }
 
@@ -232,14 +242,14 @@ fn contenders_of_zookeepers_own_recipe_are_waited_for_in_its_order() {
 fn a_second_lock_only_tells_and_an_unlock_of_nothing_does_nothing() {
     let client = client_in(&namespace());
     let ((one, told), (two, _)) = (candidate(&client), candidate(&client));
-    one.unlock().unwrap();
+    unlock(&client, &one);
     assert!(one.lock().unwrap() && one.lock().unwrap());
     assert!(!two.lock().unwrap() && !two.lock().unwrap());
     assert_eq!(queue(&client).len(), 2);
     assert_eq!(next(&told), Acquired);
     assert!(told.is_empty());
-    one.unlock().unwrap();
-    one.unlock().unwrap();
+    unlock(&client, &one);
+    unlock(&client, &one);
     assert_eq!(next(&told), Released);
     assert!(told.is_empty());
     assert!(!one.lock().unwrap(), "it queues anew, behind the other one");
@@ -251,8 +261,8 @@ fn a_closed_object_has_no_znode_and_queues_no_more() {
     let ((owner, told), (waiter, _)) = (candidate(&client), candidate(&client));
     owner.lock().unwrap();
     waiter.lock().unwrap();
-    waiter.close().unwrap();
-    owner.close().unwrap();
+    close(&client, &waiter);
+    close(&client, &owner);
     assert_eq!([next(&told), next(&told)], [Acquired, Released]);
     assert_eq!(children(&client, DIR), [""; 0]);
     assert!(!owner.lock().unwrap());
@@ -282,7 +292,7 @@ fn an_owner_whose_znode_is_deleted_is_told_and_queues_again() {
     assert_eq!(next(&told), Released);
     assert_eq!(next(&told_other), Acquired);
     eventually("it queues again", || queue(&admin).len() == 2);
-    other.unlock().unwrap();
+    unlock(&client, &other);
     assert_eq!(next(&told), Acquired);
 }
 
@@ -294,7 +304,7 @@ fn a_waiter_whose_znode_is_deleted_queues_again() {
     owner.lock().unwrap();
     waiter.lock().unwrap();
     admin.delete().for_path(&waiter.id().unwrap()).unwrap();
-    owner.unlock().unwrap();
+    unlock(&client, &owner);
     assert_eq!(next(&told), Acquired);
 }
 
@@ -326,7 +336,7 @@ fn a_server_restart_keeps_owner_and_waiters() {
     eventually("the owner is certain again", || owner.is_owner());
     assert_eq!([owner.id(), waiter.id()], ids);
     assert!(told.is_empty() && told_waiter.is_empty());
-    owner.unlock().unwrap();
+    unlock(&clients[0], &owner);
     assert_eq!(next(&told_waiter), Acquired);
 }
 
@@ -410,7 +420,7 @@ fn never_two_owners_while_everybody_comes_and_goes() {
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two owners");
                     tokens.lock().push(lock.fencing_token().unwrap());
                     inside.fetch_sub(1, Ordering::SeqCst);
-                    lock.close().unwrap();
+                    close(client, &lock);
                 }
             });
         }
