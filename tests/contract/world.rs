@@ -137,12 +137,22 @@ impl World {
 
     /// Deletes all znodes of the lock that are this client's.
     pub(crate) fn delete_all_of(&self, client: &CuratorFramework) {
-        for path in self.znodes() {
-            let stat = self.observer.check_exists().for_path(&path).unwrap();
-            if stat.is_some_and(|stat| stat.ephemeral_owner == client.session_id()) {
-                self.observer.delete().for_path(&path).unwrap();
-            }
-        }
+        self.znodes_of(client).iter().for_each(|path| self.observer.delete().for_path(path).unwrap());
+    }
+
+    /// The paths of all znodes of the lock that are this client's.
+    fn znodes_of(&self, client: &CuratorFramework) -> Vec<String> {
+        let owner = |path: &str| self.observer.check_exists().for_path(path).unwrap().map(|stat| stat.ephemeral_owner);
+        self.znodes().into_iter().filter(|path| owner(path) == Some(client.session_id())).collect()
+    }
+
+    /// Waits until this client watches its own znode, which it does last before it sleeps.
+    #[track_caller]
+    pub(crate) fn await_watch_of_own(&self, client: &CuratorFramework) {
+        let watchers = |path: &String| watchers_at(self.server, &format!("/{}{path}", self.namespace));
+        eventually("it watches its znode", || {
+            self.znodes_of(client).iter().any(|path| watchers(path).contains(&client.session_id()))
+        });
     }
 
     /// Waits until no znode is left.

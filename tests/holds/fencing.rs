@@ -9,8 +9,8 @@ use curator_locks::{
 };
 
 use crate::{
-    behind_proxy,
-    support::{self, another, child::ChildProcess, mutex},
+    behind_proxy_for,
+    support::{self, SESSION, another, child::ChildProcess, mutex},
 };
 
 const PROCESSES: i64 = 3;
@@ -98,7 +98,7 @@ fn of_clients_with_one_znode_none_passes_behind_a_newer_token() {
 
 #[test]
 fn a_check_whose_reply_is_lost_may_be_made_again() {
-    let (proxy, client) = behind_proxy();
+    let (proxy, client) = behind_proxy_for(SESSION);
     let fence = fence(&client);
     fence.check(token(5)).unwrap();
     proxy.inject(RequestMatch::op(op::MULTI), Fault::CutInsteadOfReply);

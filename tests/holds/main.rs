@@ -9,6 +9,8 @@ mod cancel;
 mod deadline;
 mod fencing;
 mod job;
+#[path = "../locks/kept.rs"]
+mod kept;
 mod min_validity;
 mod owned;
 mod revocation;
@@ -24,11 +26,6 @@ const T: Duration = Duration::from_secs(3);
 const MS: Duration = Duration::from_millis(1);
 
 /// A client behind a proxy of its own, in a namespace of its own.
-fn behind_proxy() -> (FaultProxy, CuratorFramework) {
-    behind_proxy_for(T)
-}
-
-/// With another session timeout.
 fn behind_proxy_for(session_timeout: Duration) -> (FaultProxy, CuratorFramework) {
     let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
     let builder = support::builder_at(&proxy.connect_string(), &support::namespace()).session_timeout(session_timeout);

@@ -13,9 +13,10 @@ use curator_locks::{
 
 use crate::{
     MS, T, behind_proxy_for,
+    kept::Kept,
     support::{
         self, PATIENCE, eventually,
-        machine::{Machine, ProcessorWaits, since},
+        machine::{Machine, since},
         mutex,
     },
 };
@@ -53,15 +54,14 @@ const KINDS: [Kind; 5] = [
 fn acquire(machine: &Machine, name: &str, lock: &dyn InterProcessLock, least: Duration) -> Duration {
     // The session may stay uncertain for a while on a machine that does something else.
     let options = AcquireOptions::new().min_validity(least).timeout(PATIENCE);
-    let (waits, begin) = (ProcessorWaits::of_this_thread(), Instant::now());
-    let before = waits.total();
+    let (kept, begin) = (Kept::from_now(), Instant::now());
     assert!(lock.acquire_with(&options).unwrap());
     let took = since(begin);
-    let waited = waits.total().zip(before).map_or(Duration::ZERO, |(after, before)| after - before);
+    let kept = kept.so_far();
     let until = lock.holds().iter().map(Hold::valid_until).min().unwrap();
     let left = until.saturating_duration_since(took.end);
     // What the thread was kept from running after the last look is not the lock's doing.
-    let late = machine.lateness(&took).max(waited);
+    let late = machine.lateness(&took).max(kept);
     assert!(left + SLACK + late >= least, "{name}: {left:?} of {least:?}, the machine late by {late:?}");
     left
 }

@@ -22,8 +22,8 @@ use curator_locks::{
 };
 
 use crate::{
-    behind_proxy,
-    support::{self, another, eventually, mutex},
+    behind_proxy_for,
+    support::{self, SESSION, another, eventually, mutex},
 };
 
 #[test]
@@ -87,7 +87,7 @@ fn one_operation_that_fails_takes_all_back_and_is_named() {
 
 #[test]
 fn a_transaction_whose_reply_is_lost_is_not_sent_again() {
-    let (proxy, client) = behind_proxy();
+    let (proxy, client) = behind_proxy_for(SESSION);
     client.create().creating_parents_if_needed().for_path("/log").unwrap();
     let append = || {
         let entry = client.transaction().create().with_mode(CreateMode::PersistentSequential);

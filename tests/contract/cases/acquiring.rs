@@ -12,7 +12,11 @@ use curator_locks::{
 };
 
 use super::Waiter;
-use crate::{support::{PATIENCE, eventually, machine::{Machine, since}}, subject::Subject, world::World};
+use crate::{
+    subject::{Queue, Subject},
+    support::{PATIENCE, eventually, machine::{Machine, since}},
+    world::World,
+};
 
 /// For what does not wait, on a machine that is shared, whose server may stand still.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -181,7 +185,12 @@ pub(crate) fn long_wait(subject: &'static Subject) {
         world.await_waiters(1);
         // It has queued, and is about to sleep.
         let queued = Instant::now();
-        thread::sleep(Duration::from_secs(1));
+        match subject.queue {
+            // Its watch was seen.
+            Queue::Name => {}
+            Queue::Directory => world.await_watch_of_own(&waiting),
+            Queue::Two | Queue::Leases => thread::sleep(Duration::from_secs(1)),
+        }
         policy.0.lock().unwrap().clear();
         let waited = Instant::now();
         proxy.inject(RequestMatch::ops([op::CREATE, op::CREATE_2]).times(3), Fault::Refuse(NO_NODE));

@@ -152,7 +152,9 @@ impl Stage {
         if released != "released" {
             // A session that short may end where the machine does not run the child.
             eventually(&format!("its session has ended: {released}"), || {
+                // Or the background has given it back.
                 !self.world.server.four_letter_word("dump").unwrap().contains(&self.session)
+                    || self.world.znodes().is_empty()
             });
         }
         self.world.await_nothing();

@@ -219,7 +219,7 @@ fn a_selector_and_a_mutex_stand_in_one_queue() {
     let term = terms.next();
     assert!(mutex.try_lock().unwrap().is_none());
     drop(term);
-    assert!(mutex.lock_timeout(Duration::from_secs(10)).unwrap().is_some());
+    assert!(mutex.lock_timeout(PATIENCE).unwrap().is_some());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_channel::{Receiver, unbounded};
 use curator_locks::{
     ConnectionState, CuratorFramework, Result,
     unversioned::{NativeSessionFactory, Session, SessionConfig, SessionEvent, SessionFactory, SessionObserver},
@@ -14,7 +15,7 @@ use curator_locks::{
 
 use crate::{
     probe::{PATH, stubborn},
-    support::{another, await_queue, builder, client, connect, eventually, namespace, queue, server},
+    support::{PATIENCE, another, await_queue, builder, client, connect, eventually, namespace, queue, server},
 };
 
 /// What the client is told of its connection, besides what is true.
@@ -36,15 +37,25 @@ impl Rumours {
         (rumours, client)
     }
 
-    fn suspend(&self, client: &CuratorFramework) {
+    /// Returns when the last listener has heard it.
+    fn suspend(&self, last: &Receiver<ConnectionState>) {
         self.0.get().unwrap()(SessionEvent::Disconnected);
-        eventually("it is suspended", || client.connection_state() == Some(ConnectionState::Suspended));
+        while last.recv_timeout(PATIENCE).unwrap() != ConnectionState::Suspended {}
     }
 
     fn reconnect(&self, client: &CuratorFramework) {
         self.0.get().unwrap()(SessionEvent::Connected { connection: 1, read_only: false });
         eventually("it is connected", || client.is_connected());
     }
+}
+
+/// What the client tells the listeners that it has so far, and after them this one.
+fn last_to_hear(client: &CuratorFramework) -> Receiver<ConnectionState> {
+    let (tell, told) = unbounded();
+    client.add_connection_state_listener(move |_, state| {
+        let _ = tell.send(state);
+    });
+    told
 }
 
 /// Curator's `RaceAtStateChanged`: leadership is cancelled between the grant and `take_leadership`.
@@ -56,8 +67,8 @@ fn a_grant_that_comes_while_the_client_is_suspended_is_given_back_and_nobody_lea
     leader.start().unwrap();
     let term = terms.next();
     waiter.start().unwrap();
-    let nodes = await_queue(&other, PATH, 2);
-    rumours.suspend(&client);
+    let (nodes, last) = (await_queue(&other, PATH, 2), last_to_hear(&client));
+    rumours.suspend(&last);
     drop(term);
     eventually("it has given its turn back", || !queue(&other, PATH).contains(&nodes[1]));
     assert!(terms_of_waiter.terms.is_empty() && !waiter.has_leadership());
@@ -73,12 +84,13 @@ fn a_suspension_around_the_grant_ends_the_term_or_prevents_it() {
     let observer = another(&client);
     let (leader, terms) = stubborn(&client);
     leader.start().unwrap();
+    let last = last_to_hear(&client);
     drop(terms.next());
     let (mut ended, mut prevented) = (0, 0);
     for round in 0..ROUNDS {
         eventually("it queues again", || leader.requeue().unwrap());
         thread::sleep(Duration::from_micros(100) * (round % 20));
-        rumours.suspend(&client);
+        rumours.suspend(&last);
         let mut begun = Vec::new();
         // A grant that is under way comes to its end: the znode is given back, or its term was told.
         eventually("no term lasts over it", || {

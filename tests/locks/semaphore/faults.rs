@@ -77,7 +77,7 @@ fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_sessi
 #[test]
 fn a_waiter_that_lost_its_session_gets_a_lease_of_its_new_session() {
     let server = TestingServer::start().unwrap();
-    let holder = connect(builder(&server, "dead"));
+    let holder = connect(builder(&server, "dead").session_timeout(Duration::from_secs(60)));
     // Longer than this machine lets a process stand still.
     let waiter = connect(builder(&server, "dead").session_timeout(SESSION * 4));
     let lease = InterProcessSemaphoreV2::new(&holder, "/s", 1).unwrap().acquire().unwrap();

@@ -3,6 +3,8 @@
 
 mod contention;
 mod faults;
+#[path = "../kept.rs"]
+mod kept;
 mod leases;
 mod mutex;
 mod shared_count;

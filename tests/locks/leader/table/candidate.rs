@@ -70,6 +70,11 @@ fn witness() {
 /// Asks all the time whether it leads, and says from when to when.
 fn watch(candidate: &dyn Candidate, orders: &Receiver<String>) -> ! {
     let mut belief: Option<(u64, u64, i64)> = None;
+    let tell = |(from, to, token): (u64, u64, i64)| {
+        if from <= to {
+            say(&format!("asked {from} {to} {token}"));
+        }
+    };
     loop {
         let order = orders.recv_timeout(POLL);
         // The clock comes first: who leads later led then, whatever pause lies in between.
@@ -77,18 +82,15 @@ fn watch(candidate: &dyn Candidate, orders: &Receiver<String>) -> ! {
         belief = match (belief, token) {
             (Some((from, _, of)), Some(token)) if of == token => Some((from, at, token)),
             (before, token) => {
-                if let Some((from, to, token)) = before {
-                    say(&format!("asked {from} {to} {token}"));
-                }
-                token.map(|token| (at, at, token))
+                before.into_iter().for_each(tell);
+                // Who has led by now did so before this, and until it is asked again nothing else is known.
+                token.map(|token| (shared_clock(), at, token))
             }
         };
         match order.as_deref() {
             Ok("resign") => candidate.resign(),
             Ok("finish") => {
-                if let Some((from, to, token)) = belief.take() {
-                    say(&format!("asked {from} {to} {token}"));
-                }
+                belief.take().into_iter().for_each(tell);
                 say("finished");
             }
             Ok(order) => panic!("{order}"),

@@ -8,7 +8,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, at, bounded, select};
 use curator_locks::{
-    AcquireOptions, CuratorFramework, Deadline, DeadlineEvent, Hold, InterProcessLock, InterProcessMultiLock,
+    AcquireOptions, CuratorFramework, Deadline, DeadlineEvent, Error, Hold, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
 };
 use parking_lot::Mutex;
@@ -58,7 +58,8 @@ fn hold_once(lock: &dyn InterProcessLock, seen: &Mutex<Vec<Hold>>, resigned: &Re
     let holds = match lock.acquire_holds(&AcquireOptions::new().min_validity(MARGIN)) {
         Ok(holds) => holds.unwrap(),
         Err(error) => {
-            assert!(error.is_retryable(), "{error}");
+            // Not certain for so long within a session timeout, on a busy machine.
+            assert!(error.is_retryable() || matches!(error, Error::Timeout { .. }), "{error}");
             return;
         }
     };
