@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 
 use crate::{
     kinds::PATH,
+    over::Over,
     support::{PATIENCE, builder_at, connect, eventually, namespace, queue, quick_server},
 };
 
@@ -248,6 +249,7 @@ fn run(kind: Kind, server: &TestingServer, next: impl Fn() -> Option<Fault>) -> 
     let is_over = AtomicBool::new(false);
     let mut done = BTreeMap::new();
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         for process in &processes {
             for _ in 0..THREADS {
                 let (lane, is_over) = (&lane, &is_over);
@@ -268,7 +270,6 @@ fn run(kind: Kind, server: &TestingServer, next: impl Fn() -> Option<Fault>) -> 
             *done.entry(fault).or_insert(0) += 1;
             everybody_holds();
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     drop(processes);
     eventually("nothing is left", || queue(&observer, PATH).is_empty());

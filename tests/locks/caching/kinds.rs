@@ -4,11 +4,14 @@ use std::{sync::Arc, thread, time::Duration};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
-    Caching, CuratorFramework, FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    CuratorFramework, FencingToken, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadWriteLock, LockGuard, MultiLockGuard, Result,
 };
 
-use crate::support::{PATIENCE, children};
+use crate::{
+    local::caching,
+    support::{PATIENCE, children},
+};
 
 pub(crate) const PATH: &str = "/locks/m";
 const MEMBERS: [&str; 2] = ["/locks/m/a", "/locks/m/b"];
@@ -29,7 +32,7 @@ pub(crate) struct Kind {
 const SIMPLE: Kind = Kind {
     name: "mutex",
     is_shared: false,
-    cached: |client| Box::new(mutex(client, PATH).with_caching(Caching::new())),
+    cached: |client| Box::new(mutex(client, PATH).with_caching(caching())),
     rival: |client| Box::new(mutex(client, PATH)),
     directory: PATH,
     directories: &[PATH],
@@ -40,19 +43,19 @@ pub(crate) static ALL: [Kind; 4] = [
     Kind {
         name: "read",
         is_shared: true,
-        cached: |client| Box::new(Reading(read_write(client).with_caching(Caching::new()))),
+        cached: |client| Box::new(Reading(read_write(client).with_caching(caching()))),
         rival: |client| Box::new(Writing(read_write(client))),
         ..SIMPLE
     },
     Kind {
         name: "write",
-        cached: |client| Box::new(Writing(read_write(client).with_caching(Caching::new()))),
+        cached: |client| Box::new(Writing(read_write(client).with_caching(caching()))),
         rival: |client| Box::new(Reading(read_write(client))),
         ..SIMPLE
     },
     Kind {
         name: "multi",
-        cached: |client| Box::new(Multi::of(MEMBERS.map(|path| mutex(client, path).with_caching(Caching::new())))),
+        cached: |client| Box::new(Multi::of(MEMBERS.map(|path| mutex(client, path).with_caching(caching())))),
         rival: |client| Box::new(Multi::of(MEMBERS.map(|path| mutex(client, path)))),
         directory: MEMBERS[0],
         directories: &[MEMBERS[0], MEMBERS[1], PATH],

@@ -9,6 +9,8 @@ mod ends;
 mod faults;
 mod kinds;
 mod local;
+#[path = "../over.rs"]
+mod over;
 mod paused;
 mod read_write;
 mod rivals;

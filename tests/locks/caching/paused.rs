@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Longer than a busy machine stops a thread.
-const SESSION: Duration = Duration::from_secs(6);
+const SESSION: Duration = Duration::from_secs(15);
 
 /// What a process does that is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

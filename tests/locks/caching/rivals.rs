@@ -9,6 +9,7 @@ use curator_locks::Revoker;
 
 use crate::{
     local::{cached, cached_with, caching, pass_on},
+    over::Over,
     support::{self, PATIENCE, another, await_queue, eventually, mutex, queue},
 };
 
@@ -38,6 +39,7 @@ fn busy_processes_take_turns() {
     let is_over = AtomicBool::new(false);
     let grants = parking_lot::Mutex::new(Vec::new());
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         for (k, lock) in [&one, &two].into_iter().enumerate() {
             for _ in 0..4 {
                 let (is_over, grants) = (&is_over, &grants);
@@ -55,7 +57,6 @@ fn busy_processes_take_turns() {
             let grants = grants.lock();
             grants.windows(2).filter(|pair| pair[0].0 != pair[1].0).count() > 50
         });
-        is_over.store(true, Ordering::Relaxed);
     });
     let grants = grants.into_inner();
     assert!(grants.windows(2).all(|pair| pair[0].1 < pair[1].1), "tokens shrink, or there were two holders");

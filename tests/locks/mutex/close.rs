@@ -2,7 +2,7 @@
 
 use std::{
     sync::mpsc,
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -10,14 +10,32 @@ use curator_locks::{
     CreateMode, CuratorFramework, CuratorFrameworkState, Error, HoldState, LostReason, testing::TestingServer,
 };
 
-use crate::support::{
-    self, PATIENCE, SESSION, another, await_queue, builder, connect, eventually,
-    machine::{Machine, since},
-    mutex, queue,
+use crate::{
+    kept::and_kept,
+    support::{
+        self, PATIENCE, SESSION, another, await_queue, builder, connect, eventually,
+        machine::{Machine, since},
+        mutex, queue,
+    },
 };
 
-/// At once, on a machine that is shared.
+/// At once, beside what the threads are kept from running.
 const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Whose client began to be closed then.
+fn assert_told_at_once<const N: usize>(
+    machine: &Machine,
+    begin: Instant,
+    waiters: [ScopedJoinHandle<'_, (curator_locks::Result<()>, Duration)>; N],
+) {
+    let mut limit = AT_ONCE;
+    for waiter in waiters {
+        let (result, kept) = waiter.join().unwrap();
+        assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
+        limit += kept;
+    }
+    machine.assert_at_most("closed, and the waiters told", since(begin), limit);
+}
 
 #[test]
 fn a_waiter_on_a_client_that_is_closed_gets_an_error_at_once() {
@@ -27,16 +45,12 @@ fn a_waiter_on_a_client_that_is_closed_gets_an_error_at_once() {
     let (held, wanted) = (mutex(&other), mutex(&client));
     held.acquire().unwrap();
     thread::scope(|scope| {
-        let untimed = scope.spawn(|| wanted.acquire());
-        let timed = scope.spawn(|| wanted.acquire_timeout(Duration::from_secs(60)).map(drop));
+        let untimed = scope.spawn(|| and_kept(|| wanted.acquire()));
+        let timed = scope.spawn(|| and_kept(|| wanted.acquire_timeout(PATIENCE).map(drop)));
         await_queue(&other, "/locks/m", 3);
         let begin = Instant::now();
         scope.spawn(|| client.close());
-        for waiter in [untimed, timed] {
-            let result = waiter.join().unwrap();
-            assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
-        }
-        machine.assert_at_most("closed, and the waiters told", since(begin), AT_ONCE);
+        assert_told_at_once(&machine, begin, [untimed, timed]);
     });
     await_queue(&other, "/locks/m", 1);
     held.release().unwrap();
@@ -51,19 +65,15 @@ fn without_a_server_closing_still_wakes_whoever_waits_at_once() {
     let (held, wanted) = (mutex(&other), mutex(&client));
     held.acquire().unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| wanted.acquire());
+        let waiting = scope.spawn(|| and_kept(|| wanted.acquire()));
         await_queue(&other, "/locks/m", 2);
         server.stop().unwrap();
         eventually("the connection is gone", || !client.is_connected());
-        let reading = scope.spawn(|| client.get_children().for_path("/").map(drop));
-        let connecting = scope.spawn(|| client.block_until_connected(None).map(drop));
+        let reading = scope.spawn(|| and_kept(|| client.get_children().for_path("/").map(drop)));
+        let connecting = scope.spawn(|| and_kept(|| client.block_until_connected(None).map(drop)));
         let begin = Instant::now();
         scope.spawn(|| client.close());
-        for waiter in [waiting, reading, connecting] {
-            let result = waiter.join().unwrap();
-            assert!(matches!(result, Err(Error::ClientClosed)), "{result:?}");
-        }
-        machine.assert_at_most("closed, and the waiters told", since(begin), AT_ONCE);
+        assert_told_at_once(&machine, begin, [waiting, reading, connecting]);
         server.restart().unwrap();
     });
 }

@@ -22,6 +22,8 @@ mod deletion;
 mod exclusion;
 mod framework;
 mod guard;
+#[path = "../kept.rs"]
+mod kept;
 mod listeners;
 #[path = "wire/packets.rs"]
 mod packets;

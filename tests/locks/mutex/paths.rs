@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curator_locks::{CreateMode, Error, InterProcessMutex, LockInternals};
 
-use crate::support::{self, another, await_queue, builder_at, connect, mutex, queue};
+use crate::support::{self, PATIENCE, another, await_queue, builder_at, connect, mutex, queue};
 
 #[test]
 fn the_root_and_what_is_no_path_are_refused() {
@@ -23,7 +23,7 @@ fn foreign_children_are_ignored_wherever_they_sort() {
     for name in ["!first", "zzz", "lock-", "lock-123", "_c_1-lock-00000000x1", "00"] {
         client.create().creating_parents_if_needed().for_path(&format!("/locks/m/{name}")).unwrap();
     }
-    assert!(ours.acquire_timeout(Duration::from_secs(10)).unwrap());
+    assert!(ours.acquire_timeout(PATIENCE).unwrap());
     assert_eq!(queue(&client, "/locks/m"), [ours.lock_path().unwrap()]);
     assert!(!theirs.acquire_timeout(Duration::from_millis(20)).unwrap());
     // Where the server is slow, the background sees to what the time left no time for.
@@ -43,7 +43,7 @@ fn a_child_with_a_sequence_number_is_a_contender_whatever_its_name() {
     assert!(!mutex.acquire_timeout(Duration::from_millis(20)).unwrap());
     assert_eq!(await_queue(&client, "/locks/m", 1), [foreign.as_str()]);
     client.delete().for_path(&foreign).unwrap();
-    assert!(mutex.acquire_timeout(Duration::from_secs(10)).unwrap());
+    assert!(mutex.acquire_timeout(PATIENCE).unwrap());
     mutex.release().unwrap();
 }
 

@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use curator_locks::{AcquireOptions, Error, InterProcessMutex, LockInternals};
 
-use crate::support::{self, another, await_queue, builder, connect, eventually, mutex, queue};
+use crate::support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue};
 
 #[test]
 fn a_thread_that_holds_the_lock_enters_again_and_leaves_as_often() {
@@ -80,7 +80,7 @@ fn a_timeout_of_zero_gets_a_free_lock_and_no_other() {
     let guard = theirs.try_lock().unwrap().unwrap();
     assert!(ours.try_lock().unwrap().is_none());
     guard.release().unwrap();
-    assert!(ours.lock_timeout(Duration::from_secs(10)).unwrap().is_some());
+    assert!(ours.lock_timeout(PATIENCE).unwrap().is_some());
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn over_a_restart_the_holder_keeps_the_lock_and_the_waiter_gets_it_after_the_rel
 fn a_release_while_the_server_is_away_ends_when_it_is_back_within_the_session() {
     let server = TestingServer::start().unwrap();
     // It waits as long as the server takes to start.
-    let client = connect(builder(&server, "restart").connection_timeout(PATIENCE));
+    let client = connect(builder(&server, "restart").session_timeout(PATIENCE).connection_timeout(PATIENCE));
     let held = mutex(&client);
     held.acquire().unwrap();
     server.stop().unwrap();
@@ -62,7 +62,7 @@ fn without_a_server_the_holder_is_in_doubt_and_then_lost_and_the_waiter_queues_i
     let machine = Machine::watch();
     let server = quick_server().start().unwrap();
     // Longer than this machine lets a process stand still.
-    let session = Duration::from_secs(9);
+    let session = Duration::from_secs(15);
     let holding = connect(builder(&server, "restart").session_timeout(session));
     let waiting = connect(builder(&server, "restart").session_timeout(session));
     let (held, wanted) = (mutex(&holding), mutex(&waiting));

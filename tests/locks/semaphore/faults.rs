@@ -15,8 +15,9 @@ use curator_locks::{
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 
-use crate::support::{
-    PATIENCE, builder, builder_at, children, client_in, connect, eventually, namespace, server, start,
+use crate::{
+    over::Over,
+    support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, namespace, server, start},
 };
 
 const SESSION: Duration = Duration::from_secs(2);
@@ -35,6 +36,7 @@ fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_sessi
     let cycles: Vec<AtomicUsize> = (0..10).map(|_| AtomicUsize::new(0)).collect();
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&ends);
         for (client, cycles) in clients.iter().zip(&cycles) {
             let (holds, ends) = (&holds, &ends);
             scope.spawn(move || {
@@ -65,7 +67,6 @@ fn ten_clients_acquire_again_after_the_server_was_away_for_longer_than_the_sessi
         eventually("all acquire again", || {
             cycles.iter().zip(&before).all(|(cycles, before)| cycles.load(Ordering::SeqCst) > before + 1)
         });
-        ends.store(true, Ordering::SeqCst);
     });
     let holds = holds.into_inner().unwrap();
     assert!(holds.iter().all(|(from, _)| count_at(&holds, *from) <= 2), "more than two hold a lease: {holds:?}");
@@ -223,6 +224,7 @@ fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_server
         })
         .collect();
     thread::scope(|scope| {
+        let over = Over(&ends);
         for client in &clients {
             let (holders, grants, ends, holds) = (&holders, &grants, &ends, &holds);
             scope.spawn(move || {
@@ -255,7 +257,7 @@ fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_server
         let new = TestingServer::start().unwrap();
         *servers.lock().unwrap() = new.connect_string();
         eventually("one holds again", || grants.load(Ordering::SeqCst) > before && holders.load(Ordering::SeqCst) == 1);
-        ends.store(true, Ordering::SeqCst);
+        drop(over);
         // The server must outlive the threads' last calls.
         eventually("none holds in the end", || holders.load(Ordering::SeqCst) == 0);
         clients.iter().for_each(CuratorFramework::close);

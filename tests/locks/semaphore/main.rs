@@ -7,6 +7,8 @@ mod faults;
 mod kept;
 mod leases;
 mod mutex;
+#[path = "../over.rs"]
+mod over;
 mod shared_count;
 
 #[path = "../../support/mod.rs"]

@@ -16,7 +16,7 @@ use curator_locks::{
     AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, HoldState, InterProcessLock,
     InterProcessUnfairMutex, Locker, LostReason, Stat, testing::TestingServer,
 };
-use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace};
+use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace, watchers};
 
 const PATH: &str = "/locks/l";
 const NODE: &str = "/locks/l/lock";
@@ -25,9 +25,14 @@ fn mutex(client: &CuratorFramework) -> InterProcessUnfairMutex {
     InterProcessUnfairMutex::new(client, PATH).unwrap()
 }
 
-/// Waits until a thread of this client sleeps behind the holder: it watches the lock's node.
+/// Waits until a thread of this client is behind the holder: it watches the lock's node.
+fn await_waiter(admin: &CuratorFramework, waiter: &CuratorFramework) {
+    eventually("the waiter watches the holder", || watchers(admin, NODE).contains(&waiter.session_id()));
+}
+
+/// Waits until the server has so many watches.
 fn await_watches(server: &TestingServer, count: u64) {
-    eventually("the waiters watch the holder", || server.watch_count().unwrap() >= count);
+    eventually("the watches", || server.watch_count().unwrap() >= count);
 }
 
 #[test]
@@ -144,6 +149,7 @@ fn a_cancelled_waiter_ends() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mutex(&other).acquire_with(&AcquireOptions::new().cancel_token(&token)));
+        await_waiter(&holder, &other);
         token.cancel();
         assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
     });
@@ -154,8 +160,8 @@ fn a_cancelled_waiter_ends() {
 
 #[test]
 fn a_waiter_gets_the_lock_when_the_holder_releases() {
-    let server = TestingServer::start().unwrap();
-    let (holder, other) = (connect(builder(&server, "")), connect(builder(&server, "")));
+    let namespace = namespace();
+    let (holder, other) = (client_in(&namespace), client_in(&namespace));
     let (held_by, waiting) = (mutex(&holder), mutex(&other));
     let held = held_by.lock().unwrap();
     let first = held.fencing_token();
@@ -166,8 +172,7 @@ fn a_waiter_gets_the_lock_when_the_holder_releases() {
             held.release().unwrap();
             token
         });
-        // The waiter's alone, or with the holder's own.
-        await_watches(&server, 1);
+        await_waiter(&holder, &other);
         held.release().unwrap();
         assert!(waiter.join().unwrap() > first, "fencing tokens grow");
     });
@@ -188,7 +193,7 @@ fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
             assert!(held.is_valid(), "the former holder's release took the lock away");
             held.release().unwrap();
         });
-        eventually("the lock's node is watched", || support::server().watch_count().unwrap() >= 1);
+        await_waiter(&admin, &other);
         admin.delete().for_path(NODE).unwrap();
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::InDoubt);
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
@@ -223,6 +228,7 @@ fn a_foreign_node_of_the_same_name_is_waited_for() {
             mutex.acquire().unwrap();
             mutex.release().unwrap();
         });
+        await_waiter(&client, &client);
         client.delete().for_path(NODE).unwrap();
         waiter.join().unwrap();
     });
@@ -273,6 +279,7 @@ fn closing_the_client_ends_waiters_and_frees_the_lock() {
     held_by.acquire().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waiting.acquire());
+        await_waiter(&holder, &other);
         other.close();
         assert!(matches!(waiter.join().unwrap(), Err(Error::ClientClosed)));
     });

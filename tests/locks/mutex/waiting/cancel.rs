@@ -7,11 +7,17 @@ use std::{
 
 use curator_locks::{AcquireOptions, CancelToken, Error};
 
-use crate::support::{
-    self, another, await_queue, builder, connect, eventually,
-    machine::{Machine, since},
-    mutex, queue,
+use crate::{
+    kept::and_kept,
+    support::{
+        self, another, await_queue, builder, connect, eventually,
+        machine::{Machine, since},
+        mutex, queue,
+    },
 };
+
+/// Beside what the threads are kept from running.
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_cancelled_waiter_leaves_the_queue_at_once() {
@@ -27,13 +33,13 @@ fn a_cancelled_waiter_leaves_the_queue_at_once() {
             options = options.timeout(timeout);
         }
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| wanted.acquire_with(&options));
+            let waiting = scope.spawn(|| and_kept(|| wanted.acquire_with(&options)));
             await_queue(&client, "/locks/m", 2);
             let begin = Instant::now();
-            token.cancel();
-            let result = waiting.join().unwrap();
+            let ((), of_this) = and_kept(|| token.cancel());
+            let (result, kept) = waiting.join().unwrap();
             assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
-            machine.assert_at_most("cancelled", since(begin), Duration::from_secs(2));
+            machine.assert_at_most("cancelled", since(begin), AT_ONCE + kept + of_this);
         });
         await_queue(&client, "/locks/m", 1);
     }
@@ -88,12 +94,12 @@ fn a_cancelled_call_does_not_wait_for_a_connection() {
     client.start().unwrap();
     let (mutex, token) = (mutex(&client), CancelToken::new());
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| mutex.acquire_with(&AcquireOptions::new().cancel_token(&token)));
+        let waiting = scope.spawn(|| and_kept(|| mutex.acquire_with(&AcquireOptions::new().cancel_token(&token))));
         token.cancel();
         let begin = Instant::now();
-        let result = waiting.join().unwrap();
+        let (result, kept) = waiting.join().unwrap();
         assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
-        machine.assert_at_most("cancelled", since(begin), Duration::from_secs(2));
+        machine.assert_at_most("cancelled", since(begin), AT_ONCE + kept);
     });
     connect(builder(support::server(), "nobody")).close();
 }

@@ -11,10 +11,13 @@ use curator_locks::{
     InterProcessUnfairMutex, SharedCount, zookeeper_recipe::WriteLock,
 };
 
-use crate::support::{
-    self, PATIENCE, another, await_queue, builder, connect, eventually,
-    machine::{Machine, since},
-    mutex, queue, quick_server,
+use crate::{
+    kept::Kept,
+    support::{
+        self, PATIENCE, another, await_queue, builder, connect, eventually,
+        machine::{Machine, since},
+        mutex, queue, quick_server,
+    },
 };
 
 #[test]
@@ -49,8 +52,7 @@ fn ten_thousand_timed_out_acquires_leave_no_watch_on_either_side() {
     const THREADS: usize = 20;
     const EACH: usize = 500;
     let server = quick_server().start().unwrap();
-    let holding = connect(builder(&server, "timeouts"));
-    let client = connect(builder(&server, "timeouts"));
+    let [holding, client] = [(); 2].map(|()| connect(builder(&server, "timeouts").session_timeout(PATIENCE)));
     let (held, wanted) = (mutex(&holding), mutex(&client));
     held.acquire().unwrap();
     let waited = AtomicUsize::new(0);
@@ -89,27 +91,28 @@ fn ten_thousand_timed_out_acquires_leave_no_watch_on_either_side() {
 fn a_timed_acquire_ends_in_time_while_the_server_answers_nothing() {
     let machine = Machine::watch();
     let server = quick_server().start().unwrap();
-    let client = connect(builder(&server, "frozen"));
-    let other = connect(builder(&server, "frozen"));
+    let [client, other] = [(); 2].map(|()| connect(builder(&server, "frozen").session_timeout(PATIENCE)));
     let (held, wanted) = (mutex(&client), mutex(&other));
     held.acquire().unwrap();
     // Whether it still waited when the server was paused.
     let freeze = |timeout: Duration, cancels: bool| {
         let token = CancelToken::new();
-        let (took, result, was_waiting) = thread::scope(|scope| {
+        let (took, result, kept, was_waiting) = thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let begin = Instant::now();
+                let (kept, begin) = (Kept::from_now(), Instant::now());
                 let result = wanted.acquire_with(&AcquireOptions::new().timeout(timeout).cancel_token(&token));
-                (begin..Instant::now(), result)
+                (since(begin), result, kept.so_far())
             });
             eventually("it waits", || queue(&client, "/locks/m").len() == 2 || waiting.is_finished());
             server.pause().unwrap();
-            let (was_waiting, cancelled) = (!waiting.is_finished(), Instant::now());
+            let was_waiting = !waiting.is_finished();
+            let (of_this, cancelled) = (Kept::from_now(), Instant::now());
             if cancels {
                 token.cancel();
             }
-            let (took, result) = waiting.join().unwrap();
-            (if cancels { cancelled..took.end } else { took }, result, was_waiting)
+            let of_this = of_this.so_far();
+            let (took, result, kept) = waiting.join().unwrap();
+            (if cancels { cancelled..took.end } else { took }, result, kept + of_this, was_waiting)
         });
         match result {
             Ok(false) => assert!(!cancels),
@@ -117,7 +120,7 @@ fn a_timed_acquire_ends_in_time_while_the_server_answers_nothing() {
             other => panic!("{other:?}"),
         }
         let limit = if cancels { Duration::ZERO } else { timeout } + Duration::from_millis(500);
-        machine.assert_at_most("a timed call, or a cancelled one", took, limit);
+        machine.assert_at_most("a timed call, or a cancelled one", took, limit + kept);
         server.resume().unwrap();
         await_queue(&client, "/locks/m", 1);
         was_waiting
@@ -137,10 +140,11 @@ fn a_call_that_begins_while_the_server_answers_nothing_ends_in_time() {
     let client = connect(builder(&server, "frozen"));
     let wanted = mutex(&client);
     server.pause().unwrap();
-    let begin = Instant::now();
+    let (kept, begin) = (Kept::from_now(), Instant::now());
     let result = wanted.acquire_timeout(Duration::from_millis(500));
     assert!(matches!(result, Ok(false) | Err(Error::ConnectionLoss { .. })), "{result:?}");
-    machine.assert_at_most("a call of half a second", since(begin), Duration::from_millis(1_000));
+    let took = since(begin);
+    machine.assert_at_most("a call of half a second", took, Duration::from_millis(1_000) + kept.so_far());
     server.resume().unwrap();
     // The create may have been carried out after all.
     client.sync().for_path("/").unwrap();
