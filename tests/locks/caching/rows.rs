@@ -2,7 +2,7 @@
 //!
 //! A process that is paused is in `paused`.
 
-use std::{thread, time::Duration};
+use std::{cmp::Reverse, thread, time::Duration};
 
 use curator_locks::{
     CuratorFramework, Error, Hold, LostReason, RetryNTimes,
@@ -14,7 +14,7 @@ use crate::{
     support::{
         PATIENCE, builder_at, children, connect, eventually, expire, namespace,
         scope::{client_in, closed_by_failure, scope},
-        server,
+        sequence, server,
     },
 };
 
@@ -81,7 +81,10 @@ impl Scene {
     fn delete_directory(&self) -> bool {
         let mut deletes = self.other.transaction();
         for directory in self.kind.directories.iter().filter(|path| **path != PATH || self.kind.directory == PATH) {
-            for name in children(&self.other, directory) {
+            let mut names = children(&self.other, directory);
+            // From the end: who waits hears that its place is gone before it hears of who was in front.
+            names.sort_by_key(|name| Reverse(sequence(name)));
+            for name in names {
                 deletes = deletes.delete().for_path(&format!("{directory}/{name}"));
             }
         }
