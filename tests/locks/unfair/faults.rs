@@ -219,8 +219,8 @@ fn a_doubtful_create_that_nobody_waits_for_any_more_is_deleted() {
     let faulty = Faulty::start(&namespace);
     let other = client_in(&namespace);
     let first = mutex(&faulty.client);
-    first.acquire().unwrap();
-    first.release().unwrap();
+    // An empty container could be removed before the create, which would then come to nothing.
+    other.create().creating_parents_if_needed().for_path(PATH).unwrap();
     let create = RequestMatch::creates().path(|path| path.ends_with(NODE));
     let fault = faulty.proxy.inject(create, Fault::CutInsteadOfReply);
     faulty.stay_away();
