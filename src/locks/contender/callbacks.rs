@@ -158,14 +158,16 @@ impl Attempt {
     fn drive(self: &Arc<Self>, input: Input<Error>) {
         let mut next = Some(input);
         while let Some(input) = next {
-            let step = |work: &mut Work| {
-                if work.awaits == Awaits::Event {
-                    work.begin_anew();
-                }
-                work.awaits = Awaits::Input;
-                work.live.step(self.scene(), false, input)
-            };
-            let Some((wanted, debris)) = self.with(step) else { return };
+            let mut slot = self.work.lock();
+            let Some(work) = slot.as_mut() else { return };
+            if work.awaits == Awaits::Event {
+                work.begin_anew();
+            }
+            work.awaits = Awaits::Input;
+            let (wanted, debris) = work.live.step(self.scene(), false, input);
+            // Under the lock of the step: whoever gives it up later would take a lock that is granted for one that is not.
+            let over = slot.take_if(|_| matches!(wanted, Do::End(_)));
+            drop(slot);
             debris.clear_away(&self.lock, &self.spec);
             next = match wanted {
                 Do::Connect => self.connect(),
@@ -175,7 +177,7 @@ impl Attempt {
                 Do::Sleep => self.sleep(),
                 Do::Doze => self.doze(),
                 Do::Hold => self.with(|work| work.live.hold(self.scene())),
-                Do::End(end) => return self.ended(end),
+                Do::End(end) => return over.map_or((), |work| self.ended(work, end)),
             };
         }
     }
@@ -332,8 +334,7 @@ impl Attempt {
         None
     }
 
-    fn ended(self: &Arc<Self>, end: End<Error>) {
-        let Some(mut work) = self.work.lock().take() else { return };
+    fn ended(self: &Arc<Self>, mut work: Work, end: End<Error>) {
         let path = || self.lock.base_path().to_owned();
         let result = match end {
             End::Granted => work.live.take_held().pop().ok_or_else(|| self.lock.node_gone()),

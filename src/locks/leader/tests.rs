@@ -2,15 +2,25 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use crate::{
     error::{Error, Result},
     framework::{client::core::CuratorFramework, config::retry::RetryOneTime},
     locks::leader::{latch::LeaderLatch, leadership::Leadership, selector::LeaderSelector},
+    proto::{request::Request, response::Response, types::Stat},
+    session::{
+        api::{Reply, Submission},
+        fake::stub::StubSession,
+    },
 };
 
 const ROUNDS: usize = 500;
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client whose servers are not there.
 fn client() -> CuratorFramework {
@@ -62,5 +72,59 @@ fn a_selector_that_is_closed_while_it_starts_leaves_no_listener_and_no_task_behi
             thread::yield_now();
         }
     }
+    client.close();
+}
+
+/// The next request that is sent.
+fn sent(session: &StubSession) -> Submission {
+    let begun = Instant::now();
+    loop {
+        let mut submissions = session.submissions.lock();
+        if !submissions.is_empty() {
+            return submissions.remove(0);
+        }
+        drop(submissions);
+        assert!(begun.elapsed() < PATIENCE, "nothing is sent");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_latch_that_is_closed_while_it_is_granted_leaves_no_znode_behind() {
+    const NODE: &str = "/leader/_c_0-latch-0000000000";
+    let (client, session) = (client(), StubSession::new());
+    client.core.set_session(session.clone());
+    let latch = Arc::new(LeaderLatch::new(&client, "/leader").unwrap());
+    latch.start().unwrap();
+    let stat = Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() };
+    let answer = |submission: Submission| {
+        let reply: Reply = Ok(match &submission.request {
+            Request::Create { .. } => Response::Created { path: NODE.into(), stat: Some(stat) },
+            Request::GetChildren { .. } => {
+                Response::Children { names: vec![NODE.rsplit('/').next().unwrap().into()], stat: None }
+            }
+            Request::Sync { path } => Response::Synced { path: path.clone() },
+            _ => Response::Stat(stat),
+        });
+        (submission.on_reply)(reply);
+    };
+    // The last answer is that the znode stands: the session was in doubt.
+    let last = loop {
+        let submission = sent(&session);
+        match submission.request {
+            Request::Exists { .. } => break submission,
+            _ => answer(submission),
+        }
+    };
+    let (of_hook, closed) = (session.clone(), latch.clone());
+    // In the midst of the step that grants the lock.
+    *session.when_asked.lock() = Some(Box::new(move || {
+        *of_hook.valid_until.lock() = Some(Instant::now() + PATIENCE);
+        thread::spawn(move || drop(closed.close()));
+        // It waits for the step by then; if it does not, it gives the place in the queue back.
+        thread::sleep(Duration::from_millis(200));
+    }));
+    answer(last);
+    while !matches!(sent(&session).request, Request::Delete { path, .. } if path == NODE) {}
     client.close();
 }
