@@ -77,6 +77,8 @@ struct CountState {
     mzxid: i64,
     session_id: i64,
     watch: Option<Watch>,
+    /// Why it is about to be asked for once more, what the server has put off.
+    put_off: Option<Occasion>,
     on_connection: Option<ListenerId>,
     listeners: Vec<(ListenerId, CountListener)>,
     next_listener: u64,
@@ -84,8 +86,9 @@ struct CountState {
     wakes: Vec<Weak<Wake>>,
 }
 
-/// Why the value is read, which decides whether the listeners hear of it. As in Curator's `SharedValue`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why the value is read, which decides whether the listeners hear of it. As in Curator's `SharedValue`. Of two the later
+/// one counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Occasion {
     /// The count starts: they do not.
     Start,
@@ -108,6 +111,7 @@ impl SharedCount {
             mzxid: 0,
             session_id: 0,
             watch: None,
+            put_off: None,
             on_connection: None,
             listeners: Vec::new(),
             next_listener: 1,
@@ -339,15 +343,29 @@ impl CountShared {
                 }
             }
             Err(SessionError::Server(code)) if code.meaning() == Meaning::NotNow => {
-                let weak = Arc::downgrade(self);
-                self.client.core.run_later(AFTER_REFUSAL, move || {
-                    if let Some(shared) = weak.upgrade() {
-                        shared.refresh(occasion);
-                    }
-                });
+                self.ask_later(occasion);
             }
             _ => {}
         }
+    }
+
+    /// Once, however many answers to however many questions have asked for that.
+    fn ask_later(self: &Arc<Self>, occasion: Occasion) {
+        let is_planned = {
+            let put_off = &mut self.state.lock().put_off;
+            put_off.replace(occasion.max(put_off.unwrap_or(occasion))).is_some()
+        };
+        if is_planned {
+            return;
+        }
+        let weak = Arc::downgrade(self);
+        self.client.core.run_later(AFTER_REFUSAL, move || {
+            let Some(shared) = weak.upgrade() else { return };
+            let occasion = shared.state.lock().put_off.take();
+            if let Some(occasion) = occasion {
+                shared.refresh(occasion);
+            }
+        });
     }
 
     fn watcher(self: &Arc<Self>) -> Watcher {
@@ -478,5 +496,38 @@ mod tests {
         }
         assert!(heard.is_sorted(), "told out of order");
         assert_eq!(count.count(), VALUES);
+    }
+
+    #[test]
+    fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
+        let retry = RetryOneTime::new(Duration::from_millis(1));
+        let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
+        client.start().unwrap();
+        let session = StubSession::new();
+        client.core.set_session(session.clone());
+        let count = SharedCount::new(&client, "/c", 5).unwrap();
+        count.shared.state.lock().life = CuratorFrameworkState::Started;
+        let (tell, told) = crossbeam_channel::unbounded();
+        count.add_listener(move |value| tell.send(value).unwrap_or_default());
+        count.shared.refresh(Occasion::Connection);
+        count.shared.refresh(Occasion::Change);
+        for asked in [4, 2, 2] {
+            assert_eq!(session.submissions.lock().len(), asked);
+            // No timer comes in between.
+            let (go, gate) = crossbeam_channel::bounded::<()>(0);
+            client.core.run_in_background(move || gate.recv().unwrap_or_default());
+            for _ in 0..asked {
+                session.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
+            }
+            // Behind whatever has been planned.
+            let (pass, passed) = crossbeam_channel::bounded(1);
+            client.core.run_later(AFTER_REFUSAL, move || pass.send(()).unwrap_or_default());
+            drop(go);
+            passed.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
+        let stat = Stat { version: UNREAD, ..Stat::default() };
+        session.answer(Ok(Response::Stat(stat)));
+        session.answer(Ok(Response::Data { data: vec![0, 0, 0, 5], stat }));
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(5), "a reconnect is told in any case");
     }
 }
