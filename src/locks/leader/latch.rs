@@ -115,6 +115,8 @@ struct LatchState {
     listeners: Vec<Told>,
     /// Those that wait for leadership. Each hears of it once.
     waiting: Vec<Sender<Result<()>>>,
+    /// Why it does not queue any more.
+    given_up: Option<Error>,
     last_path: Option<String>,
     on_connection: Option<ListenerId>,
 }
@@ -140,6 +142,7 @@ impl LeaderLatch {
             life: LeaderState::Latent,
             listeners: Vec::new(),
             waiting: Vec::new(),
+            given_up: None,
             last_path: None,
             on_connection: None,
         };
@@ -231,7 +234,8 @@ impl LeaderLatch {
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and what the
-    /// servers refuse its attempt to queue with. The latch tries again where that may help; this may be called again.
+    /// servers refuse its attempt to queue with. The latch tries again where that may help; this may be called again. Where
+    /// it does not, each call ends with this error.
     pub fn await_leadership(&self) -> Result<()> {
         self.await_leadership_with(&AcquireOptions::new()).map(drop)
     }
@@ -382,12 +386,22 @@ impl LatchShared {
         let (sender, news) = bounded(1);
         let mut state = self.state.lock();
         state.life.check_started(WHAT, &self.path)?;
+        state.given_up.clone().map_or(Ok(()), Err)?;
         state.waiting.push(sender.clone());
         Ok((Waiting { shared: self, sender }, news))
     }
 
     fn wake(&self, news: &Result<()>) {
-        let waiting = mem::take(&mut self.state.lock().waiting);
+        let waiting = {
+            let mut state = self.state.lock();
+            // Under one lock: whoever waits from now on would be told nothing more.
+            if let Err(error) = news
+                && error.is_final()
+            {
+                state.given_up = Some(error.clone());
+            }
+            mem::take(&mut state.waiting)
+        };
         for sender in waiting {
             // It may have given up.
             let _ = sender.try_send(news.clone());

@@ -421,3 +421,16 @@ fn never_two_leaders_and_never_none_while_everybody_comes_and_goes() {
     });
     await_queue(&clients[0], PATH, 0);
 }
+
+#[test]
+fn a_latch_that_was_given_up_for_good_says_so_to_whoever_waits_later() {
+    let client = client();
+    let latch = LeaderLatch::new(&client, PATH).unwrap().with_id("x".repeat(2 << 20));
+    latch.start().unwrap();
+    for _ in 0..2 {
+        let refused = latch.await_leadership_timeout(PATIENCE);
+        assert!(matches!(refused, Err(Error::FrameTooLarge { .. })), "{refused:?}");
+    }
+    latch.close().unwrap();
+    assert!(matches!(latch.await_leadership(), Err(Error::NotInUse { .. })));
+}
