@@ -66,8 +66,8 @@ pub enum CuratorFrameworkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u64);
 
-/// `close` never waits longer than this, so that its deadline stays within the clock's range.
-const LONGEST_CLOSE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// As good as for ever, and within the clock's range.
+pub(in crate::framework) const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 
@@ -211,10 +211,11 @@ impl Core {
 
     /// The same after a while.
     pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
-        match Instant::now().checked_add(delay).filter(|_| !delay.is_zero()) {
-            Some(at) => self.post_task(Event::RunAt(at, Box::new(task))),
-            None => self.run_in_background(task),
+        if delay.is_zero() {
+            return self.run_in_background(task);
         }
+        let now = Instant::now();
+        self.post_task(Event::RunAt(now.checked_add(delay).unwrap_or(now + FAR), Box::new(task)));
     }
 
     fn post_task(&self, task: Event) {
@@ -364,7 +365,7 @@ impl Core {
     }
 
     pub(super) fn close(&self, wait: Duration) {
-        let deadline = Instant::now() + wait.min(LONGEST_CLOSE);
+        let deadline = Instant::now() + wait.min(FAR);
         let (session, retired) = {
             let mut link = self.link.lock();
             let life = std::mem::replace(&mut link.life, CuratorFrameworkState::Stopped);
@@ -442,5 +443,16 @@ mod tests {
             client.close();
             assert!(matches!(waiting.join().unwrap(), Err(Error::ClientClosed)));
         });
+    }
+
+    #[test]
+    fn what_is_due_beyond_the_range_of_the_clock_is_not_run_at_once() {
+        let client = client();
+        let (tell, told) = crossbeam_channel::unbounded();
+        let others = tell.clone();
+        client.core.run_later(Duration::MAX, move || others.send("far").unwrap_or_default());
+        client.core.run_later(Duration::ZERO, move || tell.send("now").unwrap_or_default());
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok("now"));
+        client.close();
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::framework::client::core::FAR;
+
 /// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
 pub(super) const WATCH_AFTER: Duration = Duration::from_millis(100);
 
@@ -28,13 +30,10 @@ impl Limits {
         self.begun.get_or_insert(now);
     }
 
-    fn after(&self, time: Option<Duration>) -> Option<Instant> {
-        self.begun?.checked_add(time?)
-    }
-
     /// The znode stays until then, even if the holder releases it sooner.
     pub(super) fn least(&self) -> Option<Instant> {
-        self.after(self.least)
+        let (begun, least) = (self.begun?, self.least?);
+        Some(begun.checked_add(least).unwrap_or(begun + FAR))
     }
 
     /// What gives the lock back, once, if the hold has lasted too long. The moment stays: without it the hold would be
@@ -51,6 +50,21 @@ impl Limits {
 
     /// When it ends at the latest.
     pub(super) fn end(&self) -> Option<Instant> {
-        self.after(self.most)
+        self.begun?.checked_add(self.most?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_beyond_the_range_of_the_clock_is_a_long_one_at_least_and_none_at_most() {
+        let (now, day) = (Instant::now(), Duration::from_secs(24 * 3600));
+        let mut limits = Limits::new(Some(Duration::MAX), Some(Duration::MAX), Box::new(|| ()));
+        assert_eq!(limits.least(), None, "nothing counts yet");
+        limits.begin(now);
+        assert!(limits.least().is_some_and(|least| least > now + day));
+        assert_eq!(limits.end(), None);
     }
 }
