@@ -182,7 +182,7 @@ impl InterProcessSemaphoreV2 {
     /// for others. A cancellation ends it at once.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no lease at all, or more than a fixed number of leases; [`Error::ConnectionLoss`]
+    /// [`Error::InvalidArgument`] for no lease at all, or more than there can be at any time; [`Error::ConnectionLoss`]
     /// or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`], [`Error::Cancelled`],
     /// and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
     #[must_use = "leases are given back at once if they are not kept, and there may be none"]
@@ -252,6 +252,9 @@ impl InterProcessSemaphoreV2 {
         let rule = match &self.limit {
             _ if count == 0 => "at least one lease".to_owned(),
             Limit::Fixed(limit) if count > *limit => format!("the semaphore {} has {limit} leases", self.path()),
+            Limit::Shared(_) if i32::try_from(count).is_err() => {
+                format!("at most {}, as many as a count can say", i32::MAX)
+            }
             Limit::Fixed(_) | Limit::Shared(_) => return Ok(()),
         };
         Err(Error::InvalidArgument { name: "count", value: count.to_string(), rule })

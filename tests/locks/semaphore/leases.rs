@@ -413,3 +413,17 @@ fn empty_directories_are_removed_by_the_server() {
         eventually("the directories are gone", || client.check_exists().for_path("/s").unwrap().is_none());
     }
 }
+
+#[test]
+fn more_leases_than_a_count_can_say_are_refused() {
+    let client = client_in("too-many");
+    let count = SharedCount::new(&client, "/count", 2).unwrap();
+    count.start().unwrap();
+    let semaphore = InterProcessSemaphoreV2::with_shared_count(&client, "/s", &count).unwrap();
+    let refused = semaphore.acquire_many(usize::MAX);
+    assert!(
+        matches!(&refused, Err(Error::InvalidArgument { name: "count", value, .. }) if *value == usize::MAX.to_string()),
+        "{refused:?}"
+    );
+    assert_eq!(children(&client, "/s"), [""; 0]);
+}
