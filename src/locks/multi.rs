@@ -163,10 +163,10 @@ impl InterProcessMultiLock {
                     }
                     return Ok(Some(taken));
                 }
-                Round::TimeIsUp if options.terms.has_to_say => {
-                    return Err(Error::StillTaken { path: self.paths(), ahead: None });
+                Round::TimeIsUp(path) if options.terms.has_to_say => {
+                    return Err(Error::StillTaken { path, ahead: None });
                 }
-                Round::TimeIsUp => return Ok(None),
+                Round::TimeIsUp(_) => return Ok(None),
                 Round::MemberLost if options.is_mere_try() => return Ok(None),
                 Round::MemberLost => log::debug!("{}: begins again, a lock was lost", self.paths()),
             }
@@ -183,26 +183,33 @@ impl InterProcessMultiLock {
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let mut each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
         each.terms.is_part = true;
-        let mut taken = Members { multi: self, count: 0, holds: Vec::new(), since: None };
+        let mut taken = Members { multi: self, holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
-                return Ok(self.time_is_up(&**lock, index));
+                return Ok(self.time_is_up(name_of(&**lock, index)));
             }
             match lock.acquire_holds(&each) {
                 Ok(Some(holds)) => taken.add(holds, &interrupt),
-                Ok(None) => return Ok(self.time_is_up(&**lock, index)),
+                Ok(None) => {
+                    let waited_for = lock.waited_for();
+                    return Ok(self.time_is_up(waited_for.unwrap_or_else(|| name_of(&**lock, index))));
+                }
                 Err(Error::Cancelled { .. }) if is_lost() => return Ok(Round::MemberLost),
-                Err(error) => return Err(naming(&**lock, index, error)),
+                Err(error) => {
+                    if let Error::StillTaken { path, .. } = &error {
+                        self.time_is_up(path.clone());
+                    }
+                    return Err(naming(&**lock, index, error));
+                }
             }
         }
         self.look_at(taken, Patience::of(options))
     }
 
-    fn time_is_up(&self, lock: &dyn InterProcessLock, index: usize) -> Round<'_> {
-        let name = lock.waited_for().unwrap_or_else(|| name_of(lock, index));
+    fn time_is_up<'a>(&self, name: String) -> Round<'a> {
         log::debug!("the time was up at {name}");
-        *self.timed_out_at.lock() = Some(name);
-        Round::TimeIsUp
+        *self.timed_out_at.lock() = Some(name.clone());
+        Round::TimeIsUp(name)
     }
 
     /// The path of the lock for which the last acquire waited in vain until its time was up, whichever thread's it was;
@@ -233,7 +240,7 @@ impl InterProcessMultiLock {
         match (last_look(&nodes, patience.terms.min_validity, stop, has_to_ask), stop.is_over()) {
             (Certainty::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
-            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(Round::TimeIsUp),
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(self.time_is_up(taken.least_certain())),
             (Certainty::Lost | Certainty::InDoubt, _) => Ok(Round::MemberLost),
         }
     }
@@ -323,7 +330,8 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
 /// How one attempt to acquire all has ended.
 enum Round<'a> {
     Taken(Members<'a>),
-    TimeIsUp,
+    /// At this lock.
+    TimeIsUp(String),
     /// What was acquired first was lost before the last one was got.
     MemberLost,
 }
@@ -332,8 +340,9 @@ enum Round<'a> {
 /// one first; after a panic too.
 struct Members<'a> {
     multi: &'a InterProcessMultiLock,
-    count: usize,
     holds: Vec<Hold>,
+    /// For each lock, how many holds there are up to its own.
+    ends: Vec<usize>,
     /// When the first one was acquired.
     since: Option<Instant>,
 }
@@ -342,20 +351,27 @@ impl Members<'_> {
     /// The next lock is acquired. Its loss ends the wait for the one after it.
     fn add(&mut self, holds: Vec<Hold>, interrupt: &Arc<CancelToken>) {
         self.since.get_or_insert_with(Instant::now);
-        self.count += 1;
         holds.iter().for_each(|hold| hold.node().interrupt_on_loss(interrupt));
         self.holds.extend(holds);
+        self.ends.push(self.holds.len());
+    }
+
+    /// The name of the lock that is certain for the shortest time.
+    fn least_certain(&self) -> String {
+        let place = self.holds.iter().enumerate().min_by_key(|(_, hold)| hold.valid_until());
+        let index = place.map_or(0, |(place, _)| self.ends.partition_point(|end| *end <= place));
+        self.multi.locks.get(index).map_or_else(String::new, |lock| name_of(&**lock, index))
     }
 
     fn keep(mut self) -> Vec<Hold> {
-        self.count = 0;
+        self.ends.clear();
         std::mem::take(&mut self.holds)
     }
 }
 
 impl Drop for Members<'_> {
     fn drop(&mut self) {
-        self.multi.abandon_first(self.count, &self.holds);
+        self.multi.abandon_first(self.ends.len(), &self.holds);
     }
 }
 
@@ -454,5 +470,46 @@ impl MultiLockGuard<'_> {
 impl fmt::Debug for MultiLockGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("MultiLockGuard").field(&self.holds()).finish()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{
+        base::{paths::ServerPath, telemetry::counters::Counters},
+        framework::{
+            config::retry::RetryOneTime,
+            events::{dispatch::Dispatcher, event::event_channel},
+            held::registry::HeldNodes,
+        },
+        session::fake::stub::StubSession,
+    };
+
+    /// What the last look makes of two locks, of which the second one is certain for so long.
+    fn look(valid_for: Duration, options: &AcquireOptions) -> (Result<Option<String>>, Option<String>) {
+        let retry = RetryOneTime::new(Duration::from_millis(1));
+        let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
+        let multi = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
+        let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Counters::new());
+        let hold = |path: &str, valid_for: Duration| {
+            let session = StubSession::new();
+            *session.valid_until.lock() = Some(Instant::now() + valid_for);
+            Hold::new(nodes.add(ServerPath::from_server(path), session, 3, 1, None), path.to_owned(), None)
+        };
+        let holds = vec![hold("/a/1", Duration::from_secs(60)), hold("/b/1", valid_for)];
+        let taken = Members { multi: &multi, holds, ends: vec![1, 2], since: None };
+        let round = multi.look_at(taken, Patience::of(options)).map(|round| match round {
+            Round::TimeIsUp(path) => Some(path),
+            _ => None,
+        });
+        (round, multi.timed_out_at())
+    }
+
+    #[test]
+    fn a_time_that_is_up_at_the_last_look_names_the_lock_that_is_in_doubt() {
+        let (round, at) = look(Duration::ZERO, &AcquireOptions::new().timeout(Duration::from_millis(20)));
+        assert_eq!((round.unwrap().as_deref(), at.as_deref()), (Some("/b"), Some("/b")));
     }
 }

@@ -457,3 +457,19 @@ fn hold(directory: &Path, numbers: &[usize]) {
         fs::remove_file(file).unwrap();
     }
 }
+
+#[test]
+fn the_end_of_the_time_names_the_lock_that_was_not_got() {
+    let log = Log::default();
+    let busy = Stub { acquire: Ok(false), ..Stub::new("b", &log) };
+    let foreign = multi(vec![Stub::new("a", &log), busy]);
+    let (client, other) = (client_in("multi-named"), client_in("multi-named"));
+    let held = InterProcessMutex::new(&other, "/b").unwrap();
+    held.acquire().unwrap();
+    let ours = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
+    for (lock, name) in [(foreign, "b"), (ours, "/b")] {
+        let refused = lock.acquire_with(&AcquireOptions::new().timeout(Duration::ZERO).timeout_is_error());
+        assert!(matches!(&refused, Err(Error::StillTaken { path, .. }) if path == name), "{refused:?}");
+        assert_eq!(lock.timed_out_at().as_deref(), Some(name));
+    }
+}
