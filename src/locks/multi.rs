@@ -19,7 +19,7 @@ use crate::{
             holds::{deadline::Deadline, hold::Hold},
             lock::{InterProcessLock, Locker},
             methods::lock_methods,
-            options::{acquire::AcquireOptions, patience::Patience},
+            options::{acquire::AcquireOptions, patience::Patience, validity::check_validity},
         },
         contender::last_look::{Certainty, last_look},
         mutex::InterProcessMutex,
@@ -233,11 +233,18 @@ impl InterProcessMultiLock {
                 _ => Err(Error::LockLost { path, reason: LostReason::SessionExpired }),
             };
         }
+        // Where no lock tells anything there is nothing to look at.
+        let Some(shortest) = nodes.iter().map(|node| node.session().timeout()).min() else {
+            return Ok(Round::Taken(taken));
+        };
+        let wanted = patience.terms.min_validity;
+        // A foreign lock may have a session of its own, which shows only now.
+        check_validity(wanted, shortest)?;
         let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let stop = patience.stop;
         let has_to_ask = has_waited && !patience.only_try;
-        match (last_look(&nodes, patience.terms.min_validity, stop, has_to_ask), stop.is_over()) {
+        match (last_look(&nodes, wanted, stop, has_to_ask), stop.is_over()) {
             (Certainty::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
             (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(self.time_is_up(taken.least_certain())),
@@ -511,5 +518,11 @@ mod tests {
     fn a_time_that_is_up_at_the_last_look_names_the_lock_that_is_in_doubt() {
         let (round, at) = look(Duration::ZERO, &AcquireOptions::new().timeout(Duration::from_millis(20)));
         assert_eq!((round.unwrap().as_deref(), at.as_deref()), (Some("/b"), Some("/b")));
+    }
+
+    #[test]
+    fn a_validity_that_a_session_cannot_give_is_refused_instead_of_waited_for() {
+        let (round, _) = look(Duration::from_secs(13), &AcquireOptions::new().min_validity(Duration::from_secs(11)));
+        assert!(matches!(round, Err(Error::InvalidArgument { name: "min_validity", .. })), "{round:?}");
     }
 }

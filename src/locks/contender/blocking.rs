@@ -19,7 +19,7 @@ use crate::{
         },
     },
     locks::{
-        api::options::{patience::Patience, wait_strategy::WaitStrategy},
+        api::options::{patience::Patience, validity::check_validity, wait_strategy::WaitStrategy},
         contender::{
             driver::number_text,
             effects::{Debris, LiveContender, Mail, Scene, failed, moment, with_acl},
@@ -172,7 +172,7 @@ impl<'a> Wish<'a> {
     /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
     /// queue, in the background if need be.
     pub(crate) fn acquire(mut self) -> Result<Outcome> {
-        self.lock.check_validity(self.spec.min_validity)?;
+        check_validity(self.spec.min_validity, self.lock.client().session_timeout())?;
         let io = self.patience.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let since = self.patience.since.unwrap_or_else(Instant::now);

@@ -473,3 +473,11 @@ fn the_end_of_the_time_names_the_lock_that_was_not_got() {
         assert_eq!(lock.timed_out_at().as_deref(), Some(name));
     }
 }
+
+#[test]
+fn foreign_locks_that_report_nothing_are_asked_for_no_validity() {
+    let log = Log::default();
+    assert!(
+        multi(vec![Stub::new("a", &log)]).acquire_with(&AcquireOptions::new().min_validity(Duration::MAX)).unwrap()
+    );
+}

@@ -3,5 +3,5 @@
 pub(in crate::locks) mod acquire;
 pub(in crate::locks) mod patience;
 pub(in crate::locks) mod terms;
-mod validity;
+pub(in crate::locks) mod validity;
 pub(in crate::locks) mod wait_strategy;

@@ -15,17 +15,16 @@ use crate::{
     session::wait::deadline::WaitEnd,
 };
 
-impl LockInternals {
-    /// A session that is answered promptly is certain for 0.67 T less two round trips right after a heartbeat.
-    pub(in crate::locks) fn check_validity(&self, wanted: Duration) -> Result<()> {
-        let timeout = self.client().session_timeout();
-        if wanted <= timeout / 2 {
-            return Ok(());
-        }
-        let rule = format!("at most half of the session timeout, which is {timeout:?}");
-        Err(Error::InvalidArgument { name: "min_validity", value: format!("{wanted:?}"), rule })
+/// A session that is answered promptly is certain for 0.67 T less two round trips right after a heartbeat.
+pub(in crate::locks) fn check_validity(wanted: Duration, timeout: Duration) -> Result<()> {
+    if wanted <= timeout / 2 {
+        return Ok(());
     }
+    let rule = format!("at most half of the session timeout, which is {timeout:?}");
+    Err(Error::InvalidArgument { name: "min_validity", value: format!("{wanted:?}"), rule })
+}
 
+impl LockInternals {
     pub(in crate::locks) fn uncertain(&self, wanted: Duration) -> Error {
         let what = format!("{}: the wait for a validity of {wanted:?}", self.base_path());
         Error::Timeout { what, after: self.client().session_timeout() }
@@ -56,7 +55,7 @@ impl LockInternals {
             return Ok(true);
         }
         let Some(held) = owners.current() else { return Ok(true) };
-        self.check_validity(wanted)?;
+        check_validity(wanted, self.client().session_timeout())?;
         let stop = patience.io(self.client().core.config.connection_timeout);
         match (last_look(&[held], wanted, stop, false), stop.is_over()) {
             (Certainty::Certain | Certainty::Lost, _) => Ok(true),

@@ -41,8 +41,7 @@ pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, 
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
     let stop = by(stop, longest);
-    // Where no lock tells anything there is nobody to ask.
-    let mut is_answered = !has_to_ask || held.is_empty();
+    let mut is_answered = !has_to_ask;
     let mut asked: Option<Instant> = None;
     loop {
         match glance(held, time) {
@@ -73,11 +72,10 @@ fn by(stop: Stop<'_>, time: Duration) -> Stop<'_> {
 
 /// What is known without asking.
 fn glance(held: &[Arc<HeldNode>], time: Duration) -> Certainty {
-    // Half of a session timeout at most.
-    let now = Instant::now() + time;
+    let Some(then) = Instant::now().checked_add(time) else { return Certainty::InDoubt };
     let mut look = Certainty::Certain;
     for held in held {
-        match held.state(now) {
+        match held.state(then) {
             HoldState::Held => {}
             // Its end was reported, and only the reason is open.
             HoldState::InDoubt if held.lost().is_some() => return Certainty::Lost,
@@ -87,7 +85,7 @@ fn glance(held: &[Arc<HeldNode>], time: Duration) -> Certainty {
     }
     // Once more at the end, with the clock read last: a pause in the midst of the states shows.
     let until = held.iter().map(|held| held.valid_until()).min();
-    if until.is_some_and(|at| Instant::now() + time >= at) && look == Certainty::Certain {
+    if until.is_some_and(|at| at.saturating_duration_since(Instant::now()) <= time) && look == Certainty::Certain {
         Certainty::InDoubt
     } else {
         look
