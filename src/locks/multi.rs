@@ -157,12 +157,7 @@ impl InterProcessMultiLock {
         let options = options.begun();
         loop {
             match self.take_all(&options)? {
-                Round::Taken(taken) => {
-                    for hold in taken.holds.iter().filter(|_| !options.terms.is_part) {
-                        hold.node().begin_limits();
-                    }
-                    return Ok(Some(taken));
-                }
+                Round::Taken(taken) => return Ok(Some(taken)),
                 Round::TimeIsUp(path) if options.terms.has_to_say => {
                     return Err(Error::StillTaken { path, ahead: None });
                 }
@@ -182,7 +177,7 @@ impl InterProcessMultiLock {
         // By the loss of a member, not by the caller.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let mut each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
-        each.terms.is_part = true;
+        let limited = each.terms.limited.get_or_insert_default().clone();
         let mut taken = Members { multi: self, holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
@@ -203,7 +198,11 @@ impl InterProcessMultiLock {
                 }
             }
         }
-        self.look_at(taken, Patience::of(options))
+        let round = self.look_at(taken, Patience::of(options))?;
+        if let (Round::Taken(_), None) = (&round, &options.terms.limited) {
+            limited.lock().iter().for_each(|held| held.begin_limits());
+        }
+        Ok(round)
     }
 
     fn time_is_up<'a>(&self, name: String) -> Round<'a> {

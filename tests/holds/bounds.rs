@@ -305,3 +305,17 @@ fn a_timed_acquire_that_waits_for_itself_says_so_at_once() {
     assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{refused:?}");
     held.release().unwrap();
 }
+
+#[test]
+fn a_member_that_reports_no_holds_keeps_nothing_where_the_acquire_comes_to_nothing() {
+    let client = support::client();
+    let other = another(&client);
+    let held = InterProcessMutex::new(&other, "/b").unwrap();
+    held.acquire().unwrap();
+    let locks: [Arc<dyn InterProcessLock>; 2] =
+        [Arc::new(Silent(mutex(&client))), Arc::new(InterProcessMutex::new(&client, "/b").unwrap())];
+    let both = InterProcessMultiLock::from_locks(locks).unwrap();
+    let least = AcquireOptions::new().timeout(Duration::ZERO).hold_at_least(Duration::from_secs(3600));
+    assert!(!both.acquire_with(&least).unwrap());
+    await_queue(&other, PATH, 0);
+}

@@ -94,16 +94,13 @@ pub trait InterProcessLock: Send + Sync {
     /// belongs to the thread that acquired it.
     ///
     /// In a multi lock, [`hold_at_least`](AcquireOptions::hold_at_least) and [`hold_at_most`](AcquireOptions::hold_at_most)
-    /// count from when all locks are held, for the holds that this returns: hand out all those that the options brought.
+    /// count from when all locks are held, for all holds that the options brought.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire_with`].
     #[must_use = "`None` means that the time was up and the lock is not held"]
     fn acquire_holds(&self, options: &AcquireOptions) -> Result<Option<Vec<Hold>>> {
-        // Whoever reports no holds cannot be told later from when on they count.
-        let mut options = options.clone();
-        options.terms.is_part = false;
-        Ok(self.acquire_with(&options)?.then(|| self.holds()))
+        Ok(self.acquire_with(options)?.then(|| self.holds()))
     }
 
     /// Gives the lock back, once for each time it was acquired. It ends a hold of the caller's own, also one that was lost,

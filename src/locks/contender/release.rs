@@ -318,8 +318,9 @@ impl LockInternals {
                 }
             };
             held.limit(least, most, give_back);
-            if !terms.is_part {
-                held.begin_limits();
+            match &terms.limited {
+                Some(limited) => limited.lock().push(held.clone()),
+                None => held.begin_limits(),
             }
         }
     }

@@ -2,6 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
+
+use crate::framework::held::node::HeldNode;
+
 /// On which terms a lock is acquired.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
@@ -14,8 +18,8 @@ pub(crate) struct Terms {
     pub(crate) has_to_say: bool,
     pub(in crate::locks) hold_at_least: Option<Duration>,
     pub(in crate::locks) hold_at_most: Option<Duration>,
-    /// Of an acquire of several locks: how long they are held counts once all are had.
-    pub(in crate::locks) is_part: bool,
+    /// Of an acquire of several locks: the holds whose length counts once all are had.
+    pub(in crate::locks) limited: Option<Arc<Mutex<Vec<Arc<HeldNode>>>>>,
 }
 
 /// None but the one that it is certain at the return.
@@ -26,7 +30,7 @@ pub(crate) static NO_TERMS: Terms = Terms {
     has_to_say: false,
     hold_at_least: None,
     hold_at_most: None,
-    is_part: false,
+    limited: None,
 };
 
 /// Is told how many stand in front.
