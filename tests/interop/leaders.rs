@@ -11,7 +11,7 @@ use crate::{
     arena::Arena,
     history::Side,
     peer::{Peer, Place},
-    support::{PATIENCE, eventually, quick_server},
+    support::{PATIENCE, SESSION, eventually, history::shared_clock, quick_server},
 };
 
 const PATH: &str = "/leaders/one";
@@ -20,10 +20,9 @@ const CHANGES: usize = 100;
 /// So many changes are a fault's doing: one of so many.
 const FAULT_EVERY: usize = 5;
 
-/// Of ours: a pause is to outlast it, and a busy machine is not to end a term, which it does after less than half of it.
-const SHORT_SESSION: Duration = Duration::from_secs(5);
-/// Of Java's, which a killed one leaves behind.
-const LONG_SESSION: Duration = Duration::from_secs(6);
+/// Of ours: a pause is to outlast it, and a machine that stands still for 8 s is not to end a term, which it does after
+/// little more than a third of it.
+const SHORT_SESSION: Duration = Duration::from_secs(30);
 
 struct Candidate {
     peer: Peer,
@@ -46,7 +45,7 @@ struct Election {
 impl Election {
     fn begin(kind: &'static str) -> Election {
         let server = quick_server().start().unwrap();
-        let arena = Arena::new(&server, LONG_SESSION);
+        let arena = Arena::new(&server, SESSION);
         let (candidates, faults) = (Vec::new(), Vec::new());
         let mut election = Election { kind, arena, server, candidates, leader: 0, ended: 0, started: 0, faults };
         for number in 0..2 * OF_EACH {
@@ -59,7 +58,7 @@ impl Election {
     /// Another one comes, behind all others.
     fn add(&mut self, side: Side) {
         let proxy = FaultProxy::start(self.server.connect_string()).unwrap();
-        let session = if side == Side::Rust { SHORT_SESSION } else { LONG_SESSION };
+        let session = if side == Side::Rust { SHORT_SESSION } else { SESSION };
         let place = Place { servers: proxy.connect_string(), session, ..self.arena.place.clone() };
         let id = format!("{side:?}-{}", self.started);
         self.started += 1;
@@ -119,7 +118,7 @@ impl Election {
     /// Something happens to the leader, and the next one leads.
     fn strike(&mut self, number: usize) {
         let next = self.next();
-        let leader = &self.candidates[self.leader];
+        let leader = &mut self.candidates[self.leader];
         match (leader.peer.side, number % 3) {
             (Side::Rust, 0) => {
                 self.faults.push("ours paused beyond its session");
@@ -144,9 +143,16 @@ impl Election {
             }
             (Side::Rust, _) => {
                 self.faults.push("ours cut off beyond its session");
+                leader.peer.tell("session");
+                leader.peer.hear_session("session");
+                let cut_at = shared_clock();
                 leader.proxy.refuse();
                 leader.proxy.cut();
                 self.ended = self.await_end().0;
+                // The server may have heard of it a third of a session before, and keeps its session for a whole one.
+                let took = Duration::from_nanos(self.ended.saturating_sub(cut_at));
+                assert!(took < SHORT_SESSION * 2 / 3, "it led for {took:?} without a connection");
+                self.candidates[self.leader].peer.expire(&self.server);
                 self.expect_beside(next);
                 let healed = self.candidates.iter().filter(|one| one.proxy.open_connections() == 0);
                 healed.for_each(|one| one.proxy.pass().unwrap());
@@ -154,6 +160,7 @@ impl Election {
             (_, _) => {
                 self.faults.push("theirs killed");
                 self.ended = leader.peer.kill();
+                leader.peer.expire(&self.server);
                 let dead = self.leader;
                 self.expect_beside(next);
                 self.candidates.remove(dead);

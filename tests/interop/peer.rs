@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use curator_locks::testing::{TestingServer, expire_session};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -86,6 +87,7 @@ pub(crate) struct Peer {
     pub(crate) side: Side,
     process: RefCell<Process>,
     pub(crate) session: i64,
+    password: [u8; 16],
 }
 
 impl Peer {
@@ -143,13 +145,26 @@ impl Peer {
     }
 
     fn begin(side: Side, process: Process) -> Peer {
-        Peer { side, process: RefCell::new(process), session: 0 }
+        Peer { side, process: RefCell::new(process), session: 0, password: [0; 16] }
     }
 
     /// Waits until it has connected. Apart from the start, so that several start at a time.
     #[track_caller]
     pub(crate) fn await_ready(&mut self) {
-        self.session = self.hear("ready").parse().unwrap();
+        self.hear_session("ready");
+    }
+
+    #[track_caller]
+    pub(crate) fn hear_session(&mut self, word: &str) {
+        let said = self.hear(word);
+        let (session, password) = said.split_once(' ').unwrap();
+        self.session = session.parse().unwrap();
+        self.password = u128::from_str_radix(password, 16).unwrap().to_be_bytes();
+    }
+
+    /// Ends the session that it spoke of last.
+    pub(crate) fn expire(&self, server: &TestingServer) {
+        expire_session(&server.connect_string(), self.session, &self.password).unwrap();
     }
 
     pub(crate) fn tell(&self, line: &str) {

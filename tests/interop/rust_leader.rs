@@ -16,7 +16,10 @@ use curator_locks::{
 };
 use parking_lot::Mutex;
 
-use crate::support::{self, child, history::shared_clock};
+use crate::{
+    rust_peer::describe,
+    support::{self, child, history::shared_clock},
+};
 
 /// How often a leader asks whether it leads.
 const POLL: Duration = Duration::from_millis(2);
@@ -34,7 +37,7 @@ pub(crate) fn run(arguments: &[String]) {
     let builder = support::builder_at(&arguments[0], &arguments[1]).session_timeout(session);
     let builder = builder.retry_policy(RetryForever::new(Duration::from_millis(20)));
     let client = support::connect(builder);
-    child::say(&format!("ready {}", client.session_id()));
+    child::say(&format!("ready {}", describe(&client)));
     let mut candidate: Option<Box<dyn Candidate>> = None;
     loop {
         let line = child::listen();
@@ -49,6 +52,7 @@ pub(crate) fn run(arguments: &[String]) {
                 let seen: Vec<String> = seen.iter().map(|one| format!("{}{}", one.id(), mark(one))).collect();
                 child::say(&format!("participants {}", seen.join(" ")));
             }
+            ("session", _) => child::say(&format!("session {}", describe(&client))),
             ("quit", _) => {
                 client.close();
                 child::say("bye");

@@ -9,6 +9,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.Deque;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -71,7 +72,8 @@ public final class CuratorPeer {
     public static void main(String[] arguments) throws Exception {
         CuratorPeer peer = new CuratorPeer(arguments);
         peer.connect();
-        say("ready " + peer.session());
+        byte[] password = peer.client.getZookeeperClient().getZooKeeper().getSessionPasswd();
+        say("ready " + peer.session() + " " + HexFormat.of().formatHex(password));
         peer.listen();
     }
 

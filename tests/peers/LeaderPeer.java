@@ -3,6 +3,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -14,6 +15,7 @@ import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.leader.Participant;
 import org.apache.curator.retry.RetryNTimes;
+import org.apache.zookeeper.ZooKeeper;
 
 /** A candidate of Curator's leader recipes, driven by lines: see README.md. */
 public final class LeaderPeer {
@@ -46,7 +48,8 @@ public final class LeaderPeer {
         if (!client.blockUntilConnected(60, TimeUnit.SECONDS)) {
             throw new IllegalStateException("no connection");
         }
-        say("ready " + client.getZookeeperClient().getZooKeeper().getSessionId());
+        ZooKeeper zooKeeper = client.getZookeeperClient().getZooKeeper();
+        say("ready " + zooKeeper.getSessionId() + " " + HexFormat.of().formatHex(zooKeeper.getSessionPasswd()));
         new LeaderPeer(client, arguments[3]).listen();
     }
 

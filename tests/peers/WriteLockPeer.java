@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.HexFormat;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
@@ -44,7 +45,8 @@ public final class WriteLockPeer {
 
     public static void main(String[] arguments) throws Exception {
         WriteLockPeer peer = new WriteLockPeer(arguments);
-        System.out.println("ready " + peer.zooKeeper.getSessionId());
+        String password = HexFormat.of().formatHex(peer.zooKeeper.getSessionPasswd());
+        System.out.println("ready " + peer.zooKeeper.getSessionId() + " " + password);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = in.readLine()) != null && !line.equals("quit"); ) {
             String[] words = line.split(" ");

@@ -90,7 +90,7 @@ class Peer:
 def main(connect, _, session):
     logging.basicConfig(level=logging.CRITICAL)
     peer = Peer(connect, int(session))
-    say("ready %d" % peer.session())
+    say("ready %d %s" % (peer.session(), peer.client.client_id[1].hex()))
     orders = queue.Queue()
     threading.Thread(target=work, args=(peer, orders), daemon=True).start()
     for line in sys.stdin:

@@ -25,7 +25,7 @@ use crate::support::{self, child, history::shared_clock};
 /// `CONNECT NAMESPACE SESSION-MILLISECONDS [auth=USER:PASSWORD] [data=TEXT] [persistent-parents]`
 pub(crate) fn run(arguments: &[String]) {
     let client = support::connect(builder(arguments));
-    child::say(&format!("ready {}", client.session_id()));
+    child::say(&format!("ready {}", describe(&client)));
     let is_stopped = Arc::new(AtomicBool::new(false));
     let to_owner = start_owner(&client, &is_stopped);
     let mut counts = Counts::default();
@@ -58,6 +58,12 @@ fn start_owner(client: &CuratorFramework, is_stopped: &Arc<AtomicBool>) -> mpsc:
         }
     });
     sender
+}
+
+/// `SESSION PASSWORD`
+pub(crate) fn describe(client: &CuratorFramework) -> String {
+    let password = client.session_password().try_into().unwrap();
+    format!("{} {:032x}", client.session_id(), u128::from_be_bytes(password))
 }
 
 fn report(result: Result<()>) {
