@@ -26,7 +26,7 @@ impl Arena {
 
     /// On the server that all share, with a session that outlasts the test.
     pub(crate) fn shared() -> Arena {
-        Arena::new(support::server(), Duration::from_secs(20))
+        Arena::new(support::server(), support::SESSION)
     }
 
     /// Keeps a directory while nobody queues, so that sequence numbers do not begin again. Curator takes every child for

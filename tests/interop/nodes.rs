@@ -175,7 +175,7 @@ fn who_has_the_credentials_shares_a_lock_of_the_other_side_and_nobody_else_may_t
         eventually("the other one waits", || insider.get_children().for_path(path).unwrap().len() == 2);
         for stranger in &peers[2..] {
             for line in
-                [format!("acquire mutex {path} 1000"), format!("revoke {}", hold.node), format!("read {}", hold.node)]
+                [format!("acquire mutex {path} 60000"), format!("revoke {}", hold.node), format!("read {}", hold.node)]
             {
                 let refusal = stranger.ask(&line, "error");
                 assert!(refusal.contains("NoAuth"), "{:?}, {line}: {refusal}", stranger.side);
