@@ -129,8 +129,7 @@ fn connections_that_come_and_go_leave_no_file_and_cost_no_processor_time() {
     for connection in 2..30 {
         drop(peer);
         assert_eq!(client.event(), SessionEvent::Disconnected);
-        peer = fake.accept();
-        peer.welcome();
+        peer = client.welcome(&fake);
         assert_eq!(client.event(), SessionEvent::Connected { connection, read_only: false });
         assert!(is_synced_by(&client, &mut peer));
         assert_eq!(files(), files_of_one);

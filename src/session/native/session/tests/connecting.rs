@@ -16,8 +16,7 @@ fn a_session_goes_on_over_the_next_connection() {
     drop(peer);
     assert!(is_loss(&lost.recv_timeout(LONG).unwrap()));
     assert_eq!(client.event(), SessionEvent::Disconnected);
-    let mut peer = fake.accept();
-    let hello = peer.welcome();
+    let (_peer, hello) = client.welcome_for(&fake, fake::USUAL_TIMEOUT);
     assert_eq!((hello.session_id, hello.last_zxid), (fake::ID, 42));
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 2, .. }));
     assert_eq!(client.session.connection(), 2);
@@ -28,8 +27,7 @@ fn requests_submitted_without_a_server_are_written_when_there_is_one() {
     let fake = Fake::new();
     let client = Client::open(&fake.config());
     let replies: Vec<_> = (0..10).map(|k| client.submit(sync(&format!("/{k}"))).1).collect();
-    let mut peer = fake.accept();
-    peer.welcome();
+    let mut peer = client.welcome(&fake);
     for k in 0..10 {
         let request = peer.request();
         assert_eq!(request.path(), format!("/{k}"));
@@ -91,7 +89,7 @@ fn the_next_server_is_tried_when_one_refuses() {
     let (fake, gone) = (Fake::new(), Fake::new().address());
     let hosts = format!("{gone},{},{gone}", fake.address()).parse().unwrap();
     let client = Client::open(&SessionConfig { hosts, ..server::config() });
-    fake.accept().welcome();
+    let _peer = client.welcome(&fake);
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
 }
 
@@ -100,7 +98,7 @@ fn the_next_server_is_tried_when_one_says_nothing() {
     let (fake, silent) = (Fake::new(), Fake::new());
     let hosts = format!("{},{}", silent.address(), fake.address()).parse().unwrap();
     let client = Client::open(&SessionConfig { hosts, ..server::config() });
-    fake.accept().welcome();
+    let _peer = client.welcome(&fake);
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
 }
 
@@ -129,25 +127,30 @@ fn new_servers_are_used_from_the_next_connection_on() {
     let (client, peer) = Client::connected(&old);
     client.session.update_hosts(&new.address().to_string().parse().unwrap());
     drop(peer);
-    assert_eq!(new.accept().welcome().session_id, fake::ID);
+    let (_peer, hello) = client.welcome_for(&new, fake::USUAL_TIMEOUT);
+    assert_eq!(hello.session_id, fake::ID);
     assert_eq!(client.event(), SessionEvent::Disconnected);
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 2, .. }));
 }
 
 #[test]
 fn a_silent_server_is_left_after_two_thirds_of_the_timeout() {
+    const TIMEOUT: Duration = Duration::from_secs(12);
     let machine = Machine::watch();
     let fake = Fake::new();
     let client = Client::open(&fake.config());
-    let mut peer = fake.accept();
     let begun = Instant::now();
-    peer.welcome_for(Duration::from_secs(3));
+    let mut peer = client.welcome_for(&fake, TIMEOUT).0;
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     assert_eq!(client.event(), SessionEvent::Disconnected);
     let lasted = since(begun);
-    assert!(lasted.end - lasted.start >= Duration::from_secs(2), "{lasted:?}");
-    machine.assert_at_most("left", lasted, Duration::from_secs(3));
-    assert_eq!(peer.request().op, server::SYNC);
+    assert!(lasted.end - lasted.start >= TIMEOUT * 2 / 3, "{lasted:?}");
+    machine.assert_at_most("left", lasted.clone(), TIMEOUT);
+    match peer.next_request() {
+        Some(heartbeat) => assert_eq!(heartbeat.op, server::SYNC),
+        // It was due a third of the timeout before the end.
+        None => assert!(machine.lateness(&lasted) >= TIMEOUT / 3, "no heartbeat"),
+    }
     peer.wait_for_the_end();
 }
 
@@ -155,13 +158,12 @@ fn a_silent_server_is_left_after_two_thirds_of_the_timeout() {
 fn heartbeats_keep_an_idle_session_connected() {
     let fake = Fake::new();
     let client = Client::open(&fake.config());
-    let mut peer = fake.accept();
-    // Longer than this machine lets a process stand still.
-    peer.welcome_for(Duration::from_secs(12));
+    // A third of it is longer than this machine lets a process stand still.
+    let peer = client.welcome_for(&fake, Duration::from_secs(24)).0;
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     let first = client.session.valid_until().unwrap();
     let server = std::thread::spawn(|| peer.answer_all());
-    wait_until(LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(7200));
+    wait_until(3 * LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(14_400));
     assert!(client.events.try_recv().is_err());
     client.session.close(Instant::now() + LONG);
     let ops = server.join().unwrap();
@@ -191,8 +193,7 @@ fn rejected_credentials_end_the_connection_and_the_session_is_closed_over_anothe
     let fake = Fake::new();
     let authorizations = vec![("digest".into(), b"me:secret".to_vec())];
     let client = Client::open(&SessionConfig { authorizations, ..fake.config() });
-    let mut peer = fake.accept();
-    peer.welcome();
+    let mut peer = client.welcome(&fake);
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     assert_eq!(peer.request().op, server::AUTH);
     peer.send(&server::reply(-4, 0, server::AUTH_FAILED, b""));
@@ -210,7 +211,7 @@ fn there_is_no_password_before_a_server_gave_one() {
     let fake = Fake::new();
     let client = Client::open(&fake.config());
     assert!(client.session.password().is_empty());
-    fake.accept().welcome();
+    let _peer = client.welcome(&fake);
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     assert_eq!(client.session.password(), [7; 16]);
 }
@@ -255,15 +256,13 @@ fn a_name_that_does_not_resolve_keeps_no_session_from_the_other_servers() {
     let fake = Fake::new();
     let (client, _gate, asked) = open_scripted(&fake, "slow,fast");
     let begin = Instant::now();
-    let mut peer = fake.accept();
-    peer.welcome();
+    let mut peer = client.welcome(&fake);
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
     machine.assert_at_most("connected", since(begin), Duration::from_secs(2));
     for connection in 2..5 {
         drop(peer);
         assert_eq!(client.event(), SessionEvent::Disconnected);
-        peer = fake.accept();
-        peer.welcome();
+        peer = client.welcome(&fake);
         assert_eq!(client.event(), SessionEvent::Connected { connection, read_only: false });
     }
     assert_eq!(asked.len(), 1, "it is looked up again and again");
@@ -284,6 +283,6 @@ fn a_name_that_answers_late_is_used_then() {
     let (client, gate, asked) = open_scripted(&fake, "slow");
     asked.recv_timeout(LONG).unwrap();
     drop(gate);
-    fake.accept().welcome();
+    let _peer = client.welcome(&fake);
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
 }

@@ -28,8 +28,7 @@ fn a_session_that_is_cut_at_random_leaves_no_waiter_behind_and_mixes_no_replies_
         let mut peer = first;
         for connection in 0..CONNECTIONS {
             serve_and_cut(peer, connection);
-            peer = fake.accept();
-            peer.welcome();
+            peer = client.welcome(&fake);
         }
         is_over.store(true, Ordering::Relaxed);
         let server = scope.spawn(|| peer.answer_all());

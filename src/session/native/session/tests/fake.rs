@@ -152,6 +152,14 @@ impl Peer {
         ops
     }
 
+    /// Whether nothing more will come. What has come already is still there.
+    pub(super) fn has_ended(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let seen = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        seen.map_or_else(|error| error.kind() != io::ErrorKind::WouldBlock, |count| count == 0)
+    }
+
     pub(super) fn wait_for_the_end(&mut self) {
         while self.frame().is_some() {}
     }

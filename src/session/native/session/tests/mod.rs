@@ -33,10 +33,13 @@ use crate::{
         },
     },
 };
-use fake::{Fake, Peer};
+use fake::{Fake, Hello, Peer};
 
 /// Longer than anything here should take.
 const LONG: Duration = Duration::from_secs(20);
+
+/// So often the client may have given up before this process got to greet it: at first it waits for a second.
+const ATTEMPTS: usize = 5;
 
 /// A session with its events.
 struct Client {
@@ -57,10 +60,26 @@ impl Client {
     /// A session that the server has just taken up.
     fn connected(fake: &Fake) -> (Client, Peer) {
         let client = Client::open(&fake.config());
-        let mut peer = fake.accept();
-        peer.welcome();
+        let peer = client.welcome(fake);
         assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
         (client, peer)
+    }
+
+    /// The next connection that the client keeps, with the usual session timeout.
+    fn welcome(&self, fake: &Fake) -> Peer {
+        self.welcome_for(fake, fake::USUAL_TIMEOUT).0
+    }
+
+    fn welcome_for(&self, fake: &Fake, timeout: Duration) -> (Peer, Hello) {
+        for _ in 0..ATTEMPTS {
+            let mut peer = fake.accept();
+            let hello = peer.welcome_for(timeout);
+            wait_until(LONG, || self.session.connection() != 0 || peer.has_ended());
+            if self.session.connection() != 0 {
+                return (peer, hello);
+            }
+        }
+        panic!("the client takes no greeting");
     }
 
     fn event(&self) -> SessionEvent {
@@ -84,7 +103,7 @@ fn wait_until(limit: Duration, condition: impl Fn() -> bool) {
     let machine = (limit < LONG).then(Machine::watch);
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < LONG, "it did not come to pass");
+        assert!(begun.elapsed() < LONG.max(limit), "it did not come to pass");
         std::thread::sleep(Duration::from_millis(1));
     }
     if let Some(machine) = machine {

@@ -77,8 +77,7 @@ fn a_server_that_takes_nothing_holds_up_nobody_and_is_left() {
     const TIMEOUT: Duration = Duration::from_secs(6);
     let fake = Fake::new();
     let client = Client::open(&fake.config());
-    let mut peer = fake.accept();
-    peer.welcome_for(TIMEOUT);
+    let _silent = client.welcome_for(&fake, TIMEOUT).0;
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     let large = sync(&"x".repeat(1024 * 1024));
     let started = Instant::now();
@@ -93,8 +92,7 @@ fn a_server_that_takes_nothing_holds_up_nobody_and_is_left() {
     assert!(client.session.withdraw(pending[38].0));
     let waiting = pending[1..38].iter().filter(|(_, reply)| reply.is_empty()).count();
     assert!(waiting > 0);
-    let mut peer = fake.accept();
-    peer.welcome_for(LONG * 3);
+    let mut peer = client.welcome_for(&fake, LONG * 3).0;
     for _ in 0..waiting {
         let request = peer.request();
         assert_eq!(request.size, large.encode(0).len());
@@ -125,8 +123,8 @@ fn a_server_that_takes_its_time_gets_everything() {
 fn a_reply_above_the_limit_is_told_to_its_caller_even_if_its_length_comes_alone() {
     let fake = Fake::new();
     let client = Client::open(&SessionConfig { max_frame_size: 1000, ..fake.config() });
-    let mut peer = fake.accept();
-    peer.welcome_for(Duration::from_millis(900));
+    // A heartbeat comes after a third of it, and as long after that the rest of the reply is waited for.
+    let mut peer = client.welcome_for(&fake, Duration::from_secs(24)).0;
     let (_, too_large) = client.submit(Request::GetData { path: "/large".into(), watch: false });
     let (_, next) = client.submit(sync("/next"));
     let request = peer.request();
@@ -157,8 +155,7 @@ fn watches_fire_and_are_set_again_over_the_next_connection() {
     peer.answer(&request);
     reply.recv_timeout(LONG).unwrap().unwrap();
     drop(peer);
-    let mut peer = fake.accept();
-    peer.welcome();
+    let mut peer = client.welcome(&fake);
     let set_watches = peer.request();
     assert_eq!(set_watches.set_watches().1[0], ["/a"]);
     peer.answer(&set_watches);

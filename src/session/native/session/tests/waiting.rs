@@ -101,7 +101,7 @@ fn what_comes_behind_a_frame_that_was_not_understood_is_not_taken() {
     peer.stream.write_all(&[strange, answer].concat()).unwrap();
     assert!(is_loss(&reply.recv_timeout(LONG).unwrap()));
     assert_eq!(client.event(), SessionEvent::Disconnected);
-    assert_eq!(fake.accept().welcome().last_zxid, 0);
+    assert_eq!(client.welcome_for(&fake, fake::USUAL_TIMEOUT).1.last_zxid, 0);
 }
 
 #[test]
@@ -193,17 +193,16 @@ fn a_wait_ends_when_it_is_cancelled_whether_the_server_says_nothing_or_never_sto
 fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
     let machine = Machine::watch();
     // Longer than this machine lets a process stand still.
-    const TIMEOUT: Duration = Duration::from_secs(6);
+    const TIMEOUT: Duration = Duration::from_secs(18);
     let fake = Fake::new();
     let client = Client::open(&fake.config());
-    let mut peer = fake.accept();
-    peer.welcome_for(TIMEOUT);
+    let mut peer = client.welcome_for(&fake, TIMEOUT).0;
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     let noise = flood(&peer);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| wait(&client.session, "/a"));
-        let first = peer.request();
-        assert_eq!(first.path(), "/a");
+        // Until its thread runs there may be heartbeats.
+        while peer.request().path() != "/a" {}
         let mut before = Instant::now();
         for _ in 0..3 {
             let heartbeat = peer.request();
@@ -220,16 +219,19 @@ fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
 #[test]
 fn a_silent_connection_is_left_in_time_while_callers_wait() {
     let machine = Machine::watch();
-    // Longer than these threads take to begin.
-    const TIMEOUT: Duration = Duration::from_secs(6);
+    // Two thirds of it are longer than these threads take to begin.
+    const TIMEOUT: Duration = Duration::from_secs(15);
     let fake = Fake::new();
     let client = Client::open(&fake.config());
-    let mut peer = fake.accept();
-    peer.welcome_for(TIMEOUT);
+    let mut peer = client.welcome_for(&fake, TIMEOUT).0;
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
-    let begun = Instant::now();
     thread::scope(|scope| {
         let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| wait(&client.session, "/a"))).collect();
+        for _ in 0..4 {
+            // There may be heartbeats in between.
+            while peer.request().path() != "/a" {}
+        }
+        let begun = Instant::now();
         assert_eq!(client.event(), SessionEvent::Disconnected);
         machine.assert_at_most("left", since(begun), TIMEOUT);
         for waiting in waiting {
@@ -352,8 +354,7 @@ fn a_waiter_hears_of_a_cut_and_of_the_next_connection_at_once() {
     hang_up(&peer);
     assert_eq!(watching.next(), WatchEvent::Disconnected);
     machine.assert_at_most("told", since(begun), PROMPT);
-    peer = fake.accept();
-    peer.welcome();
+    peer = client.welcome(&fake);
     assert_eq!(watching.next(), WatchEvent::Reconnected { connection: 2 });
     let set_watches = peer.request();
     assert_eq!(set_watches.op, server::SET_WATCHES);
@@ -443,8 +444,7 @@ fn waiters_whose_connections_are_cut_at_random_miss_nothing() {
         let mut peer = first;
         for connection in 0..CONNECTIONS {
             serve(peer, 200 + 30 * connection, |number| number % 3 == 0);
-            peer = fake.accept();
-            peer.welcome();
+            peer = client.welcome(&fake);
         }
         // The last one reports everything, so that the waiters see that it is over.
         let over = scope.spawn(move || {
