@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{fs, io::ErrorKind, path::Path, thread, time::Duration};
 
 use common::{Result, Servers};
 use curator_locks::{AcquireOptions, CuratorFramework, InterProcessMutex, testing::expire_session};
@@ -42,7 +42,7 @@ impl Runner {
         }
         for death in held.unclean_deaths() {
             println!("{} died over {job}: its half of the work is thrown away", String::from_utf8_lossy(&death.data));
-            fs::remove_file(&partial)?;
+            discard(&partial)?;
         }
         // A step takes less than a second, so no step is begun when less than that is certain.
         let deadline = held.deadline(Duration::from_secs(1));
@@ -53,8 +53,8 @@ impl Runner {
                 return Ok(());
             }
             if deadline.is_near() {
-                fs::remove_file(&partial)?;
-                return Ok(held.release()?); // the next one begins anew
+                discard(&partial)?;
+                return Ok(()); // whoever has the lock next begins anew
             }
             thread::sleep(Duration::from_millis(5));
             work.push_str(&format!("{} did step {step}\n", self.name));
@@ -62,6 +62,14 @@ impl Runner {
         }
         fs::rename(partial, done)?;
         Ok(held.release()?)
+    }
+}
+
+/// Not even the first step may have been done.
+fn discard(partial: &Path) -> Result<()> {
+    match fs::remove_file(partial) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

@@ -46,7 +46,8 @@ fn a_reply_that_is_lost_makes_no_second_contender(server: &TestingServer) -> Res
 }
 
 fn a_server_that_is_killed_and_comes_back_takes_no_lock_away(server: &TestingServer) -> Result<()> {
-    let client = connect(&server.connect_string())?;
+    // Longer than a server takes to start, also on a busy machine.
+    let client = start(builder(&server.connect_string()).session_timeout(Duration::from_secs(40)))?;
     let restart = || {
         server.kill()?;
         Ok(server.restart()?)

@@ -50,7 +50,7 @@ pub(crate) fn builder(connect_string: &str) -> Builder {
 pub(crate) fn start(builder: Builder) -> Result<CuratorFramework> {
     let client = builder.build()?;
     client.start()?;
-    if !client.block_until_connected(Some(Duration::from_secs(15)))? {
+    if !client.block_until_connected(Some(Duration::from_secs(30)))? {
         let why = client.connection_error().map(|error| error.to_string()).unwrap_or_default();
         return Err(format!("no connection: {why}").into());
     }

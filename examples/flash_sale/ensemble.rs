@@ -6,7 +6,7 @@ use curator_locks::{CuratorFramework, ExponentialBackoffRetry, testing::TestingS
 
 use crate::Failure;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+const CONNECT_WITHIN: Duration = Duration::from_secs(30);
 
 /// A client that is connected.
 pub(crate) fn connect(connect_string: &str) -> Result<CuratorFramework, Failure> {
