@@ -99,7 +99,7 @@ fn defect_a_no_lease_is_granted_on_a_node_of_a_session_given_up() {
 /// Two connection losses in one protected create: Curator's returns nothing, and its znode stays.
 #[test]
 fn defect_b_two_connection_losses_in_one_create_end_with_its_one_node() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
     let creates = || RequestMatch::creates().path(|path| path.contains("-lock-"));
     let never = scene.proxy.inject(creates(), Fault::CutInsteadOfRequest);
@@ -139,7 +139,7 @@ fn defect_c_an_untimed_waiter_ends_when_its_client_is_closed() {
 #[test]
 fn defect_g_a_release_whose_delete_failed_is_releasing_until_its_node_is_gone() {
     let machine = Machine::watch();
-    let scene = scene_with(LONG / 2);
+    let scene = scene_of(LONG / 2, hasty);
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     scene.proxy.refuse();
@@ -165,7 +165,8 @@ fn defect_g_a_release_whose_delete_failed_is_releasing_until_its_node_is_gone() 
 /// The next acquire of the same process waits for its own znode to go, and does not wait for ever.
 #[test]
 fn defect_g_an_acquire_after_a_release_in_doubt_gets_the_lock() {
-    let scene = scene_with(LONG / 2);
+    // The release ends soon, and the acquire waits long enough for the connection to come back.
+    let scene = scene_of(LONG, |builder| hasty(builder).connection_timeout(T));
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     scene.proxy.refuse();
@@ -183,7 +184,7 @@ fn defect_g_an_acquire_after_a_release_in_doubt_gets_the_lock() {
 /// On the wire: after a doubt the first thing asked is a sync, and only behind it the list.
 #[test]
 fn defect_k_a_search_after_a_reconnect_begins_with_a_sync() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
     let creates = RequestMatch::creates().path(|path| path.contains("-lock-"));
     let fault = scene.proxy.inject(creates, Fault::CutInsteadOfReply);

@@ -82,7 +82,7 @@ fn expired(scene: &Scene) -> Vec<Caller> {
 
 fn close_in(name: &str, trouble: Trouble) {
     let machine = Machine::watch();
-    let scene = scene();
+    let scene = scene_of(T, hasty);
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
     let (untimed, timed) = (scene.client.clone(), scene.client.clone());
@@ -113,7 +113,7 @@ fn close_in(name: &str, trouble: Trouble) {
 
 fn drop_in(name: &str, trouble: Trouble) {
     let machine = Machine::watch();
-    let scene = scene();
+    let scene = scene_of(T, hasty);
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     trouble(&scene);

@@ -71,18 +71,24 @@ pub fn scene() -> Scene {
 }
 
 pub fn scene_with(session_timeout: Duration) -> Scene {
-    scene_at(Served::Shared(support::server()), session_timeout)
+    scene_of(session_timeout, |builder| builder)
+}
+
+/// As `scene_with`, with a client that is configured further.
+pub fn scene_of(session_timeout: Duration, configure: fn(Builder) -> Builder) -> Scene {
+    scene_at(Served::Shared(support::server()), session_timeout, configure)
 }
 
 /// As `scene_with`, and the server serves nobody else.
 pub fn scene_alone(session_timeout: Duration) -> Scene {
-    scene_at(Served::Own(Box::new(quick_server().start().unwrap())), session_timeout)
+    scene_at(Served::Own(Box::new(quick_server().start().unwrap())), session_timeout, |builder| builder)
 }
 
-fn scene_at(server: Served, session_timeout: Duration) -> Scene {
+fn scene_at(server: Served, session_timeout: Duration, configure: fn(Builder) -> Builder) -> Scene {
     let namespace = namespace();
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
-    let client = builder_of(&proxy.connect_string(), session_timeout).namespace(&namespace).build().unwrap();
+    let builder = builder_of(&proxy.connect_string(), session_timeout).namespace(&namespace);
+    let client = configure(builder).build().unwrap();
     let states = states_of(&client);
     let observer = builder_of(&server.connect_string(), LONG).namespace(&namespace).build().unwrap();
     start(&client);
@@ -91,11 +97,14 @@ fn scene_at(server: Served, session_timeout: Duration) -> Scene {
     Scene { server, proxy, client, states, observer, namespace }
 }
 
+/// Its calls outlast a machine that stands still.
 pub fn builder_of(connect_string: &str, session_timeout: Duration) -> Builder {
-    builder_at(connect_string, "")
-        .session_timeout(session_timeout)
-        .connection_timeout(1000 * MS)
-        .retry_policy(RetryNTimes::new(3, 200 * MS))
+    builder_at(connect_string, "").session_timeout(session_timeout).retry_policy(RetryNTimes::new(50, 200 * MS))
+}
+
+/// Its calls end soon without a connection.
+pub fn hasty(builder: Builder) -> Builder {
+    builder.connection_timeout(1000 * MS).retry_policy(RetryNTimes::new(3, 200 * MS))
 }
 
 pub fn client_of(connect_string: &str, session_timeout: Duration) -> CuratorFramework {

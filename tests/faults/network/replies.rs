@@ -188,7 +188,7 @@ fn create_applied_and_its_reply_dropped_with_an_expiry_in_between() {
 #[test]
 fn create_held_up_past_the_reconnect_makes_no_second_node() {
     // The client has to notice.
-    let scene = scene();
+    let scene = scene_with(3 * T);
     make_directory(&scene.observer);
     let held_up = scene.proxy.inject(lock_nodes(), Fault::HoldRequest);
     let mutex = mutex(&scene.client);
