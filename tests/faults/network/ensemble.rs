@@ -15,7 +15,8 @@ use super::scene::*;
 
 const TICK: Duration = Duration::from_millis(500);
 const SYNC_LIMIT: u32 = 4;
-const SESSION: Duration = Duration::from_secs(8);
+/// Three servers that start at one time are away for longer than most sessions.
+const SESSION: Duration = Duration::from_secs(30);
 
 fn cluster(severable: bool) -> TestingCluster {
     let builder = TestingCluster::builder(3).tick_time(TICK).sync_limit(SYNC_LIMIT);
@@ -24,10 +25,10 @@ fn cluster(severable: bool) -> TestingCluster {
     cluster
 }
 
-fn client(connect_string: &str, session: Duration) -> CuratorFramework {
+fn client(connect_string: &str) -> CuratorFramework {
     let client = CuratorFramework::builder()
         .connect_string(connect_string)
-        .session_timeout(session)
+        .session_timeout(SESSION)
         .connection_timeout(3000 * MS)
         .retry_policy(curator_locks::RetryNTimes::new(100, 100 * MS))
         .build()
@@ -38,17 +39,16 @@ fn client(connect_string: &str, session: Duration) -> CuratorFramework {
 
 /// The holder keeps its lock over the fault, and the hand-over after it comes in time.
 fn lock_is_kept_over(fault: impl FnOnce(&TestingCluster, &CuratorFramework), after: impl FnOnce(&TestingCluster)) {
-    lock_of_session_is_kept_over(&cluster(false), SESSION, fault, after);
+    lock_of_cluster_is_kept_over(&cluster(false), fault, after);
 }
 
-fn lock_of_session_is_kept_over(
+fn lock_of_cluster_is_kept_over(
     cluster: &TestingCluster,
-    timeout: Duration,
     fault: impl FnOnce(&TestingCluster, &CuratorFramework),
     after: impl FnOnce(&TestingCluster),
 ) {
     let machine = Machine::watch();
-    let (holding, waiting) = (client(&cluster.connect_string(), timeout), client(&cluster.connect_string(), timeout));
+    let [holding, waiting] = [0; 2].map(|_| client(&cluster.connect_string()));
     let session = holding.session_id();
     let holder = mutex(&holding);
     let held = holder.lock().unwrap();
@@ -76,7 +76,7 @@ fn lock_of_session_is_kept_over(
     let (granted, (next, valid, result)) = join(&waiter);
     result.unwrap();
     assert!(valid && next > token);
-    let limit = timeout + TICK * SYNC_LIMIT + Duration::from_secs(2);
+    let limit = SESSION + TICK * SYNC_LIMIT + Duration::from_secs(2);
     machine.assert_at_most("ensemble: hand-over after the fault", released..granted, limit);
     after(cluster);
 }
@@ -127,9 +127,8 @@ fn a_lock_is_kept_when_the_quorum_is_paused_for_a_moment() {
 
 #[test]
 fn a_lock_is_kept_when_a_follower_is_cut_off() {
-    lock_of_session_is_kept_over(
+    lock_of_cluster_is_kept_over(
         &cluster(true),
-        SESSION,
         |cluster, holding| {
             let leader = cluster.wait_for_leader(LONG).unwrap();
             // The holder's own server, if that is a follower.
@@ -143,10 +142,7 @@ fn a_lock_is_kept_when_a_follower_is_cut_off() {
 
 #[test]
 fn a_lock_is_kept_when_all_servers_are_restarted_with_their_data() {
-    // Three servers that start at one time are away for longer than most sessions.
-    lock_of_session_is_kept_over(
-        &cluster(false),
-        Duration::from_secs(30),
+    lock_is_kept_over(
         |cluster, _| {
             cluster.stop_all().unwrap();
             cluster.restart_all().unwrap();
@@ -163,7 +159,7 @@ fn close_and_drop_return_within_a_second_while_the_quorum_is_gone() {
     let cluster = cluster(false);
     let leader = cluster.wait_for_leader(LONG).unwrap();
     let follower = &cluster.servers()[(leader + 1) % 3];
-    let [closed, dropped] = [0; 2].map(|_| client(&follower.connect_string(), SESSION));
+    let [closed, dropped] = [0; 2].map(|_| client(&follower.connect_string()));
     let holder = mutex(&closed);
     holder.acquire().unwrap();
     let waiting = closed.clone();
@@ -261,7 +257,7 @@ fn a_holder_whose_session_expires_is_never_told_that_somebody_deleted_its_znode(
     const TIMES: usize = 20;
     let cluster = cluster(false);
     let servers: Vec<String> = cluster.servers().iter().map(TestingServer::connect_string).collect();
-    let client = client(&servers[0], SESSION);
+    let client = client(&servers[0]);
     let mutex = mutex(&client);
     let mut deleted = 0;
     for time in 0..TIMES {
