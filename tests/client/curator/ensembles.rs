@@ -19,7 +19,9 @@ use crate::support::{PATIENCE, eventually};
 const SESSION: Duration = Duration::from_secs(4);
 
 fn cluster() -> TestingCluster {
-    let cluster = TestingCluster::builder(3).tick_time(Duration::from_millis(250)).start().unwrap();
+    // A server that stands still for a while stays in the quorum.
+    let builder = TestingCluster::builder(3).tick_time(Duration::from_millis(250)).sync_limit(40);
+    let cluster = builder.start().unwrap();
     cluster.wait_for_leader(PATIENCE).unwrap();
     cluster
 }
