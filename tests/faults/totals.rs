@@ -28,7 +28,7 @@ fn ten_thousand_sessions_leave_no_thread_no_file_descriptor_no_node_and_no_watch
                     let connect_string = &connect_string;
                     scope.spawn(move || {
                         for _ in 0..count / 8 {
-                            let client = client_of(connect_string, T);
+                            let client = client_of(connect_string, LONG / 2);
                             start(&client);
                             // Never released: the end of the session sees to it.
                             let mutex = InterProcessMutex::new(&client, &format!("/sessions/{number}")).unwrap();
