@@ -140,6 +140,7 @@ fn defect_c_an_untimed_waiter_ends_when_its_client_is_closed() {
 fn defect_g_a_release_whose_delete_failed_is_releasing_until_its_node_is_gone() {
     let machine = Machine::watch();
     let scene = scene_of(LONG / 2, hasty);
+    let witness = Witness::of(&scene.server);
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
     scene.proxy.refuse();
@@ -152,7 +153,7 @@ fn defect_g_a_release_whose_delete_failed_is_releasing_until_its_node_is_gone() 
     scene.proxy.pass().unwrap();
     let reconnected = expect_state(&scene.states, Reconnected);
     let gone = wait_for_nodes(&scene.observer, 0);
-    machine.assert_at_most("defect G: node gone after the reconnect", reconnected..gone, 1000 * MS);
+    witness.assert_at_most(&machine, "defect G: node gone after the reconnect", reconnected..gone, 1000 * MS);
     // A second release waits for what the first has begun.
     mutex.release().unwrap();
     assert!(!mutex.is_acquired_in_this_process());

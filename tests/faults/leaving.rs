@@ -82,26 +82,23 @@ fn expired(scene: &Scene) -> Vec<Caller> {
 
 fn close_in(name: &str, trouble: Trouble) {
     let machine = Machine::watch();
-    let scene = scene_of(T, hasty);
+    let scene = scene();
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
     let (untimed, timed) = (scene.client.clone(), scene.client.clone());
     let mut callers =
         vec![spawn(move || mutex(&untimed).acquire()), spawn(move || mutex(&timed).acquire_timeout(LONG).map(drop))];
     wait_for_nodes(&scene.observer, 3);
+    settle(&scene.client, &scene.states);
     callers.extend(trouble(&scene));
     let begin = Instant::now();
     scene.client.close();
     machine.assert_at_most(&format!("close, {name}"), since(begin), 1000 * MS);
     for caller in callers {
         let (at, result) = join(&caller);
-        // After a loss the retries may have been exhausted before the close.
-        let may_be_exhausted = (["lost", "refused"].contains(&name) || at < begin)
-            && name != "connected"
-            && result.as_ref().is_err_and(Error::is_retryable);
         // The session may have ended with the delete under way: that is a lost lock, and the lock is gone.
         let may_be_lost = name == "delete_under_way" && matches!(result, Err(Error::LockLost { .. }));
-        assert!(matches!(result, Err(Error::ClientClosed)) || may_be_exhausted || may_be_lost, "{name}: {result:?}");
+        assert!(matches!(result, Err(Error::ClientClosed)) || may_be_lost, "{name}: {result:?}");
         machine.assert_at_most(&format!("caller woken, {name}"), begin..at.max(begin), 1000 * MS);
     }
     let begin = Instant::now();
@@ -113,9 +110,10 @@ fn close_in(name: &str, trouble: Trouble) {
 
 fn drop_in(name: &str, trouble: Trouble) {
     let machine = Machine::watch();
-    let scene = scene_of(T, hasty);
+    let scene = scene();
     let mutex = mutex(&scene.client);
     mutex.acquire().unwrap();
+    settle(&scene.client, &scene.states);
     trouble(&scene);
     let Scene { client, proxy, observer, server: _server, .. } = scene;
     let begin = Instant::now();

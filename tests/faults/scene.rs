@@ -2,8 +2,12 @@
 
 use std::{
     fmt::Debug,
-    ops::Deref,
+    ops::{Deref, Range},
     process::Command,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -13,7 +17,7 @@ use curator_locks::{
     testing::{FaultProxy, TestingServer},
 };
 
-use crate::support::{self, PATIENCE, builder_at, namespace, quick_server};
+use crate::support::{self, PATIENCE, builder_at, namespace, quick_server, raw::RawClient};
 pub use crate::support::{
     await_children, children, eventually,
     machine::{Machine, since},
@@ -128,6 +132,16 @@ pub fn next_state(states: &States) -> (Instant, ConnectionState) {
     states.recv_timeout(LONG).expect("a connection state")
 }
 
+/// Right before a fault: what a machine that stood still has done to the connection is over, and no longer among the
+/// states.
+pub fn settle(client: &CuratorFramework, states: &States) {
+    eventually("it is connected", || client.is_connected());
+    let mut last = ConnectionState::Connected;
+    while !states.is_empty() || !last.is_connected() {
+        last = next_state(states).1;
+    }
+}
+
 /// Waits for this state as the very next one.
 pub fn expect_state(states: &States, expected: ConnectionState) -> Instant {
     let (at, state) = next_state(states);
@@ -149,6 +163,54 @@ pub fn nodes(observer: &CuratorFramework) -> Vec<String> {
 pub fn wait_for_nodes(observer: &CuratorFramework, count: usize) -> Instant {
     await_children(observer, LOCK, count);
     Instant::now()
+}
+
+/// A thread that asks a server all the time. What an answer takes too long is the server's doing or that of its machine,
+/// which the threads of a [`Machine`] see nothing of.
+pub struct Witness {
+    asked: Arc<Mutex<Vec<Range<Instant>>>>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Witness {
+    /// Between two questions, and for an answer that is in time.
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    pub fn of(server: &TestingServer) -> Witness {
+        let (asked, has_ended) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
+        let (address, seen, ended) = (server.connect_string(), asked.clone(), has_ended.clone());
+        std::thread::spawn(move || {
+            let mut connection = None;
+            while !ended.load(Ordering::Relaxed) {
+                let begin = Instant::now();
+                let client = connection.take().map_or_else(|| RawClient::connect(&address, LONG), Ok);
+                connection = client.and_then(|mut client| client.exists("/").map(|_| client)).ok();
+                seen.lock().unwrap().push(since(begin));
+                std::thread::sleep(Witness::PAUSE);
+            }
+        });
+        Witness { asked, has_ended }
+    }
+
+    /// As [`Machine::assert_at_most`], beside what the server was late by at the same time, too.
+    #[track_caller]
+    pub fn assert_at_most(&self, machine: &Machine, what: &str, took: Range<Instant>, limit: Duration) {
+        let is_over = || self.asked.lock().unwrap().last().is_some_and(|last| last.end >= took.end);
+        eventually("the server answers", is_over);
+        let late = |asked: &Range<Instant>| {
+            let due = asked.start + Witness::PAUSE;
+            asked.end.min(took.end).saturating_duration_since(due.max(took.start))
+        };
+        let late: Duration = self.asked.lock().unwrap().iter().map(late).sum();
+        figure(&format!("{what}: the server late by"), late);
+        machine.assert_over_at_most(what, 0.0, vec![(took, late)], limit);
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
 }
 
 pub fn figure(name: &str, value: impl Debug) {

@@ -14,9 +14,11 @@ use super::scene::*;
 fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_lost() {
     let machine = Machine::watch();
     let scene = scene();
+    let witness = Witness::of(&scene.server);
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
     let changes = held.state_changes();
+    settle(&scene.client, &scene.states);
     scene.proxy.black_hole(Direction::Both);
     let begin = Instant::now();
     // The server's own word, from another connection.
@@ -42,7 +44,7 @@ fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_l
     scene.proxy.pass().unwrap();
     let healed = Instant::now();
     let reconnected = expect_state(&scene.states, Reconnected);
-    machine.assert_at_most("black hole: fresh session after healing", healed..reconnected, 1500 * MS);
+    witness.assert_at_most(&machine, "black hole: fresh session after healing", healed..reconnected, 1500 * MS);
     let again = mutex.lock().unwrap();
     assert!(again.is_valid());
     again.release().unwrap();
@@ -53,6 +55,7 @@ fn one_way_black_holes_are_noticed_like_any_other() {
     for direction in [Direction::ToServer, Direction::ToClient] {
         let machine = Machine::watch();
         let scene = scene();
+        settle(&scene.client, &scene.states);
         scene.proxy.black_hole(direction);
         let begin = Instant::now();
         let suspended = expect_state(&scene.states, Suspended);

@@ -61,6 +61,7 @@ fn a_hundred_cuts_under_load_lose_no_session_no_lock_and_double_no_node() {
 fn a_node_deleted_while_disconnected_wakes_its_watcher_after_the_reconnect() {
     let machine = Machine::watch();
     let scene = scene_alone(LONG / 2);
+    let witness = Witness::of(&scene.server);
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
     let client = scene.client.clone();
@@ -80,7 +81,7 @@ fn a_node_deleted_while_disconnected_wakes_its_watcher_after_the_reconnect() {
     scene.proxy.pass().unwrap();
     let reconnected = expect_state(&scene.states, Reconnected);
     let acquired = join(&waiter).1;
-    machine.assert_at_most("granted after the reconnect", reconnected..acquired, 500 * MS);
+    witness.assert_at_most(&machine, "granted after the reconnect", reconnected..acquired, 500 * MS);
 }
 
 /// After a reconnect a holder asks whether its znode is still there. Once: a server that is slow to answer must not be
@@ -127,11 +128,12 @@ fn server_away(away: Duration) {
     let machine = Machine::watch();
     scene.server.restart().unwrap();
     let back = Instant::now();
+    let witness = Witness::of(&scene.server);
     figure("server away", back - gone);
     let reconnected = expect_state(&scene.states, Reconnected);
     figure("server away: attempts per second", rate);
     figure("server away: share of a core, of the whole process", share);
-    machine.assert_at_most("server away: reconnected after", back..reconnected, 1500 * MS);
+    witness.assert_at_most(&machine, "server away: reconnected after", back..reconnected, 1500 * MS);
     assert!(rate <= 10.0, "{rate} attempts per second");
     assert!(share < 0.02, "{share} of a core");
     assert_eq!(scene.client.session_id(), session);

@@ -1,6 +1,9 @@
 //! What is told to those who want to lead while the network fails, and when.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
@@ -53,15 +56,18 @@ fn an_owner_in_a_black_hole_is_told_so_before_the_next_one_is_told() {
 }
 
 fn depose() {
-    let (machine, scene) = (Machine::watch(), scene());
+    // A machine that stands still does not end such a session before the black hole does.
+    let (machine, scene) = (Machine::watch(), scene_with(3 * T));
     let ((owner, told), (next, told_next)) = (candidate(&scene.client), candidate(&scene.observer));
     assert!(owner.lock().unwrap() && !next.lock().unwrap());
     expect(&told, Acquired);
     // At any phase of the heartbeat.
-    std::thread::sleep(fastrand::u32(..T.as_millis() as u32 / 3) * MS);
+    std::thread::sleep(fastrand::u32(..T.as_millis() as u32) * MS);
+    eventually("it leads", || owner.is_owner());
     scene.proxy.black_hole(Direction::Both);
     let begin = Instant::now();
-    let released = expect(&told, Released);
+    let mut told_since = told.iter().filter(|(at, what)| *what == Released && *at >= begin);
+    let (released, _) = told_since.next().unwrap();
     let hold = owner.hold().unwrap();
     // Who looks late sees that the session is given up, too.
     assert!(matches!(hold.state(), HoldState::InDoubt | HoldState::Lost(LostReason::SuspendedTooLong)));
@@ -79,7 +85,7 @@ fn depose() {
 #[test]
 fn an_owner_that_hears_the_servers_again_within_its_session_leads_on_with_the_same_znode() {
     // The client gives it up as long after the doubt as it lasts.
-    let scene = scene_with(2 * T);
+    let scene = scene_with(4 * T);
     let ((owner, told), (next, told_next)) = (candidate(&scene.client), candidate(&scene.observer));
     assert!(owner.lock().unwrap() && !next.lock().unwrap());
     expect(&told, Acquired);
@@ -150,15 +156,16 @@ impl Limited {
 
     /// What comes of it costs the client one connection at most, and leaves nothing in the directory.
     fn costs_one_connection(&self, doing: impl FnOnce()) {
-        let before = self.scene.proxy.connections();
+        self.scene.proxy.clear_log();
         doing();
         // Not to wait for something: nothing more is to happen in that time.
         std::thread::sleep(Duration::from_secs(5));
         eventually("it is connected", || self.client.is_connected());
-        let connections = self.scene.proxy.connections() - before;
+        // A connection that a server was too slow to take has carried none.
+        let carried: BTreeSet<_> = self.scene.proxy.log().iter().map(|request| request.connection).collect();
         let states: Vec<_> = self.states.try_iter().map(|(_, state)| state).collect();
-        figure("too large: connections and states in 5 s", (connections, &states));
-        assert!(connections <= 1, "{connections} connections");
+        figure("too large: connections and states in 5 s", (&carried, &states));
+        assert!(carried.len() <= 2, "requests on {carried:?}");
         assert!(states.len() <= 2, "{states:?}");
         eventually("nothing is left of it", || children(&self.scene.observer, DIR).len() == REMARKS);
     }

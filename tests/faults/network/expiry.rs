@@ -177,6 +177,7 @@ fn expired_in_mid_create_it_is_made_anew_in_the_new_session() {
 fn a_session_given_up_is_closed_at_the_server_as_soon_as_it_can_be_reached() {
     let machine = Machine::watch();
     let scene = scene_with(LONG);
+    let witness = Witness::of(&scene.server);
     let client = scene
         .builder(LONG)
         .retry_policy(curator_locks::RetryNTimes::new(20, 200 * MS))
@@ -196,6 +197,6 @@ fn a_session_given_up_is_closed_at_the_server_as_soon_as_it_can_be_reached() {
     scene.proxy.pass().unwrap();
     let healed = Instant::now();
     let gone = wait_for_nodes(&scene.observer, 0);
-    machine.assert_at_most("the given up session's node is gone after", healed..gone, 3000 * MS);
+    witness.assert_at_most(&machine, "the given up session's node is gone after", healed..gone, 3000 * MS);
     assert!(held.is_lost());
 }

@@ -23,10 +23,12 @@ fn a_client_of_a_read_only_server_goes_on_to_one_that_can_write_by_itself() {
     let ways = [1, 2].map(|k| FaultProxy::start_opaque(cluster.servers()[(alone + k) % 3].connect_string()).unwrap());
     ways.iter().for_each(FaultProxy::refuse);
     let servers = [cluster.servers()[alone].connect_string(), ways[0].connect_string(), ways[1].connect_string()];
-    let client = builder_of(&servers.join(","), T).can_be_read_only(true).build().unwrap();
+    let builder = builder_of(&servers.join(","), LONG / 2).connection_timeout(2 * T);
+    let client = builder.can_be_read_only(true).build().unwrap();
     let states = states_of(&client);
     start(&client);
     expect_state(&states, Connected);
+    settle(&client, &states);
     cluster.isolate(alone).unwrap();
     for expected in [Suspended, Lost, ReadOnly] {
         expect_state(&states, expected);
@@ -35,9 +37,10 @@ fn a_client_of_a_read_only_server_goes_on_to_one_that_can_write_by_itself() {
     assert!(mutex.acquire().is_err());
     // The quorum is back, and the client's server stays as it is.
     ways.iter().for_each(|way| way.pass().unwrap());
-    for expected in [Suspended, Reconnected] {
-        expect_state(&states, expected);
-    }
+    // Who is slow to take it is left for the one that only reads, and asked again.
+    let way_back: Vec<_> =
+        std::iter::from_fn(|| Some(next_state(&states).1).filter(|state| *state != Reconnected)).collect();
+    assert!(way_back.iter().all(|state| [Suspended, ReadOnly].contains(state)), "{way_back:?}");
     mutex.acquire().unwrap();
     mutex.release().unwrap();
     assert_eq!(cluster.servers()[alone].four_letter_word("isro").unwrap(), "ro");

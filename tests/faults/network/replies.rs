@@ -238,6 +238,7 @@ fn delete_applied_and_its_reply_dropped() {
 fn delete_not_applied(release: impl FnOnce(curator_locks::LockGuard<'_>)) {
     let machine = Machine::watch();
     let scene = scene_with(LONG);
+    let witness = Witness::of(&scene.server);
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
     let fault = scene.proxy.inject(RequestMatch::op(op::DELETE), Fault::CutInsteadOfRequest);
@@ -246,7 +247,7 @@ fn delete_not_applied(release: impl FnOnce(curator_locks::LockGuard<'_>)) {
     expect_state(&scene.states, Suspended);
     let reconnected = expect_state(&scene.states, Reconnected);
     let gone = wait_for_nodes(&scene.observer, 0);
-    machine.assert_at_most("delete not applied: node gone after the reconnect", reconnected..gone, 1000 * MS);
+    witness.assert_at_most(&machine, "delete not applied: node gone after the reconnect", reconnected..gone, 1000 * MS);
     eventually("nothing is held", || !mutex.is_acquired_in_this_process());
 }
 
