@@ -75,7 +75,7 @@ fn a_lock_with_creator_acls_is_closed_to_everybody_without_the_secret() {
         let lock = InterProcessMutex::new(&stranger, "/locks/one").unwrap();
         no_auth(who, lock.acquire());
         no_auth(who, lock.acquire_timeout(Duration::ZERO));
-        no_auth(who, lock.acquire_timeout(Duration::from_secs(5)));
+        no_auth(who, lock.acquire_timeout(support::PATIENCE));
         no_auth(who, lock.participant_nodes());
         assert!(!lock.is_acquired_in_this_process());
     }

@@ -73,10 +73,13 @@ fn servers_that_do_not_answer_are_passed_over_and_a_chroot_is_ignored() {
 }
 
 #[test]
-fn the_whole_conversation_is_one_request() {
+fn the_whole_conversation_is_one_request_on_a_connection() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
     let client = RawClient::connect(&server.connect_string(), SESSION).unwrap();
     expire_session(&proxy.connect_string(), client.session_id, &client.password).unwrap();
-    assert_eq!((proxy.connections(), proxy.requests(op::CLOSE_SESSION), proxy.log().len()), (1, 1, 1));
+    // A server that stands still is asked again.
+    let connections = proxy.connections();
+    assert!(connections >= 1);
+    assert_eq!((proxy.requests(op::CLOSE_SESSION), proxy.log().len() as u64), (connections, connections));
 }
