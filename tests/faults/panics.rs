@@ -109,7 +109,7 @@ fn a_connection_state_listener_that_panics_silences_nobody() {
 
 #[test]
 fn a_listener_of_a_hold_that_panics_silences_nobody() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
     let (sender, told) = unbounded();
@@ -127,7 +127,7 @@ fn a_listener_of_a_hold_that_panics_silences_nobody() {
 
 #[test]
 fn a_revocation_listener_that_panics_is_asked_again() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     let mutex = mutex(&scene.client);
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -174,10 +174,10 @@ impl LockListener for Tells {
 /// A lock that nobody waits for makes its znode anew by itself, and asks for the ACL on the client's own thread.
 #[test]
 fn an_acl_provider_and_a_lock_listener_that_panic_in_the_background_keep_nothing_from_going_on() {
-    let scene = scene();
+    let scene = scene_with(LONG);
     let panics = Arc::new(AtomicBool::new(false));
     let client = scene
-        .builder(T)
+        .builder(LONG)
         .acl_provider(Closed(panics.clone()))
         .retry_policy(RetryNTimes::new(20, 100 * MS))
         .lock_recheck_interval(Some(200 * MS))
@@ -223,9 +223,9 @@ fn an_election_whose_acl_provider_panics_fails_and_can_be_entered_later() {
     let contender = |path: &str| path.contains("/x-");
     let directory = |path: &str| path.ends_with(DIR);
     for closed in [contender as fn(&str) -> bool, directory] {
-        let scene = scene();
+        let scene = scene_with(LONG);
         let panics = Arc::new(AtomicBool::new(true));
-        let client = scene.builder(T).acl_provider(ClosedAt(closed, panics.clone())).build().unwrap();
+        let client = scene.builder(LONG).acl_provider(ClosedAt(closed, panics.clone())).build().unwrap();
         start(&client);
         let election = Arc::new(WriteLock::new(&client, DIR).unwrap());
         // On a thread of its own, in case that it never returns.
@@ -254,9 +254,9 @@ fn a_retry_policy_that_panics_leaves_nothing_of_the_call() {
             panic!("never again");
         }
     }
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
-    let client = scene.builder(T).retry_policy(Never).build().unwrap();
+    let client = scene.builder(LONG).retry_policy(Never).build().unwrap();
     start(&client);
     let creates = curator_locks::testing::RequestMatch::creates();
     let fault = scene.proxy.inject(creates, curator_locks::testing::Fault::CutInsteadOfReply);
@@ -283,16 +283,16 @@ fn a_retry_policy_that_panics_about_an_error_ends_the_call_of_a_lock_that_is_tol
             panic!("what is that");
         }
     }
-    let scene = scene();
+    let scene = scene_with(LONG);
     make_directory(&scene.observer);
-    let client = scene.builder(T).retry_policy(Undecided).build().unwrap();
+    let client = scene.builder(LONG).retry_policy(Undecided).build().unwrap();
     start(&client);
     let creates = curator_locks::testing::RequestMatch::creates();
     let fault = scene.proxy.inject(creates, curator_locks::testing::Fault::CutInsteadOfReply);
     let lock = Arc::new(WriteLock::new(&client, LOCK).unwrap());
     let caller = lock.clone();
     let outcome = spawn(move || caller.lock());
-    let (_, outcome) = outcome.recv_timeout(10 * T).expect("the call hangs");
+    let (_, outcome) = outcome.recv_timeout(LONG).expect("the call hangs");
     assert!(outcome.is_err());
     assert_eq!(fault.hits(), 1);
     wait_for_nodes(&scene.observer, 0);
@@ -304,8 +304,8 @@ fn a_retry_policy_that_panics_about_an_error_ends_the_call_of_a_lock_that_is_tol
 fn session_that_panics(server: &str) -> Arc<dyn Session> {
     let config = SessionConfig {
         hosts: ConnectString::parse(server).unwrap(),
-        session_timeout: T,
-        connection_timeout: T,
+        session_timeout: LONG,
+        connection_timeout: LONG,
         authorizations: Vec::new(),
         can_be_read_only: false,
         max_frame_size: 1 << 20,
@@ -330,7 +330,7 @@ fn watch(session: &Arc<dyn Session>, watcher: Watcher) {
 #[test]
 fn callbacks_that_panic_while_their_thread_unwinds_end_the_session_and_not_the_process() {
     alone("panics::callbacks_that_panic_while_their_thread_unwinds_end_the_session_and_not_the_process", || {
-        let scene = scene();
+        let scene = scene_with(LONG);
         let session = session_that_panics(&scene.server.connect_string());
         let (sender, told) = unbounded();
         watch(&session, Arc::new(move |event| drop(sender.send(event.clone()))));
@@ -346,7 +346,7 @@ fn callbacks_that_panic_while_their_thread_unwinds_end_the_session_and_not_the_p
 #[test]
 fn a_session_whose_watchers_panic_may_be_dropped_while_a_thread_unwinds() {
     alone("panics::a_session_whose_watchers_panic_may_be_dropped_while_a_thread_unwinds", || {
-        let scene = scene();
+        let scene = scene_with(LONG);
         let session = session_that_panics(&scene.server.connect_string());
         let (sender, told) = unbounded();
         watch(&session, Arc::new(move |event| drop(sender.send(event.clone()))));

@@ -194,16 +194,18 @@ fn a_queued_waiter_outlasts_a_suspension() {
 #[test]
 fn a_call_under_way_when_the_network_dies_ends_by_its_deadline() {
     let machine = Machine::watch();
-    let scene = scene();
+    let scene = scene_with(3 * T);
     let mutex = mutex(&scene.client);
+    let timeout = 2000 * MS;
     let mut over = Vec::new();
     for _ in 0..3 {
+        eventually("it is connected", || scene.client.is_connected());
         let creates = curator_locks::testing::RequestMatch::creates();
         let fault = scene.proxy.inject(creates, curator_locks::testing::Fault::HoldReply);
         let begin = Instant::now();
-        let result = mutex.acquire_timeout(1000 * MS);
-        over.push((since(begin), 1000 * MS));
-        assert_eq!(fault.hits(), 1);
+        let result = mutex.acquire_timeout(timeout);
+        over.push((since(begin), timeout));
+        fault.wait_for_hits(1, LONG).unwrap();
         assert!(matches!(result, Err(Error::ConnectionLoss { .. })), "{result:?}");
         fault.release();
         wait_for_nodes(&scene.observer, 0);
