@@ -85,7 +85,12 @@ pub fn scene_of(session_timeout: Duration, configure: fn(Builder) -> Builder) ->
 
 /// As `scene_with`, and the server serves nobody else.
 pub fn scene_alone(session_timeout: Duration) -> Scene {
-    scene_at(Served::Own(Box::new(quick_server().start().unwrap())), session_timeout, |builder| builder)
+    scene_alone_of(session_timeout, |builder| builder)
+}
+
+/// As `scene_alone`, with a client that is configured further.
+pub fn scene_alone_of(session_timeout: Duration, configure: fn(Builder) -> Builder) -> Scene {
+    scene_at(Served::Own(Box::new(quick_server().start().unwrap())), session_timeout, configure)
 }
 
 fn scene_at(server: Served, session_timeout: Duration, configure: fn(Builder) -> Builder) -> Scene {

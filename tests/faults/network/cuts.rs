@@ -110,7 +110,8 @@ fn a_held_node_is_asked_for_once_after_a_reconnect_however_slow_the_answer() {
 
 /// In a session that lasts longer than any server takes to start.
 fn server_away(away: Duration) {
-    let scene = scene_alone(LONG);
+    // An attempt that a server leaves unanswered while it starts holds the next one up for so long.
+    let scene = scene_alone_of(LONG, |builder| builder.connection_timeout(1000 * MS));
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
     let session = scene.client.session_id();
