@@ -170,8 +170,8 @@ pub fn wait_for_nodes(observer: &CuratorFramework, count: usize) -> Instant {
     Instant::now()
 }
 
-/// A thread that asks a server all the time. What an answer takes too long is the server's doing or that of its machine,
-/// which the threads of a [`Machine`] see nothing of.
+/// A thread that asks a server all the time. What its answers take too long is the server's doing, of which the threads
+/// of a [`Machine`] see nothing.
 pub struct Witness {
     asked: Arc<Mutex<Vec<Range<Instant>>>>,
     has_ended: Arc<AtomicBool>,
@@ -207,7 +207,7 @@ impl Witness {
             asked.end.min(took.end).saturating_duration_since(due.max(took.start))
         };
         let late: Duration = self.asked.lock().unwrap().iter().map(late).sum();
-        figure(&format!("{what}: the server late by"), late);
+        figure(&format!("{what}, the server late by"), late);
         machine.assert_over_at_most(what, 0.0, vec![(took, late)], limit);
     }
 }
