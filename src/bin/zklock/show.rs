@@ -2,12 +2,13 @@
 
 use std::{
     io::{self, IsTerminal, Write},
-    thread,
+    os::fd::AsFd,
     time::Duration,
 };
 
 use curator_locks::{EntryState, LockKind, LockQueue, QueueEntry};
 use jiff::{Timestamp, tz::TimeZone};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
 use crate::{
@@ -57,8 +58,19 @@ pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> R
             (Err(failure), None) => return Err(failure),
         }
         let Some(pause) = show.watch else { return Ok(()) };
-        thread::sleep(pause.max(Duration::from_millis(100)));
+        if is_unread_after(pause.max(Duration::from_millis(100))) {
+            return Ok(());
+        }
     }
+}
+
+/// Waits for so long, or until nobody reads standard output any more: in an outage nothing is written that would tell.
+fn is_unread_after(pause: Duration) -> bool {
+    let out = io::stdout();
+    let mut waits = [PollFd::new(out.as_fd(), PollFlags::empty())];
+    // A signal only makes the next look come sooner.
+    let _ = poll(&mut waits, PollTimeout::try_from(pause).unwrap_or(PollTimeout::MAX));
+    waits.iter().any(|wait| wait.any().unwrap_or_default())
 }
 
 /// Writes to standard output; `false`: nobody reads it any more, as in `zklock ls | head`.

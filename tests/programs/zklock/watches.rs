@@ -18,7 +18,7 @@ fn a_watch_shows_every_change_and_goes_on_after_an_outage() {
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
     let mut command =
-        zklock_at(&proxy.connect_string(), ["ls", "--json", "--watch=100ms", "--connection-timeout=3s", &path]);
+        zklock_at(&proxy.connect_string(), ["ls", "--json", "--watch=100ms", "--connection-timeout=12s", &path]);
     command.stderr(Stdio::piped());
     let mut watch = Running::start(command);
     let mut complaints = BufReader::new(watch.child.stderr.take().unwrap());
@@ -44,6 +44,25 @@ fn a_watch_shows_every_change_and_goes_on_after_an_outage() {
     await_held(true);
     watch.signal(Signal::SIGTERM);
     assert_eq!(watch.child.wait().unwrap().code(), None, "a signal ends it");
+}
+
+/// What it would say does not tell it: in an outage it says nothing.
+#[test]
+fn a_watch_in_an_outage_ends_with_its_reader() {
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    let arguments = ["ls", "--watch=100ms", "--connection-timeout=12s", &path()];
+    let mut command = zklock_at(&proxy.connect_string(), arguments);
+    command.stderr(Stdio::piped());
+    let mut watch = Running::start(command);
+    watch.line();
+    proxy.refuse();
+    proxy.cut();
+    let mut said = String::new();
+    BufReader::new(watch.child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("zklock: "), "{said:?}");
+    drop(std::mem::replace(&mut watch.lines, BufReader::new(closed())));
+    watch.await_end();
+    assert_eq!(watch.status(), 0);
 }
 
 #[test]
