@@ -9,6 +9,7 @@ use std::{
 };
 
 use crossbeam_channel::{Sender, bounded, unbounded};
+use nix::sys::signal::{SigSet, Signal};
 
 /// For how long the end of the program waits until all is written: only where nobody reads it. A busy machine may not
 /// run the thread that writes for some hundreds of milliseconds, and why the program has failed would not be said.
@@ -25,6 +26,8 @@ static VOICE: OnceLock<Option<Sender<Word>>> = OnceLock::new();
 fn begin() -> Option<Sender<Word>> {
     let (sender, words) = unbounded();
     let write = move || {
+        // A terminal that stops the programs in its background (`stty tostop`) must not stop the heartbeats.
+        let _ = SigSet::from(Signal::SIGTTOU).thread_block();
         for word in words {
             match word {
                 Word::Text(text) => put(&text),

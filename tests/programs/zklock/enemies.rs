@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, BufRead, Write},
     process::Stdio,
     thread,
     time::{Duration, Instant},
@@ -18,7 +18,7 @@ use nix::{
 };
 
 use crate::{
-    FAILED, LOST, NOT_HAD, Running, assert_gone, is_gone, path, stderr_of, stdout_of,
+    FAILED, LOST, NOT_HAD, Running, assert_gone, is_gone, is_of_a_slow_greeting, path, stderr_of, stdout_of,
     support::{self, eventually, machine::Machine},
     zklock, zklock_at,
 };
@@ -38,9 +38,8 @@ fn number(pid: &str) -> Pid {
 }
 
 fn first_line(from: impl io::Read) -> String {
-    let mut line = String::new();
-    io::BufRead::read_line(&mut io::BufReader::new(from), &mut line).unwrap();
-    line
+    let mut lines = io::BufReader::new(from).lines().map(Result::unwrap);
+    lines.find(|line| !is_of_a_slow_greeting(line)).unwrap_or_default()
 }
 
 /// The watchdog of a `zklock run`.
@@ -87,8 +86,9 @@ fn a_stopped_watchdog_keeps_no_command_alive() {
 #[test]
 fn a_watchdog_that_was_stopped_for_long_ends_no_command() {
     let machine = Machine::watch();
-    let (session, path) = (Duration::from_secs(8), path());
-    let arguments = ["run", "--session-timeout", "8s", &path, "--", "sh", "-c", "echo ready; read line; exit 5"];
+    // Longer than the machine keeps it from the servers.
+    let (session, path) = (Duration::from_secs(30), path());
+    let arguments = ["run", "--session-timeout", "30s", &path, "--", "sh", "-c", "echo ready; read line; exit 5"];
     let (mut run, _) = Running::under_way(|| {
         let mut command = zklock(arguments);
         command.stdin(Stdio::piped());
@@ -98,7 +98,7 @@ fn a_watchdog_that_was_stopped_for_long_ends_no_command() {
     kill(watchdog, Signal::SIGSTOP).unwrap();
     thread::sleep(session);
     kill(watchdog, Signal::SIGCONT).unwrap();
-    thread::sleep(session / 16);
+    thread::sleep(Duration::from_millis(500));
     drop(run.child.stdin.take());
     let status = run.status();
     // Where the machine keeps it from the servers, the lock is rightly given up.

@@ -66,8 +66,14 @@ fn stdout_of(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
+/// Without what it rightly says on a machine on which a server takes its time to greet.
 fn stderr_of(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.split_inclusive('\n').filter(|line| !is_of_a_slow_greeting(line)).collect()
+}
+
+fn is_of_a_slow_greeting(line: &str) -> bool {
+    line.contains(": no connection so far: ")
 }
 
 /// A `zklock run` under way, whose command says something. Killed when dropped.
@@ -140,6 +146,12 @@ fn is_gone(pid: &str) -> bool {
     let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
     let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     stat.is_empty() || has_ended || pending.is_none_or(|mask| mask & 1 << (Signal::SIGKILL as i32 - 1) != 0)
+}
+
+/// Whether it does nothing until it is told to go on.
+fn is_stopped(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
 /// The command's processes are killed when a twentieth of the session timeout is left.

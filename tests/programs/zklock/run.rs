@@ -4,7 +4,7 @@ use std::{
     fs,
     io::Write,
     ops::Range,
-    process::{Output, Stdio},
+    process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -13,7 +13,7 @@ use curator_locks::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSe
 use nix::sys::signal::Signal;
 
 use crate::{
-    FAILED, NOT_HAD, Running, calibration, is_gone, path, stderr_of, stdout_of, support,
+    FAILED, NOT_HAD, Running, calibration, is_gone, is_stopped, path, stderr_of, stdout_of, support,
     support::{
         eventually,
         machine::{Machine, since},
@@ -32,6 +32,13 @@ fn the_status_of_the_command_is_passed_through() {
         let status = zklock(["run", &path(), "--", "sh", "-c", script]).status().unwrap();
         assert_eq!(status.code(), Some(expected), "{script}");
     }
+    let unnamed = zklock(["run", &path(), "--", "bash", "-c", "kill -s RTMIN+1 $$"]).status().unwrap();
+    assert_eq!(unnamed.code(), Some(128 + 35), "a signal that has no name");
+    let run = zklock(["run", &path(), "--", "sh", "-c", "exit 5"]);
+    let mut deaf = Command::new("env");
+    deaf.arg("--ignore-signal=CHLD").arg(run.get_program()).args(run.get_args());
+    deaf.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert_eq!(deaf.status().unwrap().code(), Some(5), "whoever has started it ignores CHLD");
     let missing = zklock(["run", &path(), "--", "/no/such/command"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(127));
     assert!(stderr_of(&missing).contains("cannot run /no/such/command"), "{}", stderr_of(&missing));
@@ -117,10 +124,10 @@ fn a_lock_that_is_taken_gives_the_documented_status_in_time() {
     machine.assert_at_most("not to wait for a lock that is taken", took.clone(), usual * 3 + Duration::from_secs(1));
     told(&busy, &format!("{path}: held by the nightly job for "), &format!("{path}: held"), took);
     let begin = Instant::now();
-    // Long enough for a connection on such a machine.
-    let late = zklock(["run", "--timeout", "5s", "-E", "75", &path, "--", "true"]).output().unwrap();
+    // Long enough for a connection on such a machine, and for a lost one to come back.
+    let late = zklock(["run", "--timeout", "20s", "-E", "75", &path, "--", "true"]).output().unwrap();
     assert_eq!(late.status.code(), Some(75), "{}", stderr_of(&late));
-    told(&late, &format!("{path}: still held by the nightly job"), "not had within 5s", since(begin));
+    told(&late, &format!("{path}: still held by the nightly job"), "not had within 20s", since(begin));
     assert_eq!(LockQueue::inspect(&client, &path).unwrap().entries.len(), 1, "nothing is left in the queue");
 }
 
@@ -192,6 +199,41 @@ fn a_lock_is_kept_for_at_least_so_long() {
     run.signal(Signal::SIGTERM);
     assert_eq!(run.status(), 0);
     support::await_queue(&client, &path, 0);
+}
+
+#[test]
+fn a_lock_that_is_lost_is_not_kept_any_longer() {
+    let client = client();
+    let path = path();
+    let mut run = Running::start(zklock(["run", "--at-least", "1h", &path, "--", "sh", "-c", "echo $$"]));
+    let pid = run.line();
+    eventually("the command has ended", || is_gone(&pid));
+    let node = LockQueue::inspect(&client, &path).unwrap().entries[0].path.clone();
+    client.delete().for_path(&node).unwrap();
+    run.await_end();
+    assert_eq!(run.status(), 0, "the command's");
+}
+
+#[test]
+fn a_command_that_is_stopped_is_ended_by_signals_and_requests() {
+    let begin = |path: &str| {
+        let mut run = Running::start(zklock(["run", path, "--", "sh", "-c", "echo $$; kill -STOP $$"]));
+        let pid = run.line();
+        eventually("it is stopped", || is_stopped(&pid));
+        run
+    };
+    let ended = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].map(|signal| {
+        let mut run = begin(&path());
+        run.signal(signal);
+        run.await_end();
+        run.status() - signal as i32
+    });
+    assert_eq!(ended, [128; 3]);
+    let path = path();
+    let mut run = begin(&path);
+    assert!(zklock(["revoke", &path]).status().unwrap().success());
+    run.await_end();
+    assert_eq!(run.status(), 128 + Signal::SIGTERM as i32);
 }
 
 /// While `zklock` is stopped, the command ends and then a signal comes: it hears of both at one time, in either order.

@@ -13,7 +13,7 @@ use curator_locks::InterProcessMutex;
 use nix::{pty::openpty, sys::signal::Signal};
 
 use crate::{
-    Running, is_gone, path,
+    Running, is_gone, is_stopped, path,
     support::{self, eventually},
     zklock,
 };
@@ -132,19 +132,56 @@ fn a_command_that_asks_the_terminal_gets_it() {
     let screen = Screen::new();
     let script = "echo ready; read line </dev/tty; echo got $line";
     let inner = zklock(["run", &path(), "--", "sh", "-c", script]);
-    let words: Vec<String> = [inner.get_program()]
-        .into_iter()
-        .chain(inner.get_args())
-        .map(|word| format!("'{}'", word.to_str().unwrap()))
-        .collect();
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("true | {}", words.join(" "))]);
+    shell.args(["-c", &format!("true | {}", words(&inner))]);
     shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut run = screen.run(&shell);
     screen.await_text("ready");
     screen.type_in("secret\n");
     screen.await_text("got secret");
     assert!(run.wait().unwrap().success());
+}
+
+/// This process and its neighbour are one job: what the terminal does to it as long as the command has it, it does to both.
+#[test]
+fn beside_a_program_that_reads_the_terminal_the_command_does_not_take_it() {
+    let screen = Screen::new();
+    let inner = zklock(["run", &path(), "--", "sh", "-c", "echo ready; sleep 0.5; echo done"]);
+    let reader = "read first; echo $first; read key </dev/tty; echo got $key; cat";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{} | sh -c '{reader}'", words(&inner))]);
+    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut run = screen.run(&shell);
+    screen.await_text("ready");
+    screen.type_in("a key\n");
+    screen.await_text("got a key");
+    screen.await_text("done");
+    assert!(run.wait().unwrap().success());
+}
+
+/// As by `fg`, which says nothing to a job that runs.
+#[test]
+fn a_command_that_waits_for_the_terminal_gets_it_once_its_job_has_it() {
+    let screen = Screen::new();
+    let inner = zklock(["run", &path(), "--", "sh", "-c", "echo pid $$ is it; read line </dev/tty; echo got $line"]);
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("set -m; {} & read line; fg", words(&inner))]);
+    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut run = screen.run(&shell);
+    screen.await_text(" is it");
+    let shown = screen.text();
+    let pid = shown.split("pid ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    eventually("it waits for the terminal", || is_stopped(pid));
+    screen.type_in("go on\n");
+    screen.type_in("a line\n");
+    screen.await_text("got a line");
+    assert!(run.wait().unwrap().success());
+}
+
+/// For a shell.
+fn words(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
 }
 
 #[test]

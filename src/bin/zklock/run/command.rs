@@ -1,6 +1,7 @@
 //! The command, from its start to its end.
 
 use std::{
+    os::unix::process::ExitStatusExt,
     thread,
     time::{Duration, Instant},
 };
@@ -71,7 +72,7 @@ pub(super) fn supervise(
         return Err(Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() });
     };
     allow(&mut watchdog, held);
-    let started = match child::start(clock::at(until), &args.command, &variables) {
+    let mut started = match child::start(clock::at(until), &args.command, &variables) {
         Ok(started) => started,
         Err(error) => {
             watchdog.finish();
@@ -91,6 +92,7 @@ pub(super) fn supervise(
         family,
         limits,
         terminal,
+        wants_terminal: false,
         status: None,
         was_ended: false,
         has_failed: false,
@@ -125,11 +127,12 @@ pub(super) fn supervise(
             },
         }
     }
-    let is_interrupted = watch.is_interrupted;
-    let status = watch.finish();
-    // Now that nobody signals its group any more.
-    let _ = waitpid(command, None);
-    Ok(Ended { status, is_interrupted })
+    let (is_interrupted, known) = (watch.is_interrupted, watch.status);
+    let otherwise = watch.finish();
+    // Now that nobody signals its group any more. Signals without a name are told only here.
+    let status = started.wait().ok().and_then(|status| status.code().or_else(|| Some(128 + status.signal()?)));
+    let status = status.and_then(|status| u8::try_from(status).ok()).or(known).unwrap_or(FAILED);
+    Ok(Ended { status: otherwise.unwrap_or(status), is_interrupted })
 }
 
 /// What is known while the command runs.
@@ -140,6 +143,8 @@ struct Watch<'a> {
     family: Family,
     limits: Limits,
     terminal: Terminal,
+    /// It is stopped until it gets the terminal.
+    wants_terminal: bool,
     /// Once the command has ended.
     status: Option<u8>,
     was_ended: bool,
@@ -179,8 +184,9 @@ impl Watch<'_> {
     /// A command that was stopped at the terminal keeps the lock, and its user would face a terminal that nobody reads: it
     /// goes on. Who stops it with SIGSTOP knows how to let it go on.
     fn stopped(&mut self, signal: Signal) {
+        self.wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         let goes_on = match signal {
-            Signal::SIGTTIN | Signal::SIGTTOU => self.terminal.give(),
+            _ if self.wants_terminal => return self.lend(),
             Signal::SIGTSTP if self.terminal.is_handed_over() => {
                 voice::say("a command that holds a lock cannot be suspended");
                 true
@@ -192,8 +198,18 @@ impl Watch<'_> {
         }
     }
 
+    /// Gives the terminal to a command that waits for it, once it is this program's: a shell's `fg` says nothing to one that
+    /// runs.
+    fn lend(&mut self) {
+        if self.wants_terminal && self.terminal.give() {
+            self.wants_terminal = false;
+            self.family.signal_group(Signal::SIGCONT);
+        }
+    }
+
     /// Whether the lock is held, and for how long.
     fn look(&mut self) {
+        self.lend();
         allow(&mut self.watchdog, self.held);
         let left = valid_until(self.held).map(|until| until.saturating_duration_since(Instant::now()));
         // The watchdog has done it, unless somebody has stopped that.
@@ -226,16 +242,12 @@ impl Watch<'_> {
         self.family.signal(Signal::SIGKILL);
     }
 
-    /// The exit status.
-    fn finish(self) -> u8 {
+    /// The exit status if it is not the command's.
+    fn finish(self) -> Option<u8> {
         drop(self.terminal);
         // A command that ends by itself in time has not been ended. All this before the lock is given back.
         let was_ended = self.watchdog.finish() || self.was_ended || valid_until(self.held).is_none();
-        match self.status {
-            _ if was_ended => LOST,
-            _ if self.has_failed => FAILED,
-            status => status.unwrap_or(FAILED),
-        }
+        was_ended.then_some(LOST).or(self.has_failed.then_some(FAILED))
     }
 }
 
@@ -304,7 +316,8 @@ fn next_change(command: Pid) -> nix::Result<WaitStatus> {
     let status = waitid(Id::Pid(command), WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT)?;
     if matches!(status, WaitStatus::Stopped(..)) {
         // Or it would be told again.
-        waitid(Id::Pid(command), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG)?;
+        // It may have been killed meanwhile.
+        let _ = waitid(Id::Pid(command), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
     }
     Ok(status)
 }

@@ -41,14 +41,14 @@ impl Family {
             let is_in_group = self.group.is_some_and(|group| nix::unistd::getpgid(Some(pid)) == Ok(group));
             if !is_in_group {
                 // It may have ended meanwhile.
-                let _ = kill(pid, signal);
+                signals(signal).for_each(|signal| _ = kill(pid, signal));
             }
         }
     }
 
     pub(super) fn signal_group(&self, signal: Signal) {
         if let Some(group) = self.group {
-            let _ = killpg(group, signal);
+            signals(signal).for_each(|signal| _ = killpg(group, signal));
         }
     }
 
@@ -76,6 +76,12 @@ impl Family {
     }
 }
 
+/// One that is stopped would not hear that it is to end.
+fn signals(signal: Signal) -> impl Iterator<Item = Signal> {
+    let ends = matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM);
+    [signal].into_iter().chain(ends.then_some(Signal::SIGCONT))
+}
+
 /// A process in a few words: its number and its name.
 pub(super) fn describe(pid: Pid) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -95,13 +101,15 @@ impl Stat {
         Stat::read(&String::from_utf8_lossy(&stat))
     }
 
-    /// Number, name in brackets, state, parent, group, session, ...: the name may contain anything.
+    /// Number, name in brackets, state, parent, group, session, ...: the name may contain anything. A process whose first
+    /// thread has ended is shown as one that has, but has other threads.
     fn read(stat: &str) -> Option<Stat> {
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = fields.next()?;
         let group = fields.nth(1)?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
-        Some(Stat { lives: !matches!(state, "Z" | "X" | "x"), group, session })
+        let threads: i64 = fields.nth(13)?.parse().ok()?;
+        Some(Stat { lives: !matches!(state, "X" | "x") && (state != "Z" || threads > 1), group, session })
     }
 }
 
@@ -113,9 +121,11 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_its_name() {
         let of = |lives| Some(Stat { lives, group: 23, session: 42 });
-        assert_eq!(Stat::read("17 (a) Z 1 (b) S 4 23 42 34816 23 4194560"), of(true));
-        assert_eq!(Stat::read("17 (sh) Z 4 23 42 0"), of(false));
-        assert_eq!(Stat::read("17 (sh) S").or(Stat::read("")), None);
+        let rest = "34816 23 4194560 1 2 3 4 5 6 7 8 20 0";
+        assert_eq!(Stat::read(&format!("17 (a) Z 1 (b) S 4 23 42 {rest} 1 0")), of(true));
+        assert_eq!(Stat::read(&format!("17 (sh) Z 4 23 42 {rest} 1 0")), of(false));
+        assert_eq!(Stat::read(&format!("17 (threads) Z 4 23 42 {rest} 2 0")), of(true));
+        assert_eq!(Stat::read("17 (sh) S 4 23 42 0").or(Stat::read("")), None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, after, bounded, select};
+use crossbeam_channel::{Receiver, after, bounded, select, tick};
 use curator_locks::{AcquireOptions, CancelToken, CuratorFramework, Error, RetryForever};
 use nix::unistd::{gethostname, getpid};
 
@@ -44,6 +44,9 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// What is left of a time that is as good as up.
 const LEAST: Duration = Duration::from_millis(1);
+
+/// How often it is looked whether a lock that is kept after the command is still held.
+const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let begun = Instant::now();
@@ -74,7 +77,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let since = Instant::now();
     let ended = command::supervise(&client, &held, &locks.asked, args, &signals);
     if let (Some(at_least), Ok(Ended { is_interrupted: false, .. })) = (args.at_least, &ended) {
-        keep(at_least.saturating_sub(since.elapsed()), signals.receiver());
+        keep(&held, at_least.saturating_sub(since.elapsed()), signals.receiver());
     }
     if let Err(error) = held.release() {
         // What the command has done is done: its status tells.
@@ -135,12 +138,13 @@ pub(crate) fn who() -> String {
     format!("{host} pid {}", getpid())
 }
 
-/// Keeps the lock, until a signal.
-fn keep(time: Duration, signals: &Receiver<i32>) {
-    let end = after(time);
-    loop {
+/// Keeps the lock, until a signal or its loss.
+fn keep(held: &Held<'_>, time: Duration, signals: &Receiver<i32>) {
+    let (end, looks) = (after(time), tick(LOOK));
+    while !held.holds().iter().any(|hold| hold.is_lost()) {
         select! {
             recv(end) -> _ => return,
+            recv(looks) -> _ => {}
             recv(signals) -> signal => if !signal.is_ok_and(|signal| !signals::ends(signal)) { return },
         }
     }

@@ -1,10 +1,10 @@
 //! Signals that go on to the command.
 
-use std::{fs, thread};
+use std::{fs, sync::Arc, thread};
 
 use crossbeam_channel::{Receiver, unbounded};
 use signal_hook::{
-    consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator,
 };
 
@@ -20,8 +20,12 @@ pub(crate) struct Signals {
 impl Signals {
     pub(crate) fn catch() -> Result<Signals> {
         let ignored = ignored();
+        if ignored & bit(SIGCHLD) != 0 {
+            // Or the kernel would keep to itself how the command ends.
+            signal_hook::flag::register(SIGCHLD, Arc::default()).map_err(cannot("catch signals"))?;
+        }
         // Under nohup the command, too, is to ignore HUP, which it inherits only from one that ignores it.
-        let caught = FORWARDED.into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+        let caught = FORWARDED.into_iter().filter(|signal| ignored & bit(*signal) == 0);
         let mut signals = iterator::Signals::new(caught).map_err(cannot("catch signals"))?;
         let (sender, receiver) = unbounded();
         let pass_on = move || {
@@ -41,6 +45,10 @@ impl Signals {
 /// Whether it ends a program that does nothing about it.
 pub(crate) fn ends(signal: i32) -> bool {
     signal != SIGCONT
+}
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
 }
 
 /// The signals that this process was started to ignore, a bit for each.

@@ -7,7 +7,7 @@ use std::{
 
 use nix::{
     sys::signal::{SigSet, Signal},
-    unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp},
+    unistd::{Pid, getpgrp, getpid, tcgetpgrp, tcsetpgrp},
 };
 
 /// Hands the terminal to the command if it is this program's, and takes it back when dropped.
@@ -23,10 +23,12 @@ impl Terminal {
         Terminal { group, tty: File::options().read(true).write(true).open("/dev/tty").ok(), has_it: false }
     }
 
-    /// From here on the command reads the terminal, and gets what is typed to interrupt it. Where standard input is none,
-    /// the terminal rather belongs to the programs beside this one in a pipeline.
+    /// From here on the command reads the terminal, and gets what is typed to interrupt it. Beside other programs, in a
+    /// pipeline or a script, it is only lent to a command that asks for it: who else wants to read it would stop this
+    /// process, and an interrupt is meant for the script, too.
     pub(super) fn hand_over(&mut self) {
-        if io::stdin().is_terminal() {
+        let is_alone = io::stdin().is_terminal() && io::stdout().is_terminal() && getpgrp() == getpid();
+        if is_alone {
             self.give();
         }
     }

@@ -25,7 +25,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 
 use super::{
     child::this_program,
-    clock::{self, Limits},
+    clock::{self, Limits, Sleeps},
     family::{self, Family},
 };
 use crate::{failure::FAILED, voice};
@@ -60,10 +60,11 @@ pub(super) struct Watchdog {
     child: Child,
     /// To a thread that writes them: the pipe to one that is stopped may be full.
     orders: Sender<String>,
-    /// For that thread, once the first order is in the pipe.
+    /// For that thread, once the command runs.
     pipe: Option<(ChildStdin, Receiver<String>)>,
     words: Receiver<Word>,
     last: Option<Instant>,
+    sleeps: Sleeps,
 }
 
 impl Watchdog {
@@ -89,7 +90,7 @@ impl Watchdog {
             }
             let _ = sender.send(Word::Gone);
         })?;
-        Ok(Watchdog { child, orders, pipe, words, last: None })
+        Ok(Watchdog { child, orders, pipe, words, last: None, sleeps: Sleeps::new(session_timeout) })
     }
 
     pub(super) fn words(&self) -> &Receiver<Word> {
@@ -98,39 +99,46 @@ impl Watchdog {
 
     /// The command is about to run, in this process group.
     pub(super) fn watch(&mut self, group: i32) {
-        self.order_first(&format!("group {group}"));
+        self.order(&format!("group {group}"));
+        self.write_by_thread();
     }
 
-    /// In the pipe when this returns, however this process ends. Those that follow are a thread's.
-    fn order_first(&mut self, line: &str) {
-        let Some((mut pipe, orders)) = self.pipe.take() else { return self.order(line) };
-        // If it is gone, its last word says so.
-        let _ = writeln!(pipe, "{line}");
+    /// From here on, so that nobody waits for a watchdog that is stopped.
+    fn write_by_thread(&mut self) {
+        let Some((mut pipe, orders)) = self.pipe.take() else { return };
         // Without the thread the pipe is closed here, and the watchdog ends the command.
-        let write = move || orders.iter().try_for_each(|order| writeln!(pipe, "{order}"));
+        let write = move || orders.iter().try_for_each(|order: String| pipe.write_all(order.as_bytes()));
         let _ = thread::Builder::new().name("orders".into()).spawn(write);
     }
 
     /// The lock is held up to then.
     pub(super) fn allow_until(&mut self, until: Instant) {
-        if self.last.replace(until) != Some(until) {
+        let is_certain = self.sleeps.is_certain(until, clock::now(), Instant::now());
+        if is_certain && self.last.replace(until) != Some(until) {
             self.order(&format!("until {}", clock::at(until).as_nanos()));
         }
     }
 
     /// The lock is lost.
-    pub(super) fn end_now(&self) {
+    pub(super) fn end_now(&mut self) {
         self.order("end");
     }
 
-    fn order(&self, line: &str) {
-        // The thread has ended if the watchdog is gone.
-        let _ = self.orders.send(line.to_owned());
+    /// Those until the command runs are in the pipe when this returns: from then on the watchdog acts, whatever happens to
+    /// this process.
+    fn order(&mut self, line: &str) {
+        let order = format!("{line}\n");
+        // If the watchdog is gone, its last word says so.
+        match &mut self.pipe {
+            // In one piece, however this process ends.
+            Some((pipe, _)) => _ = pipe.write_all(order.as_bytes()),
+            None => _ = self.orders.send(order),
+        }
     }
 
     /// The command has ended. Whether it was ended by the watchdog.
     pub(super) fn finish(mut self) -> bool {
-        self.order_first("done");
+        self.order("done");
         // Where somebody has stopped it.
         let _ = i32::try_from(self.child.id()).map(|pid| kill(Pid::from_raw(pid), Signal::SIGCONT));
         let has_ended_it = self.words.iter().any(|word| matches!(word, Word::Ends));
@@ -212,7 +220,11 @@ impl Watch {
                     ("done", _) => return,
                     ("end", _) => return self.kill("the lock is lost: the command is killed"),
                     ("group", group) => self.family.set_group(group.parse().unwrap_or_default()),
-                    ("until", nanos) => self.until = nanos.parse().map(Duration::from_nanos).ok().or(self.until),
+                    ("until", nanos) => {
+                        self.until = nanos.parse().map(Duration::from_nanos).ok().or(self.until);
+                        // The next outage is another one.
+                        self.has_warned &= self.left() <= self.limits.term;
+                    }
                     _ => {}
                 },
                 Ok(None) if self.left() <= self.limits.kill => {
@@ -229,8 +241,6 @@ impl Watch {
         self.has_warned = true;
         tell("ends");
         self.family.signal(Signal::SIGTERM);
-        // Or one that is stopped would hear of it too late.
-        self.family.signal(Signal::SIGCONT);
         voice::say("no word from the servers, the lock may be lost soon: the command gets TERM");
     }
 
