@@ -20,7 +20,7 @@ use crate::{
             event::{Event, EventSender, event_channel},
             followers::Followers,
         },
-        held::{grants::RecentGrants, holds::Holds, registry::HeldNodes},
+        held::{grants::RecentGrants, holds::Holds, limits::FAR, registry::HeldNodes},
     },
     session::{
         api::Session,
@@ -65,9 +65,6 @@ pub enum CuratorFrameworkState {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u64);
-
-/// As good as for ever, and within the clock's range.
-pub(in crate::framework) const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 

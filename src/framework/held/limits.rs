@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::framework::client::core::FAR;
+/// As good as for ever, and within the clock's range.
+pub(in crate::framework) const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
 pub(super) const WATCH_AFTER: Duration = Duration::from_millis(100);

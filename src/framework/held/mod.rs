@@ -4,7 +4,7 @@ pub(crate) mod changes;
 pub(crate) mod deadlines;
 pub(crate) mod grants;
 pub(crate) mod holds;
-mod limits;
+pub(in crate::framework) mod limits;
 pub(crate) mod node;
 pub(crate) mod registry;
 pub(crate) mod revocation;
