@@ -160,6 +160,33 @@ fn a_create_whose_reply_was_lost_is_found_and_held() {
     }
 }
 
+#[test]
+fn a_create_whose_reply_was_lost_is_found_also_behind_a_request_to_give_the_lock_back() {
+    let namespace = namespace();
+    let faulty = Faulty::start(&namespace);
+    let other = client_in(&namespace);
+    let first = mutex(&faulty.client);
+    let (tell, asked) = crossbeam_channel::unbounded();
+    first.on_revocation(move |request| drop(tell.send(request.who().map(str::to_owned))));
+    first.acquire().unwrap();
+    first.release().unwrap();
+    let create = RequestMatch::creates().path(|path| path.ends_with(NODE));
+    let lost = faulty.proxy.inject(create, Fault::CutInsteadOfReply);
+    faulty.stay_away();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let held = first.lock_timeout(PATIENCE).unwrap().expect("it waits for itself");
+            assert_eq!(asked.recv_timeout(PATIENCE), Ok(None));
+            held.release().unwrap();
+        });
+        lost.wait_for_hits(1, PATIENCE).unwrap();
+        eventually("the znode is there", || other.check_exists().for_path(NODE).unwrap().is_some());
+        Revoker::attempt_revoke(&other, NODE).unwrap();
+        faulty.proxy.pass().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
 /// Each holder that leaves empties the directory, and the server may remove it twice before a waiter is back.
 #[test]
 fn a_directory_that_vanishes_at_each_hand_over_ends_no_wait() {

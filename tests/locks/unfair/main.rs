@@ -14,7 +14,7 @@ use std::{
 
 use curator_locks::{
     AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, HoldState, InterProcessLock,
-    InterProcessUnfairMutex, Locker, LostReason, Stat, testing::TestingServer,
+    InterProcessUnfairMutex, Locker, LostReason, Revoker, Stat, testing::TestingServer,
 };
 use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace, watchers};
 

@@ -41,13 +41,13 @@ impl RevocationRequest {
     /// Who asks, as far as they have said so: Curator's requests do not.
     #[must_use]
     pub fn who(&self) -> Option<&str> {
-        self.word.who.as_deref()
+        self.word.who.as_deref().filter(|who| !who.is_empty())
     }
 
     /// Why, as far as they have said so.
     #[must_use]
     pub fn why(&self) -> Option<&str> {
-        self.word.why.as_deref()
+        self.word.why.as_deref().filter(|why| !why.is_empty())
     }
 
     /// The hold that they ask for; `None` if the request has come to one that still waits, or if the lock object is gone.

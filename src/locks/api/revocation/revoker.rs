@@ -112,20 +112,20 @@ pub enum Revoker {}
 
 impl Revoker {
     /// Asks the owner of a lock's znode to give the lock back, by writing `__REVOKE__` over the znode's data, which is
-    /// lost thereby. Whether the owner listens is its own affair. Blocks for one round trip, two where the name has no
-    /// number, and while the connection is gone as the retry policy says. A znode that is gone is no error: the lock
-    /// was given back.
+    /// lost thereby. Whether the owner listens is its own affair. Blocks for one round trip, and while the connection is
+    /// gone as the retry policy says. A znode that is gone is no error: the lock was given back.
     ///
-    /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data.
+    /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data. So does this
+    /// where the name has no number, as that of [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex): there it
+    /// is a request of nobody, for no reason, and two round trips.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as
     /// [every operation on a znode](crate::operations#errors).
     pub fn attempt_revoke(client: &CuratorFramework, path: &str) -> Result<()> {
-        if !is_numbered(path)
-            && let Some(stat) = client.check_exists().for_path(path)?
-        {
-            check_contender(path, &stat)?;
+        if !is_numbered(path) {
+            // Its data tell whose znode it is, also to a contender whose create got no reply.
+            return Revoker::request(client, path, "", "");
         }
         match client.set_data().for_path_and_data(path, REVOKE_MESSAGE) {
             Err(error) if error.is_no_node() => Ok(()),
