@@ -318,9 +318,9 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    /// The limit on the queue's length applies in the queue's own directory.
+    /// How many are in front, and how many may be, is a matter of the queue's own directory.
     fn lease_spec(&self, patience: Patience<'_>) -> Spec {
-        Spec { looks_first: patience.only_try, max_ahead: None, ..self.leases.spec(patience) }
+        Spec { looks_first: patience.only_try, counts: false, max_ahead: None, ..self.leases.spec(patience) }
     }
 
     fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<HeadPlace<'_>>) -> Result<Outcome> {

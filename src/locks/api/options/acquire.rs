@@ -105,8 +105,8 @@ impl AcquireOptions {
         self
     }
 
-    /// Calls the listener with the number of those in front, whenever the waiter has read the queue and it has changed: on
-    /// the thread that waits, under no lock; the acquire waits for it. A waiter reads the queue when the one in front of it
+    /// Calls the listener with the number of those in front (of a semaphore, in its queue), whenever the waiter has read
+    /// the queue and it has changed: on the thread that waits, under no lock; the acquire waits for it. A waiter reads the queue when the one in front of it
     /// has gone, so with the default [`WaitStrategy`](crate::WaitStrategy) it hears rarely: it is woken when that matters
     /// to it.
     ///
