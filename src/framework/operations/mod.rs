@@ -122,7 +122,8 @@ impl DeleteBuilder<'_> {
     }
 
     /// If the connection is lost, the call fails, but the client keeps deleting the znode in the background, over
-    /// reconnects and new sessions, until it is gone or the client is closed.
+    /// reconnects and new sessions, until it is gone or the client is closed. It deletes no children there: the znode goes
+    /// once it has none. Not [with a version](DeleteBuilder::with_version), as the znode may be another one by then.
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
         self
@@ -144,7 +145,7 @@ impl DeleteBuilder<'_> {
         let target = self.client.prefix.to_server(path)?;
         let call = self.client.call("delete", path, Stop::default());
         let result = self.delete(&call, &target);
-        if self.guaranteed && result.as_ref().is_err_and(Error::is_retryable) {
+        if self.guaranteed && self.version == -1 && result.as_ref().is_err_and(Error::is_retryable) {
             self.client.core.clean_up(Job::delete(target, None));
         }
         result

@@ -118,8 +118,10 @@ fn a_guaranteed_delete_goes_on_until_the_server_is_back() {
     let client = connect(base.retry_policy(curator_locks::RetryOneTime::new(Duration::from_millis(10))));
     client.create().creating_parents_if_needed().for_path("/gone").unwrap();
     client.create().creating_parents_if_needed().for_path("/kept").unwrap();
+    client.create().creating_parents_if_needed().for_path("/version").unwrap();
     server.stop().unwrap();
     eventually("the connection is gone", || !client.is_connected());
+    assert!(client.delete().guaranteed().with_version(0).for_path("/version").is_err());
     let result = client.delete().guaranteed().for_path("/gone");
     assert!(matches!(result, Err(Error::ConnectionLoss { .. })), "{result:?}");
     assert!(client.delete().for_path("/kept").is_err());
@@ -127,6 +129,7 @@ fn a_guaranteed_delete_goes_on_until_the_server_is_back() {
     eventually("the server is back", || client.check_exists().for_path("/").is_ok());
     eventually("it is deleted", || client.check_exists().for_path("/gone").is_ok_and(|stat| stat.is_none()));
     assert!(client.check_exists().for_path("/kept").unwrap().is_some());
+    assert!(client.check_exists().for_path("/version").unwrap().is_some(), "it may have been another one by then");
 }
 
 #[test]
