@@ -223,8 +223,9 @@ impl InterProcessMutex {
     ///
     /// A release ends it, as in Curator: call this again before the next acquire. A hold from before this call cannot
     /// be asked. The listener serves the acquires of all threads that begin from now on, while they wait and while they
-    /// hold; a second call replaces it. Two things differ from Curator: another thread's hold keeps the listener with
-    /// which it began, and called during a hold, it stays in force after that hold's release.
+    /// hold (by [`WaitStrategy::WatchParent`] only while they hold); a second call replaces it. Two things differ from
+    /// Curator: another thread's hold keeps the listener with which it began, and called during a hold, it stays in force
+    /// after that hold's release.
     ///
     /// Each request is told once, also one that was written before the watch on the znode was in place; Curator loses
     /// that one. The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait.

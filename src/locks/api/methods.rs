@@ -277,7 +277,8 @@ macro_rules! listening_methods {
             /// ([`Revoker::request`](crate::Revoker::request)) or as Curator does
             /// ([`Revoker::attempt_revoke`](crate::Revoker::attempt_revoke)). It is for every acquire that begins from now
             /// on, while it waits and while it holds, and stays over releases; a second call replaces it, and so does
-            /// `make_revocable` where the lock has that.
+            /// `make_revocable` where the lock has that. Who waits for a semaphore, or by
+            /// [`WatchParent`](crate::WaitStrategy::WatchParent), is told only when it holds.
             ///
             /// It runs on the client's dispatch thread, under no lock, and may
             /// [release](crate::RevocationRequest::release) the hold. Nothing is released by itself. Costs one read per acquire.

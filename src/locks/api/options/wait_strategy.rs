@@ -34,7 +34,8 @@ pub enum WaitStrategy {
     #[default]
     WatchPredecessor,
     /// Watches the lock's directory. Every arrival, release and give-up wakes every waiter, and each reads the whole
-    /// queue: a herd, harmless with a few waiters and ruinous with a thousand. A waiter costs one watch.
+    /// queue: a herd, harmless with a few waiters and ruinous with a thousand. A waiter costs one watch, and is told of a
+    /// [request to give the lock back](crate::InterProcessMutex::on_revocation) only once it holds the lock.
     WatchParent,
     /// Reads the queue again and again, this far apart; shorter than 1 ms counts as 1 ms. A waiter costs `1 / interval`
     /// requests per second and one watch, on its own znode, which tells of the end of its session or of the znode.
