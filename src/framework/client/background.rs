@@ -159,6 +159,8 @@ impl Background {
                 self.core.auth_failed(scheme);
                 let states = self.states.expired(now);
                 self.raise(states);
+                // Whoever heard of the session's end before this event waits for a connection that never comes.
+                self.core.followers.wake();
             }
         }
     }

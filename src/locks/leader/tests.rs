@@ -8,14 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crossbeam_channel::{Sender, unbounded};
+
 use crate::{
     error::{Error, Result},
     framework::{client::core::CuratorFramework, config::retry::RetryOneTime},
     locks::leader::{latch::LeaderLatch, leadership::Leadership, selector::LeaderSelector},
     proto::{request::Request, response::Response, types::Stat},
     session::{
-        api::{Reply, Submission},
+        api::{Reply, Session, SessionConfig, SessionEvent, SessionFactory, SessionObserver, Submission},
         fake::stub::StubSession,
+        native::factory::NativeSessionFactory,
     },
 };
 
@@ -44,6 +47,30 @@ fn close_while_it_starts(start: impl FnOnce() -> Result<()> + Send, close: impl 
         let started = starting.join().unwrap();
         assert!(matches!(started, Ok(()) | Err(Error::NotInUse { state: "closed", .. })), "{started:?}");
     });
+}
+
+/// Tells whom a session tells what happens to it.
+struct Overheard(Sender<SessionObserver>);
+
+impl SessionFactory for Overheard {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        let _ = self.0.send(observer.clone());
+        NativeSessionFactory.open(config, observer)
+    }
+}
+
+#[test]
+fn a_latch_that_waits_for_a_connection_hears_that_none_will_come() {
+    let (sender, observers) = unbounded();
+    let builder = CuratorFramework::builder().connect_string("127.0.0.1:1").lock_recheck_interval(None);
+    let retry = RetryOneTime::new(Duration::from_millis(1));
+    let client = builder.retry_policy(retry).session_factory(Overheard(sender)).build().unwrap();
+    client.start().unwrap();
+    let latch = LeaderLatch::new(&client, "/leader").unwrap();
+    latch.start().unwrap();
+    observers.recv_timeout(PATIENCE).unwrap()(SessionEvent::AuthFailed("digest".into()));
+    let awaited = latch.await_leadership_timeout(PATIENCE);
+    assert!(matches!(awaited, Err(Error::AuthFailed { .. })), "{awaited:?}");
 }
 
 #[test]
