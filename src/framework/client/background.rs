@@ -235,7 +235,9 @@ impl Background {
             counters: self.core.counters.session.clone(),
         };
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
-        let session = config.session_factory.open(&session_config, observer)?;
+        let opened = config.session_factory.open(&session_config, observer);
+        // What a session that never was has raised must not have another one opened at once.
+        let session = opened.inspect_err(|_| self.generation += 1)?;
         self.core.set_session(session);
         self.has_session = true;
         Ok(())
@@ -289,5 +291,55 @@ impl Background {
             });
             self.core.raise(client, state);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use crossbeam_channel::{Sender, unbounded};
+
+    use super::*;
+    use crate::{
+        RetryOneTime,
+        session::{
+            api::{Session, SessionFactory},
+            fake::stub::StubSession,
+        },
+    };
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Gives out one session. Those that cannot be opened raise their end all the same.
+    struct Once {
+        is_first: AtomicBool,
+        opened: Sender<(Instant, SessionObserver)>,
+    }
+
+    impl SessionFactory for Once {
+        fn open(&self, _config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+            self.opened.send((Instant::now(), observer.clone())).unwrap_or_default();
+            if self.is_first.swap(false, Ordering::SeqCst) {
+                return Ok(StubSession::new());
+            }
+            observer(SessionEvent::Expired);
+            let source = std::io::Error::from(std::io::ErrorKind::WouldBlock);
+            Err(Error::Io { what: "no thread".into(), source: source.into() })
+        }
+    }
+
+    #[test]
+    fn a_session_that_cannot_be_opened_is_tried_again_after_a_pause() {
+        let (opened, tries) = unbounded();
+        let factory = Once { is_first: AtomicBool::new(true), opened };
+        let builder = CuratorFramework::builder().connect_string("127.0.0.1:2181");
+        let client = builder.retry_policy(RetryOneTime::new(LONG)).session_factory(factory).build().unwrap();
+        client.start().unwrap();
+        let (_, observer) = tries.recv_timeout(LONG).unwrap();
+        observer(SessionEvent::Expired);
+        let (second, third) = (tries.recv_timeout(LONG).unwrap().0, tries.recv_timeout(LONG).unwrap().0);
+        assert!(third - second >= LOOK_FOR_SERVERS);
     }
 }
