@@ -356,11 +356,15 @@ impl<C, W: Clone> Machine<C, W> {
         now: Instant,
         actions: &mut Actions<C, W>,
     ) -> Result<(), ProtoError> {
+        let wanted = self.session_to_resume();
         if response.timeout_ms <= 0 {
+            // Only a session that there was can have expired. Another one would be asked for at once, and end so again.
+            if wanted == 0 {
+                return Err(ProtoError::Unexpected { what: "timeout of a new session", value: response.timeout_ms });
+            }
             self.expired(actions);
             return Ok(());
         }
-        let wanted = self.session_to_resume();
         if response.session_id == 0 || (wanted != 0 && response.session_id != wanted) {
             return Err(ProtoError::WrongSession { wanted, given: response.session_id });
         }

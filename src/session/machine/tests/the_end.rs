@@ -236,6 +236,9 @@ fn nothing_is_heard_of_a_session_after_its_end() {
 fn another_session_than_the_one_asked_for_is_not_taken() {
     let mut rig = Rig::new();
     assert!(matches!(rig.handshake(response(0)), Err(ProtoError::WrongSession { wanted: 0, given: 0 })));
+    let expired = ConnectResponse { timeout_ms: 0, ..response(ID) };
+    assert!(matches!(rig.handshake(expired), Err(ProtoError::Unexpected { value: 0, .. })));
+    assert!(rig.log.is_empty() && !rig.machine.is_over(rig.now));
     assert_eq!(rig.machine.session_id(), 0);
     rig.connect();
     rig.disconnect();
