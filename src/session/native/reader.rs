@@ -63,6 +63,9 @@ impl ReaderThread {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
             }
+            if let Some(server) = search.take_found() {
+                rotation.prefer(server);
+            }
             let next = rotation.step();
             for (host, why) in rotation.unresolved() {
                 troubles.unresolved(host, why);
@@ -80,9 +83,6 @@ impl ReaderThread {
                         troubles.clear();
                         self.serve(connection, buffer, rotation.hosts(), &mut search);
                         rotation.connection_ended(since.elapsed());
-                        if let Some(server) = search.take_found() {
-                            rotation.prefer(server);
-                        }
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");

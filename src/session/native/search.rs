@@ -56,6 +56,8 @@ impl Search {
     /// The connection is with a server that can write.
     pub(super) fn is_over(&mut self) {
         self.pause = FIRST_PAUSE;
+        // Who is asked still may answer, but that is of no use later.
+        self.found = Arc::default();
     }
 
     /// How long until the next question.
@@ -103,7 +105,7 @@ impl Search {
         }
     }
 
-    /// The connection has ended: where one that can write is, if that is why.
+    /// Where a server that can write is, if the connection has ended because of that.
     pub(super) fn take_found(&mut self) -> Option<Server> {
         self.found.lock().take()
     }

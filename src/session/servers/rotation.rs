@@ -127,9 +127,11 @@ impl Rotation {
         share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most)
     }
 
-    /// This server comes next.
-    pub(crate) fn prefer(&mut self, server: (String, SocketAddr)) {
-        self.round.push(server);
+    /// This server comes next, if it is one of these still.
+    pub(crate) fn prefer(&mut self, (host, address): (String, SocketAddr)) {
+        if self.hosts.iter().any(|(name, port)| *name == host && *port == address.port()) {
+            self.round.push((host, address));
+        }
     }
 
     /// A server accepted the session, and the connection ended after that time. The servers left in the round come
@@ -228,9 +230,10 @@ mod tests {
         let preferred: SocketAddr = ([127, 0, 0, 9], 2181).into();
         for used_up in [1, 2] {
             (0..used_up).for_each(|_| _ = rotation.step());
-            rotation.prefer(("preferred".into(), preferred));
+            rotation.prefer(("127.0.0.1".into(), preferred));
             assert_eq!(address(&rotation.step()), preferred);
         }
+        rotation.prefer(("gone".into(), preferred));
         assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }
 

@@ -86,3 +86,12 @@ fn without_servers_nobody_is_asked() {
     search.look(Instant::now(), &[], &connection().0);
     assert!(who.is_empty() && search.asking.is_none());
 }
+
+#[test]
+fn what_is_answered_after_the_search_is_forgotten() {
+    let (mut search, ..) = search();
+    let late = search.found.clone();
+    search.is_over();
+    *late.lock() = Some(("late".into(), ([127, 0, 0, 1], 2181).into()));
+    assert_eq!(search.take_found(), None);
+}
