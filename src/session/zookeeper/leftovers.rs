@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use ::zookeeper::{ZkError, ZkResult, ZooKeeper};
 
-use crate::proto::{request::Request, response::Response};
+use crate::proto::{request::Request, response::Response, types::CreateMode};
 
 /// What a session has created, or may have.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
     nodes: BTreeSet<String>,
-    /// Full paths of creates whose outcome is unknown, without the sequence number.
+    /// Full paths of sequential creates whose outcome is unknown, without the sequence number.
     doubts: BTreeSet<String>,
 }
 
@@ -21,8 +21,12 @@ impl Leftovers {
             (Request::Create { mode, .. }, Ok(Response::Created { path, .. })) if mode.is_ephemeral() => {
                 self.nodes.insert(path.clone());
             }
-            (Request::Create { path, mode, .. }, Err(ZkError::ConnectionLoss)) if mode.is_ephemeral() => {
-                self.doubts.insert(path.clone());
+            (Request::Create { path, mode, .. }, Err(ZkError::ConnectionLoss | ZkError::MarshallingError))
+                if mode.is_ephemeral() =>
+            {
+                let is_whole = *mode == CreateMode::Ephemeral;
+                let unknown = if is_whole { &mut self.nodes } else { &mut self.doubts };
+                unknown.insert(path.clone());
             }
             (Request::Delete { path, .. }, Ok(_) | Err(ZkError::NoNode)) => {
                 self.nodes.remove(path);
@@ -48,7 +52,9 @@ impl Leftovers {
                 Err(ZkError::NoNode) => Vec::new(),
                 children => children?,
             };
-            let found = children.iter().filter(|child| child.starts_with(name));
+            let found = children
+                .iter()
+                .filter(|child| child.strip_prefix(name).is_some_and(|number| number.parse::<i32>().is_ok()));
             self.nodes.extend(found.map(|child| format!("{parent}/{child}")));
             self.doubts.remove(&doubt);
         }
@@ -68,7 +74,6 @@ impl Leftovers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::types::CreateMode;
 
     fn create(path: &str) -> Request {
         let mode = CreateMode::EphemeralSequential;
@@ -89,5 +94,16 @@ mod tests {
         leftovers.executed(&delete("/a/x-0000000001"), &Err(ZkError::NoNode));
         leftovers.executed(&delete("/a/y-0000000002"), &Ok(Response::Done));
         assert_eq!((leftovers.nodes.len(), leftovers.doubts.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_name_without_a_number_stands_for_no_other() {
+        let mut leftovers = Leftovers::default();
+        let mut request = create("/a/x");
+        if let Request::Create { mode, .. } = &mut request {
+            *mode = CreateMode::Ephemeral;
+        }
+        leftovers.executed(&request, &Err(ZkError::ConnectionLoss));
+        assert!(leftovers.nodes.contains("/a/x") && leftovers.doubts.is_empty());
     }
 }
