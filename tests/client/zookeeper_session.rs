@@ -75,6 +75,19 @@ fn queue(client: &CuratorFramework) -> usize {
 }
 
 #[test]
+fn a_panic_while_a_handle_is_made_is_no_more_than_a_failed_attempt() {
+    let server = server();
+    let (address, attempts) = (server.connect_string(), AtomicUsize::new(0));
+    let to = address.clone();
+    let factory = ZooKeeperSessionFactory::connecting(move || {
+        assert!(attempts.fetch_add(1, Ordering::SeqCst) > 0, "on purpose");
+        ZooKeeper::connect(&to, SESSION, |_| {})
+    });
+    let client = connect(builder(&address, "panic", SESSION).session_factory(factory));
+    mutex(&client).lock().unwrap().release().unwrap();
+}
+
+#[test]
 fn a_lock_is_acquired_entered_again_and_released_as_often() {
     let server = server();
     let (client, _handle) = given(&server.connect_string(), "reentry");

@@ -16,6 +16,7 @@ use super::{
     state::{Proof, WatchTarget, WatchToSet, change},
 };
 use crate::{
+    base::panics::caught,
     proto::{request::Request, response::Response, types::EventType},
     session::api::{SessionError, SessionEvent},
 };
@@ -88,7 +89,9 @@ impl Worker {
             Source::Made(make) => {
                 // The handle's first handshake goes unreported.
                 self.shared.set_handshake(Instant::now());
-                Arc::new(make().map_err(io::Error::other)?)
+                let made = caught("connecting by the package zookeeper", || make());
+                let made = made.ok_or_else(|| io::Error::other("the package zookeeper panicked; the log says why"))?;
+                Arc::new(made.map_err(io::Error::other)?)
             }
         };
         let shared = Arc::downgrade(&self.shared);
@@ -115,13 +118,13 @@ impl Worker {
                 result => result.map_err(io::Error::other)?,
             }
         }
-        let (owner, sent) = self.prove(&zookeeper).map_err(io::Error::other)?;
+        let (owner, sent) = guarded(|| self.prove(&zookeeper)).map_err(io::Error::other)?;
         let id = self.shared.id();
         if id != 0 && owner != id {
             self.replaced(owner);
             return Ok(());
         }
-        let changes = self.rearm(&zookeeper).map_err(io::Error::other)?;
+        let changes = guarded(|| self.rearm(&zookeeper)).map_err(io::Error::other)?;
         self.shared.connected(Proof { epoch, owner, sent, handshake, changes });
         Ok(())
     }
@@ -188,7 +191,7 @@ impl Worker {
 
     fn heartbeat(&mut self, epoch: u64) {
         let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
-        match self.prove(&zookeeper) {
+        match guarded(|| self.prove(&zookeeper)) {
             Ok((owner, _)) if owner != self.shared.id() => self.replaced(owner),
             Ok((_, sent)) => self.shared.heartbeat_answered(epoch, sent),
             Err(error) => self.shared.disconnected(None, io::Error::other(error)),
@@ -203,12 +206,12 @@ impl Worker {
             return;
         }
         let on_event = request.leaves_watch().then(|| self.on_event(ticket));
-        let result = match request {
+        let result = guarded(|| match request {
             Request::Sync { path } => {
                 self.prove(&zookeeper).map(|(owner, _)| (owner, Response::Synced { path: path.clone() }))
             }
             request => execute(&zookeeper, request, on_event).map(|response| (owner_of(request, &response), response)),
-        };
+        });
         let owner = result.as_ref().map_or(0, |(owner, _)| *owner);
         let result = result.map(|(_, response)| response);
         self.leftovers.executed(request, &result);
@@ -240,7 +243,7 @@ impl Worker {
         }
         // So long after the last answer the servers have ended the session themselves.
         let give_up = Instant::now() + self.shared.config.session_timeout.max(Duration::from_secs(1)) * 2;
-        while let Err(error) = self.leftovers.delete(zookeeper, &self.owners) {
+        while let Err(error) = guarded(|| self.leftovers.delete(zookeeper, &self.owners)) {
             log::debug!("cannot clean up yet: {error}");
             if Instant::now() >= give_up || self.shared.is_handle_closed() {
                 return;
@@ -248,6 +251,11 @@ impl Worker {
             self.shared.pause();
         }
     }
+}
+
+/// The package panics on an answer that it does not understand, which must not end the thread.
+fn guarded<T>(run: impl FnOnce() -> ZkResult<T>) -> ZkResult<T> {
+    caught("the package zookeeper", run).unwrap_or(Err(ZkError::MarshallingError))
 }
 
 /// The session in which an ephemeral znode was created; 0 where that does not apply.
