@@ -310,8 +310,9 @@ impl InterProcessMutex {
         }
         self.internals.observed(self.internals.kind.name(), slice::from_ref, || {
             if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
-                if let Some(cache) = &self.cache {
-                    cache.downgrades(&writer);
+                // Whoever keeps it, which need not be this object's cache: a clone may have none, or another one.
+                if let Some((keeper, tenure)) = writer.keeper() {
+                    keeper.ends_with_turn(tenure);
                 }
                 return self.internals.attempt_downgrade(patience, &self.owners, &writer);
             }

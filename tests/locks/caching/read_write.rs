@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Barrier,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -411,6 +411,33 @@ fn each_reader_is_asked_to_give_the_lock_back_and_the_next_one_gets_a_znode_of_i
     one.end();
     two.end();
     eventually("it is gone", || !queue(&client, PATH).contains(&node));
+}
+
+/// Clones are one lock to a thread, whatever they keep.
+#[test]
+fn who_reads_beside_its_writing_through_a_clone_keeps_the_next_writer_out() {
+    let client = client();
+    let lock = plain(&client);
+    for reader in [lock.clone(), lock.clone().with_caching(caching())] {
+        let writers = lock.clone().with_caching(caching());
+        let reads = AtomicBool::new(true);
+        scope(|scope| {
+            writers.write_lock().acquire().unwrap();
+            let next = scope.spawn(|| {
+                let held = writers.write_lock().lock().unwrap();
+                assert!(!reads.load(Ordering::SeqCst), "two at work");
+                held.release().unwrap();
+            });
+            eventually("the next writer waits", || writers.local_waiters() == 1);
+            let reading = reader.read_lock().lock().unwrap();
+            writers.write_lock().release().unwrap();
+            await_queue(&client, PATH, 2);
+            assert!(reading.is_valid());
+            reads.store(false, Ordering::SeqCst);
+            reading.release().unwrap();
+            next.join().unwrap();
+        });
+    }
 }
 
 #[test]

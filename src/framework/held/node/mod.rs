@@ -71,6 +71,9 @@ pub(crate) trait Keeper: Send + Sync {
     /// Ends one of its holds, without waiting for a server.
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()>;
 
+    /// This tenure of a writer's is handed on to nobody: its holder reads beside it, whose znode others have to queue for.
+    fn ends_with_turn(&self, tenure: u64);
+
     /// What it does with its znodes at this moment.
     fn usage(&self) -> Usage;
 }

@@ -167,13 +167,6 @@ impl Cache {
         }
     }
 
-    /// This hold of a writer goes on as a reader's, whose znode others have to queue for: the writer's goes with the hold.
-    pub(crate) fn downgrades(&self, writer: &HeldNode) {
-        if let Some((_, tenure)) = writer.keeper() {
-            self.state.lock().turns.ends_with_turn(tenure);
-        }
-    }
-
     /// How many threads of this process wait behind the one that has the lock or queues for it.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().turns.waiting()
@@ -424,6 +417,10 @@ impl Keeper for Cache {
         }
         self.end_turn(tenure, grant.grant_number());
         released
+    }
+
+    fn ends_with_turn(&self, tenure: u64) {
+        self.state.lock().turns.ends_with_turn(tenure);
     }
 
     fn usage(&self) -> Usage {
