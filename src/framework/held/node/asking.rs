@@ -104,7 +104,9 @@ impl HeldNode {
         if let Ok(Response::Data { stat, .. } | Response::Stat(stat)) = reply
             && self.is_ours(stat)
         {
-            self.inner.lock().is_watched = true;
+            let mut inner = self.inner.lock();
+            // Those servers tell nothing to who may not read it.
+            inner.is_watched = !inner.may_not_read;
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::HeldNode;
+use super::{HeldNode, Inner};
 use crate::{
     base::unlocked::drop_unlocked,
     error::LostReason,
@@ -25,16 +25,13 @@ impl HeldNode {
 
     /// `false`: the holder has released it before.
     pub(crate) fn mark_lost(&self, reason: LostReason) -> bool {
-        if self.grant.is_some() {
-            return self.root().mark_lost(reason);
-        }
-        let mut inner = self.inner.lock();
-        if inner.released {
-            return false;
-        }
-        inner.lost.get_or_insert(reason);
-        let interrupts = mem::take(&mut inner.interrupts);
-        drop(inner);
+        let root = self.root();
+        let interrupts = mark(&mut root.inner.lock(), reason);
+        root.tell_of_loss(interrupts)
+    }
+
+    fn tell_of_loss(&self, interrupts: Option<Vec<Weak<CancelToken>>>) -> bool {
+        let Some(interrupts) = interrupts else { return false };
         for token in interrupts.iter().filter_map(Weak::upgrade) {
             token.cancel();
         }
@@ -112,11 +109,22 @@ impl HeldNode {
 
     /// Ends a hold for its holder, if it has not ended before.
     pub(crate) fn lose_unless_over(&self, reason: LostReason) -> bool {
-        if self.inner.lock().is_final() || !self.mark_lost(reason) {
-            return false;
+        let interrupts = {
+            let mut inner = self.inner.lock();
+            if inner.is_final() {
+                return false;
+            }
+            // With the hold's own lock: a release in between would hand the znode on to another one.
+            match &self.grant {
+                Some(grant) => mark(&mut grant.tenure.inner.lock(), reason),
+                None => mark(&mut inner, reason),
+            }
+        };
+        let is_lost = self.root().tell_of_loss(interrupts);
+        if is_lost {
+            self.events.send(Event::Look);
         }
-        self.events.send(Event::Look);
-        true
+        is_lost
     }
 
     /// Ends a hold that has lasted for too long: first for its holder, then for others.
@@ -135,4 +143,13 @@ impl HeldNode {
             give_back();
         }
     }
+}
+
+/// The tokens to cancel; `None`: its holder has released it before. The first reason stays.
+fn mark(inner: &mut Inner, reason: LostReason) -> Option<Vec<Weak<CancelToken>>> {
+    if inner.released {
+        return None;
+    }
+    inner.lost.get_or_insert(reason);
+    Some(mem::take(&mut inner.interrupts))
 }
