@@ -4,6 +4,7 @@ use std::{
     fs,
     io::Write,
     ops::Range,
+    path::Path,
     process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -207,7 +208,8 @@ fn a_lock_that_is_lost_is_not_kept_any_longer() {
     let path = path();
     let mut run = Running::start(zklock(["run", "--at-least", "1h", &path, "--", "sh", "-c", "echo $$"]));
     let pid = run.line();
-    eventually("the command has ended", || is_gone(&pid));
+    // It is waited for once its status is known.
+    eventually("the command has ended", || !Path::new("/proc").join(&pid).exists());
     let node = LockQueue::inspect(&client, &path).unwrap().entries[0].path.clone();
     client.delete().for_path(&node).unwrap();
     run.await_end();

@@ -1,7 +1,7 @@
 //! What a person at a terminal sees, and types.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Write},
     os::fd::OwnedFd,
     process::{Child, Command, Stdio},
@@ -155,6 +155,26 @@ fn beside_a_program_that_reads_the_terminal_the_command_does_not_take_it() {
     screen.await_text("ready");
     screen.type_in("a key\n");
     screen.await_text("got a key");
+    screen.await_text("done");
+    assert!(run.wait().unwrap().success());
+}
+
+/// Where others share the terminal with it, too, and its neighbours go on with it.
+#[test]
+fn a_job_whose_command_holds_a_lock_cannot_be_suspended() {
+    let screen = Screen::new();
+    let directory = tempfile::tempdir().unwrap();
+    let go_on = directory.path().join("go on");
+    let inner =
+        zklock(["run", &path(), "--", "sh", "-c", "echo ready; until [ -e \"$0\" ]; do sleep 0.02; done; echo done"]);
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("set -m; {} '{}' | cat", words(&inner), go_on.display())]);
+    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut run = screen.run(&shell);
+    screen.await_text("ready");
+    screen.type_in("\x1a");
+    screen.await_text("cannot be suspended");
+    fs::write(go_on, "").unwrap();
     screen.await_text("done");
     assert!(run.wait().unwrap().success());
 }

@@ -27,31 +27,40 @@ impl Limits {
     }
 }
 
-/// What the machine's sleep does to a hold: it ends meanwhile, but the clock that it is told by stands.
+/// What one clock shows when the other one shows something. What is known of a hold is told by one that stands while the
+/// machine sleeps, and a hold does not last any longer for that.
 #[derive(Debug)]
-pub(super) struct Sleeps {
+pub(super) struct Clocks {
     session_timeout: Duration,
-    /// What both clocks showed last.
-    seen: (Duration, Instant),
-    /// An end of the hold up to here may have been proved before the last sleep.
-    doubted: Option<Instant>,
+    start: Instant,
+    /// What the clock that runs shows at the start of the other one: first, and after each sleep from when that was seen.
+    offsets: Vec<(Instant, Duration)>,
 }
 
-impl Sleeps {
-    pub(super) fn new(session_timeout: Duration) -> Sleeps {
-        Sleeps { session_timeout, seen: (now(), Instant::now()), doubted: None }
+/// One clock is read a moment after the other.
+const LEAST_SLEEP: Duration = Duration::from_millis(1);
+
+impl Clocks {
+    pub(super) fn new(session_timeout: Duration) -> Clocks {
+        let (now, start) = (now(), Instant::now());
+        Clocks { session_timeout, start, offsets: vec![(start, now)] }
     }
 
-    /// Whether the hold lasts until then for certain, by what both clocks show now.
-    pub(super) fn is_certain(&mut self, until: Instant, now: Duration, instant: Instant) -> bool {
-        let gone = (now.saturating_sub(self.seen.0), instant.saturating_duration_since(self.seen.1));
-        self.seen = (now, instant);
-        // A shorter one does no harm, and one clock is read a moment after the other.
-        if gone.0 > gone.1 + self.session_timeout * KILL_AT / 100 {
-            // A proof is good for less than a session timeout.
-            self.doubted = Some(instant + self.session_timeout);
+    /// By the clock that runs, the end of a hold that was proved as long ago as it may have been.
+    pub(super) fn end(&mut self, until: Instant) -> Duration {
+        self.end_at(until, now(), Instant::now())
+    }
+
+    fn end_at(&mut self, until: Instant, now: Duration, instant: Instant) -> Duration {
+        let offset = now.saturating_sub(instant.saturating_duration_since(self.start));
+        if self.offsets.last().is_none_or(|(_, last)| offset > *last + LEAST_SLEEP) {
+            self.offsets.push((instant, offset));
         }
-        self.doubted.is_none_or(|doubted| until > doubted)
+        // A proof is good for less than a session timeout.
+        let proved_after = |seen: Instant| until.saturating_duration_since(seen) >= self.session_timeout;
+        let (first, later) = self.offsets.split_first().map_or((offset, &[][..]), |(first, later)| (first.1, later));
+        let offset = later.iter().rev().find(|(seen, _)| proved_after(*seen)).map_or(first, |(_, offset)| *offset);
+        offset + until.saturating_duration_since(self.start)
     }
 }
 
@@ -64,25 +73,23 @@ pub(super) fn now() -> Duration {
     clock_gettime(id).map(Duration::from).unwrap_or_default()
 }
 
-/// A moment of the other clock, which stands while the machine sleeps. What lies in the past is now.
-pub(super) fn at(instant: Instant) -> Duration {
-    now() + instant.saturating_duration_since(Instant::now())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_was_proved_before_a_sleep_is_not_certain_after_it() {
+    fn a_hold_that_was_proved_before_a_sleep_ends_as_if_the_clock_had_run() {
         let second = Duration::from_secs(1);
-        let (boot, start) = (now(), Instant::now());
-        let mut sleeps = Sleeps { session_timeout: second * 20, seen: (boot, start), doubted: None };
-        let mut certain = |until, boot_time, instant| {
-            sleeps.is_certain(start + second * until, boot + second * boot_time, start + second * instant)
+        let mut clocks = Clocks::new(second * 20);
+        let (start, boot) = clocks.offsets[0];
+        let mut end = |until, boot_time, instant| {
+            clocks.end_at(start + second * until, boot + second * boot_time, start + second * instant) - boot
         };
-        assert!(certain(19, 0, 0) && certain(25, 6, 6), "it was awake");
-        assert!(!certain(26, 107, 7), "it slept for 100 s");
-        assert!(!certain(26, 108, 8) && certain(28, 109, 9), "a heartbeat after the sleep proves more");
+        assert_eq!((end(19, 0, 0), end(25, 6, 6)), (second * 19, second * 25), "it was awake");
+        assert_eq!(end(25, 9, 7), second * 25, "it slept for 2 s: those are gone");
+        assert_eq!(end(26, 10, 8), second * 26, "an answer that had come before");
+        assert_eq!(end(27, 12, 10), second * 29, "what was proved after the sleep");
+        assert_eq!(end(27, 112, 10), second * 29, "it slept again");
+        assert_eq!((end(29, 113, 11), end(31, 114, 12)), (second * 31, second * 133), "as long as it takes");
     }
 }

@@ -11,15 +11,15 @@ use curator_locks::CuratorFramework;
 use nix::{
     errno::Errno,
     sys::{
-        signal::Signal,
+        signal::{Signal, killpg},
         wait::{WaitStatus, waitpid},
     },
-    unistd::Pid,
+    unistd::{Pid, getpgrp},
 };
 
 use super::{
     child,
-    clock::{self, Limits},
+    clock::{self, Clocks, Limits},
     family::{self, Family},
     hold::Held,
     signals::{Signals, ends},
@@ -37,6 +37,8 @@ use crate::{
 const LOOKS: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+const NOT_SUSPENDED: &str = "a command that holds a lock cannot be suspended";
+
 /// How a command has ended.
 pub(super) struct Ended {
     /// The exit status.
@@ -52,8 +54,16 @@ pub(super) fn supervise(
     asked: &Receiver<String>,
     args: &Run,
     signals: &Signals,
+    mut clocks: Clocks,
 ) -> Result<Ended> {
     let timeout = client.session_timeout();
+    let limits = Limits::of(timeout);
+    let lost = || Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() };
+    signals.ignore_stops()?;
+    // Where the machine has slept while the lock was awaited, only a heartbeat after that tells for how long it is held.
+    while clocks.end(valid_until(held).ok_or_else(lost)?) <= clock::now() + limits.term {
+        thread::sleep(timeout / LOOKS);
+    }
     let (sender, changes) = unbounded();
     for hold in held.holds() {
         let sender = sender.clone();
@@ -65,14 +75,13 @@ pub(super) fn supervise(
     let variables = variables(client, held);
     let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
     let (session, node) = (of(family::SESSION), of(family::NODE));
-    let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
-    let limits = Limits::of(timeout);
-    let Some(until) = valid_until(held).and_then(|until| until.checked_sub(limits.kill)) else {
+    let mut watchdog = Watchdog::start(timeout, session, node, clocks).map_err(cannot("start the watchdog"))?;
+    let Some(until) = valid_until(held) else {
         watchdog.finish();
-        return Err(Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() });
+        return Err(lost());
     };
-    allow(&mut watchdog, held);
-    let mut started = match child::start(clock::at(until), &args.command, &variables) {
+    let until = watchdog.allow_until(until).saturating_sub(limits.kill);
+    let mut started = match child::start(until, &args.command, &variables) {
         Ok(started) => started,
         Err(error) => {
             watchdog.finish();
@@ -171,6 +180,7 @@ impl Watch<'_> {
         if self.status.replace(status).is_none() {
             // What is typed goes to this program from here on, which passes it on.
             self.terminal.take_back();
+            self.wants_terminal = false;
             let left: Vec<String> = self.family.alive().into_iter().map(family::describe).collect();
             if !left.is_empty() && !self.was_ended {
                 voice::say(format_args!(
@@ -188,7 +198,7 @@ impl Watch<'_> {
         let goes_on = match signal {
             _ if self.wants_terminal => return self.lend(),
             Signal::SIGTSTP if self.terminal.is_handed_over() => {
-                voice::say("a command that holds a lock cannot be suspended");
+                voice::say(NOT_SUSPENDED);
                 true
             }
             _ => false,
@@ -221,6 +231,12 @@ impl Watch<'_> {
 
     fn pass_on(&mut self, signal: Option<Signal>) {
         let Some(signal) = signal else { return };
+        if signal == Signal::SIGTSTP {
+            voice::say(NOT_SUSPENDED);
+            // Nor is the rest of its job, which waits for it. All of them have got the signal.
+            let _ = killpg(getpgrp(), Signal::SIGCONT);
+            return;
+        }
         if signal == Signal::SIGCONT {
             self.terminal.hand_over();
         }
@@ -253,7 +269,7 @@ impl Watch<'_> {
 
 fn allow(watchdog: &mut Watchdog, held: &Held<'_>) {
     match valid_until(held) {
-        Some(until) => watchdog.allow_until(until),
+        Some(until) => _ = watchdog.allow_until(until),
         None => watchdog.end_now(),
     }
 }

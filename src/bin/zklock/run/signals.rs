@@ -4,7 +4,7 @@ use std::{fs, sync::Arc, thread};
 
 use crossbeam_channel::{Receiver, unbounded};
 use signal_hook::{
-    consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGUSR1, SIGUSR2},
     iterator,
 };
 
@@ -15,6 +15,7 @@ const FORWARDED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
 /// The signals that this process gets, from the first moment on.
 pub(crate) struct Signals {
     receiver: Receiver<i32>,
+    handle: iterator::Handle,
 }
 
 impl Signals {
@@ -27,14 +28,24 @@ impl Signals {
         // Under nohup the command, too, is to ignore HUP, which it inherits only from one that ignores it.
         let caught = FORWARDED.into_iter().filter(|signal| ignored & bit(*signal) == 0);
         let mut signals = iterator::Signals::new(caught).map_err(cannot("catch signals"))?;
-        let (sender, receiver) = unbounded();
+        let ((sender, receiver), handle) = (unbounded(), signals.handle());
         let pass_on = move || {
             // Nobody listens any more at the end of the program.
             let _ = signals.forever().try_for_each(|signal| sender.send(signal));
         };
         let thread = thread::Builder::new().name("signals".into()).spawn(pass_on);
         thread.map_err(cannot("start a thread"))?;
-        Ok(Signals { receiver })
+        Ok(Signals { receiver, handle })
+    }
+
+    /// From here on neither Ctrl-Z nor a neighbour that reads the terminal stops this process, which would stop the
+    /// heartbeats of a lock that a command works under. The command does not inherit it.
+    pub(crate) fn ignore_stops(&self) -> Result<()> {
+        let ignored = ignored();
+        let may_stop = |signal: i32| ignored & bit(signal) == 0;
+        let told = if may_stop(SIGTSTP) { self.handle.add_signal(SIGTSTP) } else { Ok(()) };
+        let unheard = may_stop(SIGTTIN).then(|| signal_hook::flag::register(SIGTTIN, Arc::default())).transpose();
+        told.and(unheard.map(drop)).map_err(cannot("catch signals"))
     }
 
     pub(crate) fn receiver(&self) -> &Receiver<i32> {
@@ -44,7 +55,7 @@ impl Signals {
 
 /// Whether it ends a program that does nothing about it.
 pub(crate) fn ends(signal: i32) -> bool {
-    signal != SIGCONT
+    signal != SIGCONT && signal != SIGTSTP
 }
 
 fn bit(signal: i32) -> u64 {

@@ -25,7 +25,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 
 use super::{
     child::this_program,
-    clock::{self, Limits, Sleeps},
+    clock::{self, Clocks, Limits},
     family::{self, Family},
 };
 use crate::{failure::FAILED, voice};
@@ -63,13 +63,13 @@ pub(super) struct Watchdog {
     /// For that thread, once the command runs.
     pipe: Option<(ChildStdin, Receiver<String>)>,
     words: Receiver<Word>,
-    last: Option<Instant>,
-    sleeps: Sleeps,
+    clocks: Clocks,
+    last: Option<Duration>,
 }
 
 impl Watchdog {
-    /// Starts one, for the processes of the hold of this session at this znode.
-    pub(super) fn start(session_timeout: Duration, session: &str, node: &str) -> io::Result<Watchdog> {
+    /// Starts one, for the processes of the hold of this session at this znode, by clocks seen before it was acquired.
+    pub(super) fn start(session_timeout: Duration, session: &str, node: &str, clocks: Clocks) -> io::Result<Watchdog> {
         let mut command = this_program();
         command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args([session, node]);
         // What runs under the hold of another zklock and has its marks may be killed; this one is to outlive that.
@@ -90,7 +90,7 @@ impl Watchdog {
             }
             let _ = sender.send(Word::Gone);
         })?;
-        Ok(Watchdog { child, orders, pipe, words, last: None, sleeps: Sleeps::new(session_timeout) })
+        Ok(Watchdog { child, orders, pipe, words, clocks, last: None })
     }
 
     pub(super) fn words(&self) -> &Receiver<Word> {
@@ -111,12 +111,13 @@ impl Watchdog {
         let _ = thread::Builder::new().name("orders".into()).spawn(write);
     }
 
-    /// The lock is held up to then.
-    pub(super) fn allow_until(&mut self, until: Instant) {
-        let is_certain = self.sleeps.is_certain(until, clock::now(), Instant::now());
-        if is_certain && self.last.replace(until) != Some(until) {
-            self.order(&format!("until {}", clock::at(until).as_nanos()));
+    /// The lock is held up to then. Gives the same moment by the watchdog's clock.
+    pub(super) fn allow_until(&mut self, until: Instant) -> Duration {
+        let end = self.clocks.end(until);
+        if self.last.replace(end) != Some(end) {
+            self.order(&format!("until {}", end.as_nanos()));
         }
+        end
     }
 
     /// The lock is lost.
