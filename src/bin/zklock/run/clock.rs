@@ -33,8 +33,10 @@ impl Limits {
 pub(super) struct Clocks {
     session_timeout: Duration,
     start: Instant,
-    /// What the clock that runs shows at the start of the other one: first, and after each sleep from when that was seen.
-    offsets: Vec<(Instant, Duration)>,
+    /// What the clock that runs shows at the start of the other one.
+    first: Duration,
+    /// The same after each sleep, and since when that was seen.
+    later: Vec<(Instant, Duration)>,
 }
 
 /// One clock is read a moment after the other.
@@ -42,8 +44,8 @@ const LEAST_SLEEP: Duration = Duration::from_millis(1);
 
 impl Clocks {
     pub(super) fn new(session_timeout: Duration) -> Clocks {
-        let (now, start) = (now(), Instant::now());
-        Clocks { session_timeout, start, offsets: vec![(start, now)] }
+        let (first, start) = (now(), Instant::now());
+        Clocks { session_timeout, start, first, later: Vec::new() }
     }
 
     /// By the clock that runs, the end of a hold that was proved as long ago as it may have been.
@@ -53,14 +55,13 @@ impl Clocks {
 
     fn end_at(&mut self, until: Instant, now: Duration, instant: Instant) -> Duration {
         let offset = now.saturating_sub(instant.saturating_duration_since(self.start));
-        if self.offsets.last().is_none_or(|(_, last)| offset > *last + LEAST_SLEEP) {
-            self.offsets.push((instant, offset));
+        if offset > self.later.last().map_or(self.first, |(_, last)| *last) + LEAST_SLEEP {
+            self.later.push((instant, offset));
         }
         // A proof is good for less than a session timeout.
         let proved_after = |seen: Instant| until.saturating_duration_since(seen) >= self.session_timeout;
-        let (first, later) = self.offsets.split_first().map_or((offset, &[][..]), |(first, later)| (first.1, later));
-        let offset = later.iter().rev().find(|(seen, _)| proved_after(*seen)).map_or(first, |(_, offset)| *offset);
-        offset + until.saturating_duration_since(self.start)
+        let since = self.later.iter().rev().find(|(seen, _)| proved_after(*seen));
+        since.map_or(self.first, |(_, offset)| *offset) + until.saturating_duration_since(self.start)
     }
 }
 
@@ -81,7 +82,7 @@ mod tests {
     fn a_hold_that_was_proved_before_a_sleep_ends_as_if_the_clock_had_run() {
         let second = Duration::from_secs(1);
         let mut clocks = Clocks::new(second * 20);
-        let (start, boot) = clocks.offsets[0];
+        let (start, boot) = (clocks.start, clocks.first);
         let mut end = |until, boot_time, instant| {
             clocks.end_at(start + second * until, boot + second * boot_time, start + second * instant) - boot
         };
