@@ -247,37 +247,3 @@ fn refusal(error: rustls::Error) -> io::Error {
 fn invalid_data(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    /// A server that says farewell, again and again.
-    struct Farewell;
-
-    impl ReadHalf for Farewell {
-        fn read(&mut self, buffer: &mut [u8], _timeout: Duration) -> io::Result<Option<usize>> {
-            const CLOSE_NOTIFY: &[u8] = &[21, 3, 3, 0, 2, 1, 0];
-            (&mut *buffer).write_all(CLOSE_NOTIFY)?;
-            Ok(Some(CLOSE_NOTIFY.len()))
-        }
-    }
-
-    impl WriteHalf for Farewell {
-        fn write(&mut self, bytes: &[u8], _until: Instant) -> io::Result<usize> {
-            Ok(bytes.len())
-        }
-    }
-
-    #[test]
-    fn what_follows_a_farewell_in_the_handshake_ends_it() {
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().unwrap();
-        let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
-        let mut tls = ClientConnection::new(Arc::new(config), ServerName::try_from("127.0.0.1").unwrap()).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let error = shake_hands(&mut tls, &mut Farewell, &mut Farewell, deadline).unwrap_err();
-        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::UnexpectedEof, HUNG_UP.to_owned()));
-    }
-}
