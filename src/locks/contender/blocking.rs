@@ -24,6 +24,7 @@ use crate::{
             driver::number_text,
             effects::{Debris, LiveContender, Mail, Scene, failed, moment, with_acl},
             internals::LockInternals,
+            release::HeadPlace,
             spec::{Answer, Ask, Companion, Do, End, Failed, Input, Naming, Reaction, Spec},
         },
         semaphore::limit::Limit,
@@ -85,19 +86,6 @@ impl Queued {
     /// Takes it out of the queue, in the background.
     pub(crate) fn withdraw(mut self, lock: &LockInternals) {
         self.live.take_debris().clear_away(lock, &self.spec);
-    }
-}
-
-/// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
-/// waiting.
-pub(crate) struct HeadPlace<'a> {
-    pub(crate) queue: &'a LockInternals,
-    pub(crate) held: Arc<HeldNode>,
-}
-
-impl Drop for HeadPlace<'_> {
-    fn drop(&mut self) {
-        self.queue.release_in_background(&self.held);
     }
 }
 

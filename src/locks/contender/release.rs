@@ -334,3 +334,16 @@ impl LockInternals {
         true
     }
 }
+
+/// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
+/// waiting.
+pub(crate) struct HeadPlace<'a> {
+    pub(crate) queue: &'a LockInternals,
+    pub(crate) held: Arc<HeldNode>,
+}
+
+impl Drop for HeadPlace<'_> {
+    fn drop(&mut self) {
+        self.queue.release_in_background(&self.held);
+    }
+}

@@ -21,9 +21,10 @@ use crate::{
             options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
         },
         contender::{
-            blocking::{HeadPlace, Outcome, Wish},
+            blocking::{Outcome, Wish},
             driver::{StandardLockInternalsDriver, sorted_contenders},
             internals::{LockInternals, children_of},
+            release::HeadPlace,
             spec::Spec,
         },
         semaphore::{lease::Lease, limit::Limit, shared_count::SharedCount},

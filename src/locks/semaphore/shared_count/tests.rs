@@ -1,0 +1,75 @@
+//! What is told, and asked again, whatever comes together.
+
+use std::{
+    sync::atomic::{AtomicI32, Ordering},
+    thread,
+};
+
+use super::*;
+use crate::{framework::config::retry::RetryOneTime, session::fake::stub::StubSession};
+
+#[test]
+fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {
+    const VALUES: i32 = 20_000;
+    let retry = RetryOneTime::new(Duration::from_millis(1));
+    let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
+    client.start().unwrap();
+    let count = SharedCount::new(&client, "/c", 0).unwrap();
+    let (tell, told) = crossbeam_channel::unbounded();
+    count.add_listener(move |value| tell.send(value).unwrap_or_default());
+    let session: Arc<dyn Session> = StubSession::new();
+    let next = AtomicI32::new(1);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let value = next.fetch_add(1, Ordering::Relaxed);
+                    if value > VALUES {
+                        return;
+                    }
+                    let stat = Stat { mzxid: value.into(), version: value, ..Stat::default() };
+                    count.shared.accept(&session, &stat, value, Occasion::Change);
+                }
+            });
+        }
+    });
+    let mut heard = Vec::new();
+    while heard.last() != Some(&VALUES) {
+        heard.push(told.recv_timeout(Duration::from_secs(20)).unwrap());
+    }
+    assert!(heard.is_sorted(), "told out of order");
+    assert_eq!(count.count(), VALUES);
+}
+
+#[test]
+fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
+    let retry = RetryOneTime::new(Duration::from_millis(1));
+    let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
+    client.start().unwrap();
+    let session = StubSession::new();
+    client.core.set_session(session.clone());
+    let count = SharedCount::new(&client, "/c", 5).unwrap();
+    count.shared.state.lock().life = CuratorFrameworkState::Started;
+    let (tell, told) = crossbeam_channel::unbounded();
+    count.add_listener(move |value| tell.send(value).unwrap_or_default());
+    count.shared.refresh(Occasion::Connection);
+    count.shared.refresh(Occasion::Change);
+    for asked in [4, 2, 2] {
+        assert_eq!(session.submissions.lock().len(), asked);
+        // No timer comes in between.
+        let (go, gate) = crossbeam_channel::bounded::<()>(0);
+        client.core.run_in_background(move || gate.recv().unwrap_or_default());
+        for _ in 0..asked {
+            session.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
+        }
+        // Behind whatever has been planned.
+        let (pass, passed) = crossbeam_channel::bounded(1);
+        client.core.run_later(AFTER_REFUSAL, move || pass.send(()).unwrap_or_default());
+        drop(go);
+        passed.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+    let stat = Stat { version: UNREAD, ..Stat::default() };
+    session.answer(Ok(Response::Stat(stat)));
+    session.answer(Ok(Response::Data { data: vec![0, 0, 0, 5], stat }));
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(5), "a reconnect is told in any case");
+}
