@@ -21,9 +21,7 @@ impl Leftovers {
             (Request::Create { mode, .. }, Ok(Response::Created { path, .. })) if mode.is_ephemeral() => {
                 self.nodes.insert(path.clone());
             }
-            (Request::Create { path, mode, .. }, Err(ZkError::ConnectionLoss | ZkError::MarshallingError))
-                if mode.is_ephemeral() =>
-            {
+            (Request::Create { path, mode, .. }, Err(ZkError::ConnectionLoss)) if mode.is_ephemeral() => {
                 let is_whole = *mode == CreateMode::Ephemeral;
                 let unknown = if is_whole { &mut self.nodes } else { &mut self.doubts };
                 unknown.insert(path.clone());

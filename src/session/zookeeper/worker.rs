@@ -109,7 +109,7 @@ impl Worker {
         let zookeeper = self.zookeeper()?;
         let (epoch, handshake) = (self.shared.epoch(), self.shared.handshake());
         for (scheme, auth) in &self.shared.config.authorizations {
-            match zookeeper.add_auth(scheme, auth.clone()) {
+            match guarded(|| zookeeper.add_auth(scheme, auth.clone())) {
                 Err(ZkError::AuthFailed) => {
                     let error = SessionError::AuthFailed(scheme.clone());
                     self.shared.ended_with(error, SessionEvent::AuthFailed(scheme.clone()));
@@ -212,6 +212,11 @@ impl Worker {
             }
             request => execute(&zookeeper, request, on_event).map(|response| (owner_of(request, &response), response)),
         });
+        // The package did not understand the answer, and the znode may be there.
+        let result = match (request, result) {
+            (Request::Create { .. }, Err(ZkError::MarshallingError)) => Err(ZkError::ConnectionLoss),
+            (_, result) => result,
+        };
         let owner = result.as_ref().map_or(0, |(owner, _)| *owner);
         let result = result.map(|(_, response)| response);
         self.leftovers.executed(request, &result);
