@@ -11,10 +11,10 @@ use curator_locks::CuratorFramework;
 use nix::{
     errno::Errno,
     sys::{
-        signal::{Signal, killpg},
+        signal::Signal,
         wait::{WaitStatus, waitpid},
     },
-    unistd::{Pid, getpgrp},
+    unistd::Pid,
 };
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
     clock::{self, Clocks, Limits},
     family::{self, Family},
     hold::Held,
-    signals::{Signals, ends},
+    signals::{NOT_SUSPENDED, Signals, ends},
     terminal::Terminal,
     watchdog::{Watchdog, Word},
 };
@@ -36,8 +36,6 @@ use crate::{
 /// behind has ended.
 const LOOKS: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-
-const NOT_SUSPENDED: &str = "a command that holds a lock cannot be suspended";
 
 /// How a command has ended.
 pub(super) struct Ended {
@@ -62,7 +60,9 @@ pub(super) fn supervise(
     signals.ignore_stops()?;
     // Where the machine has slept while the lock was awaited, only a heartbeat after that tells for how long it is held.
     while clocks.end(valid_until(held).ok_or_else(lost)?) <= clock::now() + limits.term {
-        thread::sleep(timeout / LOOKS);
+        if let Some(signal) = signals.receiver().recv_timeout(timeout / LOOKS).ok().filter(|signal| ends(*signal)) {
+            return Err(super::ended_by(signal));
+        }
     }
     let (sender, changes) = unbounded();
     for hold in held.holds() {
@@ -231,12 +231,6 @@ impl Watch<'_> {
 
     fn pass_on(&mut self, signal: Option<Signal>) {
         let Some(signal) = signal else { return };
-        if signal == Signal::SIGTSTP {
-            voice::say(NOT_SUSPENDED);
-            // Nor is the rest of its job, which waits for it. All of them have got the signal.
-            let _ = killpg(getpgrp(), Signal::SIGCONT);
-            return;
-        }
         if signal == Signal::SIGCONT {
             self.terminal.hand_over();
         }

@@ -3,12 +3,21 @@
 use std::{fs, sync::Arc, thread};
 
 use crossbeam_channel::{Receiver, unbounded};
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::getpgrp,
+};
 use signal_hook::{
     consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGUSR1, SIGUSR2},
     iterator,
 };
 
-use crate::failure::{Result, cannot};
+use crate::{
+    failure::{Result, cannot},
+    voice,
+};
+
+pub(super) const NOT_SUSPENDED: &str = "a command that holds a lock cannot be suspended";
 
 const FORWARDED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT];
 
@@ -30,8 +39,16 @@ impl Signals {
         let mut signals = iterator::Signals::new(caught).map_err(cannot("catch signals"))?;
         let ((sender, receiver), handle) = (unbounded(), signals.handle());
         let pass_on = move || {
-            // Nobody listens any more at the end of the program.
-            let _ = signals.forever().try_for_each(|signal| sender.send(signal));
+            for signal in signals.forever() {
+                if signal == SIGTSTP {
+                    voice::say(NOT_SUSPENDED);
+                    // Nor is the rest of its job, which waits for it. All of them have got the signal.
+                    let _ = killpg(getpgrp(), Signal::SIGCONT);
+                } else {
+                    // Nobody listens any more at the end of the program.
+                    let _ = sender.send(signal);
+                }
+            }
         };
         let thread = thread::Builder::new().name("signals".into()).spawn(pass_on);
         thread.map_err(cannot("start a thread"))?;
@@ -55,7 +72,7 @@ impl Signals {
 
 /// Whether it ends a program that does nothing about it.
 pub(crate) fn ends(signal: i32) -> bool {
-    signal != SIGCONT && signal != SIGTSTP
+    signal != SIGCONT
 }
 
 fn bit(signal: i32) -> u64 {
