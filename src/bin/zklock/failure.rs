@@ -28,8 +28,9 @@ impl Failure {
         Failure { status: FAILED, text: text.into() }
     }
 
-    pub(crate) fn silent(status: u8) -> Failure {
-        Failure { status, text: String::new() }
+    /// By a signal, as a shell shows it.
+    pub(crate) fn ended_by(signal: i32) -> Failure {
+        Failure { status: u8::try_from(128 + signal).unwrap_or(u8::MAX), text: String::new() }
     }
 }
 

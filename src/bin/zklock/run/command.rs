@@ -61,7 +61,7 @@ pub(super) fn supervise(
     // Where the machine has slept while the lock was awaited, only a heartbeat after that tells for how long it is held.
     while clocks.end(valid_until(held).ok_or_else(lost)?) <= clock::now() + limits.term {
         if let Some(signal) = signals.receiver().recv_timeout(timeout / LOOKS).ok().filter(|signal| ends(*signal)) {
-            return Err(super::ended_by(signal));
+            return Err(Failure::ended_by(signal));
         }
     }
     let (sender, changes) = unbounded();

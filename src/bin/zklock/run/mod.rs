@@ -57,7 +57,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let ending = EndOfWait::begin(&signals)?;
     let time = args.timeout.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
     if let Err(failure) = settings.await_connection_for(time, &client, || ending.is_cancelled()) {
-        return Err(ending.finish().map_or(failure, ended_by));
+        return Err(ending.finish().map_or(failure, Failure::ended_by));
     }
     let locks = Locks::new(&client, args)?;
     let least = clock::Limits::least(client.session_timeout());
@@ -71,7 +71,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let held = match (acquired, signal) {
         (Ok(Some(held)), None) => Ok(held),
         // Dropping what was acquired gives it back.
-        (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(ended_by(signal)),
+        (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(Failure::ended_by(signal)),
         (Ok(None), None) => Err(not_had(&client, &locks, args)),
         (Err(error), _) => Err(error.into()),
     };
@@ -110,10 +110,6 @@ fn acquire<'a>(
             acquired => return acquired,
         }
     }
-}
-
-fn ended_by(signal: i32) -> Failure {
-    Failure::silent(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
 fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
