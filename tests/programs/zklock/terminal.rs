@@ -57,6 +57,14 @@ impl Screen {
         command.stdin(self.side()).stdout(self.side()).stderr(self.side()).spawn().unwrap()
     }
 
+    /// The same for a shell that runs a script around it.
+    fn run_in(&self, shell: &str, script: &str, zklock: &Command) -> Child {
+        let mut command = Command::new(shell);
+        command.args(["-c", script]);
+        command.envs(zklock.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        self.run(&command)
+    }
+
     fn type_in(&self, keys: &str) {
         (&self.keys).write_all(keys.as_bytes()).unwrap();
     }
@@ -132,10 +140,7 @@ fn a_command_that_asks_the_terminal_gets_it() {
     let screen = Screen::new();
     let script = "echo ready; read line </dev/tty; echo got $line";
     let inner = zklock(["run", &path(), "--", "sh", "-c", script]);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("true | {}", words(&inner))]);
-    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut run = screen.run(&shell);
+    let mut run = screen.run_in("sh", &format!("true | {}", words(&inner)), &inner);
     screen.await_text("ready");
     screen.type_in("secret\n");
     screen.await_text("got secret");
@@ -148,10 +153,7 @@ fn beside_a_program_that_reads_the_terminal_the_command_does_not_take_it() {
     let screen = Screen::new();
     let inner = zklock(["run", &path(), "--", "sh", "-c", "echo ready; sleep 0.5; echo done"]);
     let reader = "read first; echo $first; read key </dev/tty; echo got $key; cat";
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{} | sh -c '{reader}'", words(&inner))]);
-    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut run = screen.run(&shell);
+    let mut run = screen.run_in("sh", &format!("{} | sh -c '{reader}'", words(&inner)), &inner);
     screen.await_text("ready");
     screen.type_in("a key\n");
     screen.await_text("got a key");
@@ -167,10 +169,7 @@ fn a_job_whose_command_holds_a_lock_cannot_be_suspended() {
     let go_on = directory.path().join("go on");
     let inner =
         zklock(["run", &path(), "--", "sh", "-c", "echo ready; until [ -e \"$0\" ]; do sleep 0.02; done; echo done"]);
-    let mut shell = Command::new("bash");
-    shell.args(["-c", &format!("set -m; {} '{}' | cat", words(&inner), go_on.display())]);
-    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut run = screen.run(&shell);
+    let mut run = screen.run_in("bash", &format!("set -m; {} '{}' | cat", words(&inner), go_on.display()), &inner);
     screen.await_text("ready");
     screen.type_in("\x1a");
     screen.await_text("cannot be suspended");
@@ -184,10 +183,7 @@ fn a_job_whose_command_holds_a_lock_cannot_be_suspended() {
 fn a_command_that_waits_for_the_terminal_gets_it_once_its_job_has_it() {
     let screen = Screen::new();
     let inner = zklock(["run", &path(), "--", "sh", "-c", "echo pid $$ is it; read line </dev/tty; echo got $line"]);
-    let mut shell = Command::new("bash");
-    shell.args(["-c", &format!("set -m; {} & read line; fg", words(&inner))]);
-    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut run = screen.run(&shell);
+    let mut run = screen.run_in("bash", &format!("set -m; {} & read line; fg", words(&inner)), &inner);
     screen.await_text(" is it");
     let shown = screen.text();
     let pid = shown.split("pid ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
