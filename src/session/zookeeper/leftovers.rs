@@ -27,7 +27,9 @@ impl Leftovers {
                 unknown.insert(path.clone());
             }
             (Request::Delete { path, .. }, Ok(_) | Err(ZkError::NoNode)) => {
-                self.nodes.remove(path);
+                if self.nodes.remove(path) {
+                    return;
+                }
                 // A path with its number: only one create can have been meant.
                 let doubt = self.doubts.range(..=path.clone()).next_back().filter(|doubt| path.starts_with(*doubt));
                 if let Some(doubt) = doubt.cloned() {
@@ -103,5 +105,15 @@ mod tests {
         }
         leftovers.executed(&request, &Err(ZkError::ConnectionLoss));
         assert!(leftovers.nodes.contains("/a/x") && leftovers.doubts.is_empty());
+    }
+
+    #[test]
+    fn a_lost_create_stays_in_doubt_when_what_a_later_one_made_goes() {
+        let mut leftovers = Leftovers::default();
+        leftovers.executed(&create("/a/x-"), &Err(ZkError::ConnectionLoss));
+        let second = "/a/x-0000000002";
+        leftovers.executed(&create("/a/x-"), &Ok(Response::Created { path: second.into(), stat: None }));
+        leftovers.executed(&Request::Delete { path: second.into(), version: -1 }, &Ok(Response::Done));
+        assert_eq!((leftovers.nodes.len(), leftovers.doubts.len()), (0, 1));
     }
 }
