@@ -1,15 +1,14 @@
 //! One request as calls of the package, and what the package says in this crate's words.
 
 use ::zookeeper::{
-    Acl as ZkAcl, CreateMode as ZkMode, Permission, Stat as ZkStat, WatchedEvent, WatchedEventType, ZkError, ZkResult,
-    ZooKeeper,
+    Acl as ZkAcl, CreateMode as ZkMode, Permission, Stat as ZkStat, WatchedEvent, ZkError, ZkResult, ZooKeeper,
 };
 
 use crate::{
     proto::{
         request::Request,
         response::Response,
-        types::{Acl, CreateMode, ErrorCode, EventType, Stat, perms},
+        types::{Acl, CreateMode, ErrorCode, Stat, perms},
     },
     session::api::SessionError,
 };
@@ -55,15 +54,7 @@ pub(super) fn execute(handle: &ZooKeeper, request: &Request, on_event: Option<On
             let stat = if *with_stat { Some(stat(handle, path)?) } else { None };
             Ok(Response::Children { names, stat })
         }
-        Request::Sync { .. }
-        | Request::Ping
-        | Request::Multi(_)
-        | Request::RemoveWatches { .. }
-        | Request::Auth { .. }
-        | Request::SetWatches { .. }
-        | Request::GetEphemerals { .. }
-        | Request::WhoAmI
-        | Request::CloseSession => Err(ZkError::Unimplemented),
+        _ => Err(ZkError::Unimplemented),
     }
 }
 
@@ -117,16 +108,6 @@ pub(super) fn stat_of(stat: &ZkStat) -> Stat {
         data_length: stat.data_length,
         num_children: stat.num_children,
         pzxid: stat.pzxid,
-    }
-}
-
-pub(super) fn event_of(event: WatchedEventType) -> Option<EventType> {
-    match event {
-        WatchedEventType::NodeCreated => Some(EventType::NodeCreated),
-        WatchedEventType::NodeDeleted => Some(EventType::NodeDeleted),
-        WatchedEventType::NodeDataChanged => Some(EventType::NodeDataChanged),
-        WatchedEventType::NodeChildrenChanged => Some(EventType::NodeChildrenChanged),
-        WatchedEventType::None | WatchedEventType::DataWatchRemoved | WatchedEventType::ChildWatchRemoved => None,
     }
 }
 

@@ -10,7 +10,7 @@ use ::zookeeper::{Acl as ZkAcl, CreateMode as ZkMode, Subscription, WatchedEvent
 use crossbeam_channel::Sender;
 
 use super::{
-    execute::{OnEvent, event_of, execute, session_error},
+    execute::{OnEvent, execute, session_error},
     leftovers::Leftovers,
     shared::{HandleShared, WorkerTask},
     state::{Proof, WatchTarget, WatchToSet, change},
@@ -183,8 +183,8 @@ impl Worker {
     fn on_event(&self, ticket: u64) -> OnEvent {
         let shared = Arc::downgrade(&self.shared);
         Box::new(move |event: WatchedEvent| {
-            if let (Some(shared), Some(event)) = (shared.upgrade(), event_of(event.event_type)) {
-                shared.fired(ticket, event);
+            if let Some(shared) = shared.upgrade() {
+                shared.fired(ticket, EventType::from_wire(event.event_type as i32));
             }
         })
     }
