@@ -40,7 +40,7 @@ use worker::{Source, Worker};
 /// | `CreateMode::Container` makes a plain znode; no TTL | containers are made as persistent znodes, which stay; TTL modes fail with `Unimplemented` |
 /// | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |
 /// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented` |
-/// | watches are not set again after a reconnect | they are set again here, one by one; what has changed meanwhile is reported |
+/// | watches are not set again after a reconnect | after one each watch reports a change of the data, or of the children, and is used up, whether there was one or not |
 /// | `remove_watches` keeps what it should remove | it is not used: a watch given up stays at the server until the znode changes |
 /// | the negotiated session timeout, the session's id and password cannot be asked for | the timeout is taken as configured, the id is learned from an ephemeral znode, the password stays unknown |
 /// | the session is replaced in silence when it has expired | noticed by the owner of that znode, before any other request is sent |

@@ -13,7 +13,7 @@ use ::zookeeper::ZkState;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Condvar, Mutex};
 
-use super::state::{HandleState, Proof, QueuedRequest, WatchToSet};
+use super::state::{HandleState, Proof, QueuedRequest};
 use crate::{
     proto::{request::Request, types::EventType},
     session::{
@@ -320,10 +320,6 @@ impl HandleShared {
         state.next_attempt = Instant::now() + RETRY;
     }
 
-    pub(super) fn to_rearm(&self) -> Vec<WatchToSet> {
-        self.state.lock().to_rearm()
-    }
-
     /// The session was taken up.
     pub(super) fn connected(&self, proof: Proof) {
         {
@@ -352,7 +348,7 @@ impl HandleShared {
 
     /// Takes the reply to a request. Across the end of a connection nobody knows in which session it was carried out:
     /// then its outcome counts as unknown.
-    pub(super) fn replied(&self, ticket: u64, epoch: u64, reply: Reply) {
+    pub(super) fn replied(&self, ticket: u64, request: &Request, epoch: u64, reply: Reply) {
         let mut actions = Vec::new();
         let is_lost = {
             let mut state = self.state.lock();
@@ -362,7 +358,7 @@ impl HandleShared {
             if !is_lost {
                 state.liveness.received(Instant::now());
             }
-            state.book_watch(ticket, &reply, on_reply, &mut actions);
+            state.book_watch(ticket, request, &reply, on_reply, &mut actions);
             is_lost
         };
         self.carry_out(actions);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    io,
+    io, mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,7 +10,6 @@ use std::{
 use crate::{
     proto::{
         request::Request,
-        response::Response,
         types::{ErrorCode, EventType},
     },
     session::{
@@ -22,45 +21,17 @@ use crate::{
     },
 };
 
-/// What a watch was set on, to tell after a reconnect what has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WatchTarget {
-    /// A znode whose data was last changed by this transaction.
-    Node { mzxid: i64 },
-    /// No znode.
-    Absent,
-    /// Children.
-    Children,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchStage {
     /// The request is queued or with the handle; an event that was faster than the reply waits here.
     Requested { early: Option<EventType> },
-    /// In place.
-    Armed(WatchTarget),
-}
-
-/// Which request leaves the watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Exists,
-    Data,
-    Children,
+    /// In place until the connection ends; this is told then, because nobody sees any more whether it happens.
+    Armed { unseen: EventType },
 }
 
 pub(super) struct Watched {
-    path: String,
-    kind: Kind,
     stage: WatchStage,
     watcher: Watcher,
-}
-
-/// A watch to be set again.
-pub(super) struct WatchToSet {
-    pub(super) ticket: u64,
-    pub(super) path: String,
-    pub(super) seen: WatchTarget,
 }
 
 pub(super) struct QueuedRequest {
@@ -79,8 +50,6 @@ pub(super) struct Proof {
     pub(super) sent: Instant,
     /// Not after the handshake was sent, where that is known.
     pub(super) handshake: Option<Instant>,
-    /// What has changed while there was no connection.
-    pub(super) changes: Vec<(u64, EventType)>,
 }
 
 pub(super) struct HandleState {
@@ -145,24 +114,10 @@ impl HandleState {
             return Ticket(ticket);
         }
         if let (true, Some(watcher)) = (request.leaves_watch(), watcher) {
-            let kind = match request {
-                Request::GetChildren { .. } => Kind::Children,
-                Request::Exists { .. } => Kind::Exists,
-                _ => Kind::Data,
-            };
-            let stage = WatchStage::Requested { early: None };
-            self.watches.insert(ticket, Watched { path: request.path().to_owned(), kind, stage, watcher });
+            self.watches.insert(ticket, Watched { stage: WatchStage::Requested { early: None }, watcher });
         }
         self.queue.push_back(QueuedRequest { ticket, request, on_reply });
         Ticket(ticket)
-    }
-
-    pub(super) fn to_rearm(&self) -> Vec<WatchToSet> {
-        let armed = self.watches.iter().filter_map(|(ticket, watched)| match watched.stage {
-            WatchStage::Armed(seen) => Some(WatchToSet { ticket: *ticket, path: watched.path.clone(), seen }),
-            WatchStage::Requested { .. } => None,
-        });
-        armed.collect()
     }
 
     pub(super) fn connected(&mut self, proof: Proof, timeout: Duration) {
@@ -174,15 +129,19 @@ impl HandleState {
         self.heartbeat_due = false;
         self.liveness.connected(timeout, proof.handshake, now);
         self.liveness.heartbeat_answered(proof.sent, now);
-        if self.connections > 1 {
-            self.notify_all(&WatchEvent::Reconnected { connection: self.connections });
+        let connection = self.connections;
+        if connection > 1 {
+            self.watches.retain(|_, Watched { stage, watcher }| {
+                let (event, is_kept) = match *stage {
+                    // The package does not set it again.
+                    WatchStage::Armed { unseen } => (WatchEvent::Node { event: unseen, connection }, false),
+                    WatchStage::Requested { .. } => (WatchEvent::Reconnected { connection }, true),
+                };
+                self.outbox.push(Action::Notify(watcher.clone(), event));
+                is_kept
+            });
         }
-        for (ticket, event) in proof.changes {
-            let mut changes = Vec::new();
-            self.fired(ticket, event, &mut changes);
-            self.outbox.append(&mut changes);
-        }
-        let event = SessionEvent::Connected { connection: self.connections, read_only: false };
+        let event = SessionEvent::Connected { connection, read_only: false };
         self.outbox.push(Action::Raise(event));
     }
 
@@ -198,18 +157,15 @@ impl HandleState {
             actions.push(Action::Complete(on_reply, Err(SessionError::ConnectionLoss(Some(cause.clone())))));
         }
         self.last_error = Some(cause);
-        self.notify_all(&WatchEvent::Disconnected);
-        self.outbox.push(Action::Raise(SessionEvent::Disconnected));
-    }
-
-    fn notify_all(&mut self, event: &WatchEvent) {
         let watchers = self.watches.values().map(|watched| watched.watcher.clone());
-        self.outbox.extend(watchers.map(|watcher| Action::Notify(watcher, event.clone())));
+        self.outbox.extend(watchers.map(|watcher| Action::Notify(watcher, WatchEvent::Disconnected)));
+        self.outbox.push(Action::Raise(SessionEvent::Disconnected));
     }
 
     pub(super) fn book_watch(
         &mut self,
         ticket: u64,
+        request: &Request,
         reply: &Reply,
         on_reply: OnReply,
         actions: &mut Actions<OnReply, Watcher>,
@@ -217,13 +173,15 @@ impl HandleState {
         actions.push(Action::Complete(on_reply, reply.clone()));
         let Some(watched) = self.watches.get_mut(&ticket) else { return };
         let WatchStage::Requested { early } = watched.stage else { return };
-        match seen(reply, watched.kind) {
-            Some(seen) => watched.stage = WatchStage::Armed(seen),
-            None => {
-                actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
-                return;
-            }
+        // `exists` alone leaves a watch on a znode that is not there.
+        let may_be_absent = matches!(request, Request::Exists { .. });
+        if !(reply.is_ok() || may_be_absent && matches!(reply, Err(SessionError::Server(ErrorCode::NoNode)))) {
+            actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
+            return;
         }
+        let is_of_children = matches!(request, Request::GetChildren { .. });
+        let unseen = if is_of_children { EventType::NodeChildrenChanged } else { EventType::NodeDataChanged };
+        watched.stage = WatchStage::Armed { unseen };
         if let Some(event) = early {
             self.fired(ticket, event, actions);
         }
@@ -252,8 +210,8 @@ impl HandleState {
         self.alive = false;
         self.end = error.clone();
         // Watchers are told of the end alone, and of events that nobody waits for any more nobody is.
-        let dropped = std::mem::take(&mut self.outbox);
-        let watchers = std::mem::take(&mut self.watches);
+        let dropped = mem::take(&mut self.outbox);
+        let watchers = mem::take(&mut self.watches);
         let mut actions: Actions<OnReply, Watcher> =
             watchers.into_values().map(|watched| Action::Notify(watched.watcher, WatchEvent::Ended)).collect();
         let current = self.current.take().map(|(_, on_reply)| on_reply);
@@ -264,60 +222,37 @@ impl HandleState {
     }
 }
 
-/// What a reply says about the watch it leaves; `None` if it leaves none.
-fn seen(reply: &Reply, kind: Kind) -> Option<WatchTarget> {
-    match (reply, kind) {
-        (Ok(_), Kind::Children) => Some(WatchTarget::Children),
-        (Ok(Response::Stat(stat) | Response::Data { stat, .. }), _) => Some(WatchTarget::Node { mzxid: stat.mzxid }),
-        // `exists` alone leaves a watch on a znode that is not there.
-        (Err(SessionError::Server(ErrorCode::NoNode)), Kind::Exists) => Some(WatchTarget::Absent),
-        _ => None,
-    }
-}
-
-/// What has happened to a watched znode, by what is there now.
-pub(super) fn change(seen: WatchTarget, now: &Reply) -> Option<EventType> {
-    match (seen, now) {
-        (WatchTarget::Node { mzxid }, Ok(Response::Data { stat, .. } | Response::Stat(stat))) => {
-            (stat.mzxid != mzxid).then_some(EventType::NodeDataChanged)
-        }
-        (WatchTarget::Absent, Ok(_)) => Some(EventType::NodeCreated),
-        // A list is cheaper to read again than to compare.
-        (WatchTarget::Children, Ok(_)) => Some(EventType::NodeChildrenChanged),
-        (WatchTarget::Node { .. } | WatchTarget::Children, Err(SessionError::Server(ErrorCode::NoNode))) => {
-            Some(EventType::NodeDeleted)
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::proto::types::Stat;
+    use crate::proto::{response::Response, types::Stat};
 
     const T: Duration = Duration::from_secs(6);
 
-    fn data(mzxid: i64) -> Reply {
-        Ok(Response::Data { data: Vec::new(), stat: Stat { mzxid, ..Stat::default() } })
-    }
-
-    fn no_node() -> Reply {
-        Err(SessionError::Server(ErrorCode::NoNode))
+    fn data() -> Reply {
+        Ok(Response::Data { data: Vec::new(), stat: Stat::default() })
     }
 
     /// A state that is up, with one watch requested.
     fn watching(request: Request) -> (HandleState, u64) {
         let mut state = HandleState::new(T);
+        connect(&mut state);
+        let ticket = submit(&mut state, request);
+        (state, ticket)
+    }
+
+    fn connect(state: &mut HandleState) {
         let now = Instant::now();
-        state.connected(Proof { epoch: 0, owner: 7, sent: now, handshake: Some(now), changes: Vec::new() }, T);
+        state.connected(Proof { epoch: 0, owner: 7, sent: now, handshake: Some(now) }, T);
+    }
+
+    fn submit(state: &mut HandleState, request: Request) -> u64 {
         let watcher: Watcher = Arc::new(|_| {});
         let submission = Submission { request, watcher: Some(watcher), on_reply: Box::new(|_| {}) };
-        let ticket = state.submit(submission, &mut Vec::new());
-        (state, ticket.0)
+        state.submit(submission, &mut Vec::new()).0
     }
 
     fn get_data() -> Request {
@@ -333,23 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_told_by_what_is_there() {
-        let node = WatchTarget::Node { mzxid: 5 };
-        assert_eq!(change(node, &data(5)), None);
-        assert_eq!(change(node, &data(6)), Some(EventType::NodeDataChanged));
-        assert_eq!(change(node, &no_node()), Some(EventType::NodeDeleted));
-        assert_eq!(change(WatchTarget::Absent, &no_node()), None);
-        assert_eq!(change(WatchTarget::Absent, &data(6)), Some(EventType::NodeCreated));
-        assert_eq!(change(WatchTarget::Children, &no_node()), Some(EventType::NodeDeleted));
-    }
-
-    #[test]
     fn an_event_that_is_faster_than_the_reply_comes_after_it() {
         let (mut state, ticket) = watching(get_data());
         let mut actions = Vec::new();
         state.fired(ticket, EventType::NodeDeleted, &mut actions);
         assert!(actions.is_empty());
-        state.book_watch(ticket, &data(1), Box::new(|_| {}), &mut actions);
+        state.book_watch(ticket, &get_data(), &data(), Box::new(|_| {}), &mut actions);
         assert!(matches!(actions.first(), Some(Action::Complete(..))));
         assert_eq!(notified(actions), [WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 }]);
         assert!(state.watches.is_empty());
@@ -358,9 +282,10 @@ mod tests {
     #[test]
     fn a_znode_that_is_missing_is_watched_by_exists_alone() {
         for (request, watched) in [(get_data(), 0), (Request::Exists { path: "/a".into(), watch: true }, 1)] {
-            let (mut state, ticket) = watching(request);
-            state.book_watch(ticket, &no_node(), Box::new(|_| {}), &mut Vec::new());
-            assert_eq!(state.to_rearm().len(), watched);
+            let (mut state, ticket) = watching(request.clone());
+            let no_node = Err(SessionError::Server(ErrorCode::NoNode));
+            state.book_watch(ticket, &request, &no_node, Box::new(|_| {}), &mut Vec::new());
+            assert_eq!(state.watches.len(), watched);
         }
     }
 
@@ -395,5 +320,22 @@ mod tests {
         assert!(matches!(actions.last(), Some(Action::Complete(_, Err(SessionError::Closed)))));
         assert_eq!(notified(actions), [WatchEvent::Ended]);
         assert!(state.outbox.is_empty() && state.queue.is_empty());
+    }
+
+    #[test]
+    fn a_watch_that_outlives_its_connection_is_used_up_and_one_that_was_not_sent_yet_is_not() {
+        let (mut state, ticket) = watching(get_data());
+        state.book_watch(ticket, &get_data(), &data(), Box::new(|_| {}), &mut Vec::new());
+        let list = Request::GetChildren { path: "/a".into(), watch: true, with_stat: false };
+        let listed = submit(&mut state, list.clone());
+        state.book_watch(listed, &list, &Ok(Response::Done), Box::new(|_| {}), &mut Vec::new());
+        let queued = submit(&mut state, get_data());
+        state.disconnected(Arc::new(io::ErrorKind::TimedOut.into()), &mut Vec::new());
+        state.outbox.clear();
+        connect(&mut state);
+        let changed = |event| WatchEvent::Node { event, connection: 2 };
+        let [data, children] = [EventType::NodeDataChanged, EventType::NodeChildrenChanged].map(changed);
+        assert_eq!(notified(mem::take(&mut state.outbox)), [data, children, WatchEvent::Reconnected { connection: 2 }]);
+        assert_eq!(state.watches.keys().collect::<Vec<_>>(), [&queued]);
     }
 }

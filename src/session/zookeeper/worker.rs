@@ -13,7 +13,7 @@ use super::{
     execute::{OnEvent, execute, session_error},
     leftovers::Leftovers,
     shared::{HandleShared, WorkerTask},
-    state::{Proof, WatchTarget, WatchToSet, change},
+    state::Proof,
 };
 use crate::{
     base::panics::caught,
@@ -124,8 +124,7 @@ impl Worker {
             self.replaced(owner);
             return Ok(());
         }
-        let changes = guarded(|| self.rearm(&zookeeper)).map_err(io::Error::other)?;
-        self.shared.connected(Proof { epoch, owner, sent, handshake, changes });
+        self.shared.connected(Proof { epoch, owner, sent, handshake });
         Ok(())
     }
 
@@ -160,26 +159,6 @@ impl Worker {
         self.shared.ended_with(SessionError::Expired, SessionEvent::Expired);
     }
 
-    /// Sets every watch again, and finds out what has changed since it was set.
-    fn rearm(&self, zookeeper: &ZooKeeper) -> ZkResult<Vec<(u64, EventType)>> {
-        let mut changes = Vec::new();
-        for WatchToSet { ticket, path, seen } in self.shared.to_rearm() {
-            let request = match seen {
-                WatchTarget::Node { .. } => Request::GetData { path, watch: true },
-                WatchTarget::Absent => Request::Exists { path, watch: true },
-                WatchTarget::Children => Request::GetChildren { path, watch: true, with_stat: false },
-            };
-            match execute(zookeeper, &request, Some(self.on_event(ticket))) {
-                Err(ZkError::ConnectionLoss) => return Err(ZkError::ConnectionLoss),
-                result => {
-                    let event = change(seen, &result.map_err(session_error));
-                    changes.extend(event.map(|event| (ticket, event)));
-                }
-            }
-        }
-        Ok(changes)
-    }
-
     fn on_event(&self, ticket: u64) -> OnEvent {
         let shared = Arc::downgrade(&self.shared);
         Box::new(move |event: WatchedEvent| {
@@ -202,7 +181,7 @@ impl Worker {
         let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
         if self.shared.epoch() != epoch {
             // Which session the handle has by now is not known yet.
-            self.shared.replied(ticket, epoch, Err(SessionError::ConnectionLoss(None)));
+            self.shared.replied(ticket, request, epoch, Err(SessionError::ConnectionLoss(None)));
             return;
         }
         let on_event = request.leaves_watch().then(|| self.on_event(ticket));
@@ -227,7 +206,7 @@ impl Worker {
             self.replaced(owner);
             return;
         }
-        self.shared.replied(ticket, epoch, result.map_err(session_error));
+        self.shared.replied(ticket, request, epoch, result.map_err(session_error));
     }
 
     /// Deletes what the session has left behind, as its handle lives on, and ends.
