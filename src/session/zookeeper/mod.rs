@@ -13,7 +13,6 @@ use std::{
 };
 
 use ::zookeeper::{ZkResult, ZooKeeper};
-use crossbeam_channel::{TryRecvError, bounded, unbounded};
 
 use super::{
     api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
@@ -130,16 +129,11 @@ impl fmt::Debug for ZooKeeperSessionFactory {
 
 impl SessionFactory for ZooKeeperSessionFactory {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        let (signals, received) = unbounded();
-        let (alive, done) = bounded(0);
-        let shared = Arc::new(HandleShared::new(config, observer, signals, done));
+        let shared = Arc::new(HandleShared::new(config, observer));
+        let worker = Worker::new(shared.clone(), self.source.clone(), &self.probe_directory);
         let watchdog = shared.clone();
-        spawn("zk-watchdog", move || watchdog.watch(&received))?;
-        let worker = Worker::new(shared.clone(), self.source.clone(), &self.probe_directory, alive);
-        if let Err(error) = spawn("zk-worker", move || worker.run()) {
-            shared.stop();
-            return Err(error);
-        }
+        spawn("zk-watchdog", move || watchdog.watch())?;
+        spawn("zk-worker", move || worker.run())?;
         Ok(Arc::new(ZooKeeperSession { shared }))
     }
 }
@@ -160,21 +154,40 @@ struct ZooKeeperSession {
 impl Drop for ZooKeeperSession {
     fn drop(&mut self) {
         // Nobody can use the session any more: its worker cleans up and ends.
-        self.shared.leave(SessionError::Closed);
+        self.shared.end(SessionError::Closed, None);
     }
 }
 
 impl Session for ZooKeeperSession {
     fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
-        self.shared.submit(batch)
+        let mut actions = Vec::new();
+        let tickets = {
+            let mut state = self.shared.state.lock();
+            let submit = |submission: Submission| {
+                self.shared.config.counters.requested(&submission.request);
+                state.submit(submission, &mut actions)
+            };
+            batch.into_iter().map(submit).collect()
+        };
+        self.shared.work.notify_all();
+        self.shared.carry_out(actions);
+        tickets
     }
 
     fn withdraw(&self, ticket: Ticket) -> bool {
-        self.shared.withdraw(ticket)
+        let taken = {
+            let mut state = self.shared.state.lock();
+            // Tickets are given in the order of the queue.
+            let index = state.queue.binary_search_by_key(&ticket.0, |queued| queued.ticket);
+            index.ok().map(|index| (state.queue.remove(index), state.watches.remove(&ticket.0)))
+        };
+        // What they hold is dropped here, outside of the lock.
+        taken.is_some()
     }
 
     fn unwatch(&self, ticket: Ticket) {
-        self.shared.unwatch(ticket);
+        let given_up = self.shared.state.lock().watches.remove(&ticket.0);
+        drop(given_up);
     }
 
     fn id(&self) -> i64 {
@@ -190,19 +203,22 @@ impl Session for ZooKeeperSession {
     }
 
     fn connection(&self) -> u64 {
-        self.shared.connection()
+        let state = self.shared.state.lock();
+        if state.is_up() { state.connections } else { 0 }
     }
 
     fn valid_until(&self) -> Option<Instant> {
-        self.shared.valid_until()
+        let state = self.shared.state.lock();
+        if state.alive { state.liveness.valid_until() } else { None }
     }
 
     fn last_error(&self) -> Option<Arc<io::Error>> {
-        self.shared.last_error()
+        let state = self.shared.state.lock();
+        if state.is_up() { None } else { state.last_error.clone() }
     }
 
     fn is_ended(&self) -> bool {
-        self.shared.is_ended()
+        !self.shared.state.lock().alive
     }
 
     fn update_hosts(&self, _hosts: &ConnectString) {
@@ -210,16 +226,16 @@ impl Session for ZooKeeperSession {
     }
 
     fn is_finished(&self) -> bool {
-        self.shared.done.try_recv() == Err(TryRecvError::Disconnected)
+        self.shared.state.lock().is_finished
     }
 
     fn abandon(&self) {
-        self.shared.leave(SessionError::Expired);
+        self.shared.end(SessionError::Expired, None);
     }
 
     fn close(&self, deadline: Instant) {
-        self.shared.leave(SessionError::Closed);
-        // Nothing is ever sent on it: the channel ends when the worker does.
-        let _ = self.shared.done.recv_deadline(deadline);
+        self.shared.end(SessionError::Closed, None);
+        let mut state = self.shared.state.lock();
+        while !state.is_finished && !self.shared.news.wait_until(&mut state, deadline).timed_out() {}
     }
 }

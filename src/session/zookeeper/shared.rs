@@ -1,25 +1,19 @@
 //! What the callers, the worker and the watchdog of one session share.
 
 use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    io, mem,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use ::zookeeper::ZkState;
-use crossbeam_channel::{Receiver, Sender};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::state::{HandleState, Proof, QueuedRequest};
+use super::state::{HandleState, QueuedRequest};
 use crate::{
     proto::{request::Request, types::EventType},
     session::{
-        api::{
-            OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Submission, Ticket, Watcher,
-        },
+        api::{OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Watcher},
         machine::actions::{Actions, carry_out},
     },
 };
@@ -27,260 +21,110 @@ use crate::{
 /// How long after a failed attempt to take the session up the next one follows, unless the handle reports something.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A message to the watchdog.
-pub(super) enum Signal {
-    /// The handle reports another state; the number counts those that mean the end of a connection.
-    Handle(u64, ZkState),
-    /// There is something to raise, or another timer.
-    Look,
-    /// The worker has ended.
-    Stop,
-}
-
 /// What the worker does next.
 pub(super) enum WorkerTask {
     /// Take the session up, over whatever connection the handle has now.
     Connect,
-    /// Prove that the session lives, over this connection of the handle.
-    Heartbeat(u64),
-    /// Carry out the request with this ticket, over this connection of the handle.
-    Request(u64, Request, u64),
+    /// Prove that the session lives.
+    Heartbeat,
+    /// Carry out the request with this ticket.
+    Request(u64, Request),
     /// The session is over: clean up and end.
     Leave,
 }
 
-/// The state is held for moments, and never while something is called.
+/// The state is held for moments, and never while something is called. Whatever somebody waits for is changed under its
+/// lock, and then he is notified: so no change is missed.
 pub(super) struct HandleShared {
     pub(super) config: SessionConfig,
-    pub(super) done: Receiver<()>,
     observer: SessionObserver,
-    signals: Sender<Signal>,
-    /// Counts the ends of the handle's connections, at once and from its own thread.
-    epoch: AtomicU64,
-    /// The handle has ended for good.
-    handle_closed: AtomicBool,
-    /// When the handle began to connect last.
-    handshake: Mutex<Option<Instant>>,
-    state: Mutex<HandleState>,
-    /// Wakes the worker: whatever it waits for is changed under the lock, and then this is notified.
-    work: Condvar,
+    pub(super) state: Mutex<HandleState>,
+    /// Wakes the worker.
+    pub(super) work: Condvar,
+    /// Wakes the watchdog, and who waits for the worker's end.
+    pub(super) news: Condvar,
 }
 
 impl HandleShared {
-    pub(super) fn new(
-        config: &SessionConfig,
-        observer: SessionObserver,
-        signals: Sender<Signal>,
-        done: Receiver<()>,
-    ) -> HandleShared {
-        HandleShared {
-            config: config.clone(),
-            done,
-            observer,
-            signals,
-            epoch: AtomicU64::new(0),
-            handle_closed: AtomicBool::new(false),
-            handshake: Mutex::new(None),
-            state: Mutex::new(HandleState::new(config.session_timeout)),
-            work: Condvar::new(),
-        }
+    pub(super) fn new(config: &SessionConfig, observer: SessionObserver) -> HandleShared {
+        let state = Mutex::new(HandleState::new(config.session_timeout));
+        HandleShared { config: config.clone(), observer, state, work: Condvar::new(), news: Condvar::new() }
     }
 
     pub(super) fn id(&self) -> i64 {
         self.state.lock().id
     }
 
-    pub(super) fn connection(&self) -> u64 {
-        let state = self.state.lock();
-        if state.is_up() { state.connections } else { 0 }
-    }
-
-    pub(super) fn valid_until(&self) -> Option<Instant> {
-        let state = self.state.lock();
-        if state.alive { state.liveness.valid_until() } else { None }
-    }
-
-    pub(super) fn last_error(&self) -> Option<Arc<io::Error>> {
-        let state = self.state.lock();
-        if state.is_up() { None } else { state.last_error.clone() }
-    }
-
-    pub(super) fn is_ended(&self) -> bool {
-        !self.state.lock().alive
-    }
-
-    pub(super) fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
-        let mut actions = Vec::new();
-        let tickets = {
-            let mut state = self.state.lock();
-            let submit = |submission: Submission| {
-                self.config.counters.requested(&submission.request);
-                state.submit(submission, &mut actions)
-            };
-            batch.into_iter().map(submit).collect()
-        };
-        self.work.notify_all();
-        self.carry_out(actions);
-        tickets
-    }
-
-    pub(super) fn withdraw(&self, ticket: Ticket) -> bool {
-        let taken = {
-            let mut state = self.state.lock();
-            // Tickets are given in the order of the queue.
-            let index = state.queue.binary_search_by_key(&ticket.0, |queued| queued.ticket);
-            index.ok().map(|index| (state.queue.remove(index), state.watches.remove(&ticket.0)))
-        };
-        // What they hold is dropped here, outside of the lock.
-        taken.is_some()
-    }
-
-    pub(super) fn unwatch(&self, ticket: Ticket) {
-        let given_up = self.state.lock().watches.remove(&ticket.0);
-        drop(given_up);
-    }
-
-    /// Ends the session: nothing is raised any more.
-    pub(super) fn leave(&self, error: SessionError) {
-        self.end(error, None);
-    }
-
-    /// The session is over by itself.
-    pub(super) fn ended_with(&self, error: SessionError, event: SessionEvent) {
-        self.end(error, Some(event));
-    }
-
-    fn end(&self, error: SessionError, event: Option<SessionEvent>) {
+    /// Ends the session. Nothing is raised any more, but for this event, where it has ended by itself.
+    pub(super) fn end(&self, error: SessionError, event: Option<SessionEvent>) {
         let (actions, dropped) = self.state.lock().end(error, event);
-        self.work.notify_all();
-        self.look();
+        self.wake();
         self.carry_out(actions);
         drop(dropped);
     }
 
-    pub(super) fn stop(&self) {
-        // The watchdog lives until it is told this.
-        let _ = self.signals.send(Signal::Stop);
+    pub(super) fn expired(&self) {
+        self.end(SessionError::Expired, Some(SessionEvent::Expired));
     }
 
-    fn look(&self) {
-        // The watchdog may have ended, when nothing is left to raise.
-        let _ = self.signals.send(Signal::Look);
+    fn wake(&self) {
+        self.work.notify_all();
+        self.news.notify_all();
     }
 
-    fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
+    pub(super) fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
         carry_out(actions, &self.observer);
     }
 
     /// What the handle reports, on its own thread and under its own lock: it is noted here, and no more.
     pub(super) fn handle_reports(&self, zk_state: ZkState) {
-        self.handle_closed.store(zk_state == ZkState::Closed, Ordering::SeqCst);
-        let epoch = match zk_state {
-            ZkState::Connected | ZkState::ConnectedReadOnly => self.epoch(),
-            ZkState::Connecting => {
+        let mut state = self.state.lock();
+        if matches!(zk_state, ZkState::Connected | ZkState::ConnectedReadOnly) {
+            state.next_attempt = Instant::now();
+        } else {
+            state.epoch += 1;
+            state.handle_closed |= zk_state == ZkState::Closed;
+            if zk_state == ZkState::Connecting {
                 // Before the handshake is sent. Later attempts go unreported, so this is never too late.
-                *self.handshake.lock() = Some(Instant::now());
-                self.epoch.fetch_add(1, Ordering::SeqCst) + 1
+                state.handshake = Some(Instant::now());
             }
-            _ => self.epoch.fetch_add(1, Ordering::SeqCst) + 1,
-        };
-        // The watchdog may have ended.
-        let _ = self.signals.send(Signal::Handle(epoch, zk_state));
-    }
-
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn is_handle_closed(&self) -> bool {
-        self.handle_closed.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn handshake(&self) -> Option<Instant> {
-        *self.handshake.lock()
-    }
-
-    pub(super) fn set_handshake(&self, before: Instant) {
-        self.handshake.lock().get_or_insert(before);
-    }
-
-    /// The watchdog: timers, the handle's reports, and everything that is raised.
-    pub(super) fn watch(&self, signals: &Receiver<Signal>) {
-        loop {
-            let timer = self.state.lock().next_timer();
-            let signal = match timer {
-                Some(at) => signals.recv_deadline(at).ok(),
-                None => signals.recv().ok(),
-            };
-            match signal {
-                Some(Signal::Handle(epoch, state)) => self.reported(epoch, state),
-                Some(Signal::Stop) => {
-                    self.hand_out();
-                    return;
-                }
-                Some(Signal::Look) | None => {}
-            }
-            self.timers();
-            self.hand_out();
+            state.disconnected(lost());
         }
+        self.wake();
     }
 
-    fn reported(&self, epoch: u64, zk_state: ZkState) {
-        match zk_state {
-            ZkState::Connected | ZkState::ConnectedReadOnly => {
-                self.state.lock().next_attempt = Instant::now();
+    /// The watchdog: timers, and everything that is raised.
+    pub(super) fn watch(&self) {
+        let mut state = self.state.lock();
+        loop {
+            let now = Instant::now();
+            if state.alive && state.handle_closed {
+                // The handle does not come back: nobody can use the session any more.
+                MutexGuard::unlocked(&mut state, || self.expired());
+            } else if state.is_up() && state.liveness.is_dead(now) {
+                let what = "nothing was answered for two thirds of the session timeout";
+                state.disconnected(io::Error::new(io::ErrorKind::TimedOut, what));
+                self.work.notify_all();
+            } else if state.is_up() && state.liveness.take_heartbeat(now) {
+                state.heartbeat_due = true;
                 self.work.notify_all();
             }
-            // The handle does not come back: nobody can use the session any more.
-            ZkState::Closed => self.ended_with(SessionError::Expired, SessionEvent::Expired),
-            _ => {
-                let cause = io::Error::new(io::ErrorKind::ConnectionReset, "the handle lost its connection");
-                self.disconnected(Some(epoch), cause);
-            }
-        }
-    }
-
-    fn timers(&self) {
-        let now = Instant::now();
-        let mut state = self.state.lock();
-        if !state.is_up() {
-            return;
-        }
-        if state.liveness.is_dead(now) {
-            drop(state);
-            let what = "nothing was answered for two thirds of the session timeout";
-            self.disconnected(None, io::Error::new(io::ErrorKind::TimedOut, what));
-        } else if state.liveness.take_heartbeat(now) {
-            state.heartbeat_due = true;
-            self.work.notify_all();
-        }
-    }
-
-    fn hand_out(&self) {
-        let outbox = std::mem::take(&mut self.state.lock().outbox);
-        self.carry_out(outbox);
-    }
-
-    /// The connection is gone: the one before this report, or `None` for the present one.
-    pub(super) fn disconnected(&self, epoch: Option<u64>, cause: io::Error) {
-        let mut actions = Vec::new();
-        {
-            let mut state = self.state.lock();
-            // The report is older than the connection.
-            if epoch.is_some_and(|epoch| epoch <= state.up_epoch) {
+            let outbox = mem::take(&mut state.outbox);
+            if !outbox.is_empty() {
+                MutexGuard::unlocked(&mut state, || self.carry_out(outbox));
+            } else if state.is_finished {
                 return;
+            } else if let Some(at) = state.next_timer() {
+                let _ = self.news.wait_until(&mut state, at);
+            } else {
+                self.news.wait(&mut state);
             }
-            state.disconnected(Arc::new(cause), &mut actions);
         }
-        self.work.notify_all();
-        self.look();
-        self.carry_out(actions);
     }
 
     // From here on: for the worker.
 
-    /// Waits for something to do. A change is not missed: it is made under the lock that is held from the look to the
-    /// wait.
+    /// Waits for something to do.
     pub(super) fn next_task(&self) -> WorkerTask {
         let mut state = self.state.lock();
         loop {
@@ -295,12 +139,12 @@ impl HandleShared {
                 let _ = self.work.wait_until(&mut state, at);
                 continue;
             }
-            if std::mem::take(&mut state.heartbeat_due) {
-                return WorkerTask::Heartbeat(state.up_epoch);
+            if mem::take(&mut state.heartbeat_due) {
+                return WorkerTask::Heartbeat;
             }
             if let Some(QueuedRequest { ticket, request, on_reply }) = state.queue.pop_front() {
                 state.current = Some((ticket, on_reply));
-                return WorkerTask::Request(ticket, request, state.up_epoch);
+                return WorkerTask::Request(ticket, request);
             }
             self.work.wait(&mut state);
         }
@@ -320,51 +164,46 @@ impl HandleShared {
         state.next_attempt = Instant::now() + RETRY;
     }
 
-    /// The session was taken up.
-    pub(super) fn connected(&self, proof: Proof) {
-        {
-            let mut state = self.state.lock();
-            // Lost again meanwhile: the next attempt asks anew.
-            if !state.alive || proof.epoch != self.epoch() {
-                return;
-            }
-            if proof.handshake.is_some() {
-                *self.handshake.lock() = None;
-            }
-            state.connected(proof, self.config.session_timeout);
+    /// The session was taken up over this connection of the handle: it owned the probe after the question was sent.
+    pub(super) fn connected(&self, epoch: u64, owner: i64, sent: Instant) {
+        let mut state = self.state.lock();
+        // Lost again meanwhile: the next attempt asks anew.
+        if state.alive && epoch == state.epoch {
+            state.connected(owner, sent, self.config.session_timeout);
+            self.news.notify_all();
         }
-        self.look();
     }
 
-    pub(super) fn heartbeat_answered(&self, epoch: u64, sent: Instant) {
+    pub(super) fn disconnected(&self, cause: io::Error) {
+        self.state.lock().disconnected(cause);
+        self.news.notify_all();
+    }
+
+    pub(super) fn heartbeat_answered(&self, sent: Instant) {
         let now = Instant::now();
         let mut state = self.state.lock();
-        if state.up && state.up_epoch == epoch {
+        // Only the worker takes the session up: it has been so all the time.
+        if state.is_up() {
             state.liveness.received(now);
             let is_prompt = state.liveness.heartbeat_answered(sent, now);
             self.config.counters.heartbeat_answered(now.saturating_duration_since(sent), is_prompt);
         }
     }
 
-    /// Takes the reply to a request. Across the end of a connection nobody knows in which session it was carried out:
-    /// then its outcome counts as unknown.
-    pub(super) fn replied(&self, ticket: u64, request: &Request, epoch: u64, reply: Reply) {
-        let mut actions = Vec::new();
-        let is_lost = {
-            let mut state = self.state.lock();
-            let Some((_, on_reply)) = state.current.take_if(|(current, _)| *current == ticket) else { return };
-            let reply = if epoch == self.epoch() { reply } else { Err(SessionError::ConnectionLoss(None)) };
-            let is_lost = matches!(reply, Err(SessionError::ConnectionLoss(_)));
-            if !is_lost {
-                state.liveness.received(Instant::now());
-            }
-            state.book_watch(ticket, request, &reply, on_reply, &mut actions);
-            is_lost
-        };
-        self.carry_out(actions);
-        if is_lost {
-            self.disconnected(None, io::Error::new(io::ErrorKind::ConnectionReset, "the handle lost its connection"));
+    /// Takes the reply to the request under way. Across the end of a connection nobody knows in which session it was
+    /// carried out: its outcome counts as unknown then, which was told already.
+    pub(super) fn replied(&self, request: &Request, reply: Reply) {
+        if matches!(reply, Err(SessionError::ConnectionLoss(_))) {
+            return self.disconnected(lost());
         }
+        let mut actions = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let Some((ticket, on_reply)) = state.current.take() else { return };
+            state.liveness.received(Instant::now());
+            state.book_watch(ticket, request, &reply, on_reply, &mut actions);
+        }
+        self.carry_out(actions);
     }
 
     /// A watch fired, on the handle's event thread.
@@ -373,4 +212,14 @@ impl HandleShared {
         self.state.lock().fired(ticket, event, &mut actions);
         self.carry_out(actions);
     }
+
+    /// The worker has ended.
+    pub(super) fn finished(&self) {
+        self.state.lock().is_finished = true;
+        self.news.notify_all();
+    }
+}
+
+fn lost() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the handle lost its connection")
 }

@@ -40,36 +40,30 @@ pub(super) struct QueuedRequest {
     pub(super) on_reply: OnReply,
 }
 
-/// How a connection was proved.
-pub(super) struct Proof {
-    /// Counts the handle's connections: the proof holds for this one.
-    pub(super) epoch: u64,
-    /// The session that owns the probe.
-    pub(super) owner: i64,
-    /// When the last question was sent.
-    pub(super) sent: Instant,
-    /// Not after the handshake was sent, where that is known.
-    pub(super) handshake: Option<Instant>,
-}
-
 pub(super) struct HandleState {
     pub(super) alive: bool,
     /// The error of every request once it is not alive.
     pub(super) end: SessionError,
     pub(super) id: i64,
     pub(super) up: bool,
-    /// The handle's connection over which it is up.
-    pub(super) up_epoch: u64,
     pub(super) connections: u64,
     pub(super) next_ticket: u64,
     pub(super) queue: VecDeque<QueuedRequest>,
-    /// What the handle works on. Taken away when the watchdog gives it up.
+    /// What the handle works on. Taken away when the connection ends.
     pub(super) current: Option<(u64, OnReply)>,
+    /// Counts the ends of the handle's connections.
+    pub(super) epoch: u64,
+    /// When the handle began to connect last, where that proves something.
+    pub(super) handshake: Option<Instant>,
+    /// The handle has ended for good.
+    pub(super) handle_closed: bool,
+    /// The worker has ended.
+    pub(super) is_finished: bool,
     pub(super) next_attempt: Instant,
     pub(super) heartbeat_due: bool,
     pub(super) liveness: Liveness,
     pub(super) watches: BTreeMap<u64, Watched>,
-    /// Session events, and events for all watchers. The watchdog alone hands them out, so that they stay in order.
+    /// What the watchdog hands out, and nobody else, so that it stays in order.
     pub(super) outbox: Actions<OnReply, Watcher>,
     pub(super) last_error: Option<Arc<io::Error>>,
 }
@@ -82,11 +76,14 @@ impl HandleState {
             end: SessionError::Expired,
             id: 0,
             up: false,
-            up_epoch: 0,
             connections: 0,
             next_ticket: 1,
             queue: VecDeque::new(),
             current: None,
+            epoch: 0,
+            handshake: None,
+            handle_closed: false,
+            is_finished: false,
             next_attempt: now,
             heartbeat_due: false,
             liveness: Liveness::new(timeout, now),
@@ -120,15 +117,15 @@ impl HandleState {
         Ticket(ticket)
     }
 
-    pub(super) fn connected(&mut self, proof: Proof, timeout: Duration) {
+    /// This session was seen to own the probe, by a question that was sent then.
+    pub(super) fn connected(&mut self, owner: i64, sent: Instant, timeout: Duration) {
         let now = Instant::now();
-        self.id = proof.owner;
+        self.id = owner;
         self.up = true;
-        self.up_epoch = proof.epoch;
         self.connections += 1;
         self.heartbeat_due = false;
-        self.liveness.connected(timeout, proof.handshake, now);
-        self.liveness.heartbeat_answered(proof.sent, now);
+        self.liveness.connected(timeout, self.handshake.take(), now);
+        self.liveness.heartbeat_answered(sent, now);
         let connection = self.connections;
         if connection > 1 {
             self.watches.retain(|_, Watched { stage, watcher }| {
@@ -145,16 +142,17 @@ impl HandleState {
         self.outbox.push(Action::Raise(event));
     }
 
-    pub(super) fn disconnected(&mut self, cause: Arc<io::Error>, actions: &mut Actions<OnReply, Watcher>) {
+    pub(super) fn disconnected(&mut self, cause: io::Error) {
         if !self.is_up() {
             return;
         }
         self.up = false;
         self.next_attempt = Instant::now();
         self.liveness.disconnected();
+        let cause = Arc::new(cause);
         if let Some((ticket, on_reply)) = self.current.take() {
-            actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
-            actions.push(Action::Complete(on_reply, Err(SessionError::ConnectionLoss(Some(cause.clone())))));
+            self.outbox.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
+            self.outbox.push(Action::Complete(on_reply, Err(SessionError::ConnectionLoss(Some(cause.clone())))));
         }
         self.last_error = Some(cause);
         let watchers = self.watches.values().map(|watched| watched.watcher.clone());
@@ -173,9 +171,12 @@ impl HandleState {
         actions.push(Action::Complete(on_reply, reply.clone()));
         let Some(watched) = self.watches.get_mut(&ticket) else { return };
         let WatchStage::Requested { early } = watched.stage else { return };
-        // `exists` alone leaves a watch on a znode that is not there.
-        let may_be_absent = matches!(request, Request::Exists { .. });
-        if !(reply.is_ok() || may_be_absent && matches!(reply, Err(SessionError::Server(ErrorCode::NoNode)))) {
+        let is_left = match reply {
+            // `exists` alone leaves a watch on a znode that is not there.
+            Err(SessionError::Server(ErrorCode::NoNode)) => matches!(request, Request::Exists { .. }),
+            reply => reply.is_ok(),
+        };
+        if !is_left {
             actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
             return;
         }
@@ -210,10 +211,10 @@ impl HandleState {
         self.alive = false;
         self.end = error.clone();
         // Watchers are told of the end alone, and of events that nobody waits for any more nobody is.
-        let dropped = mem::take(&mut self.outbox);
+        let (mut actions, dropped): (Actions<OnReply, Watcher>, Vec<_>) =
+            mem::take(&mut self.outbox).into_iter().partition(|action| matches!(action, Action::Complete(..)));
         let watchers = mem::take(&mut self.watches);
-        let mut actions: Actions<OnReply, Watcher> =
-            watchers.into_values().map(|watched| Action::Notify(watched.watcher, WatchEvent::Ended)).collect();
+        actions.extend(watchers.into_values().map(|watched| Action::Notify(watched.watcher, WatchEvent::Ended)));
         let current = self.current.take().map(|(_, on_reply)| on_reply);
         let waiting = current.into_iter().chain(self.queue.drain(..).map(|queued| queued.on_reply));
         actions.extend(waiting.map(|on_reply| Action::Complete(on_reply, Err(error.clone()))));
@@ -245,8 +246,7 @@ mod tests {
     }
 
     fn connect(state: &mut HandleState) {
-        let now = Instant::now();
-        state.connected(Proof { epoch: 0, owner: 7, sent: now, handshake: Some(now) }, T);
+        state.connected(7, Instant::now(), T);
     }
 
     fn submit(state: &mut HandleState, request: Request) -> u64 {
@@ -299,18 +299,26 @@ mod tests {
             counter.fetch_add(1, Ordering::SeqCst);
         });
         state.current = Some((99, on_reply));
-        let mut actions = Vec::new();
-        state.disconnected(Arc::new(io::ErrorKind::TimedOut.into()), &mut actions);
-        for action in actions {
+        state.disconnected(io::ErrorKind::TimedOut.into());
+        for action in mem::take(&mut state.outbox) {
             if let Action::Complete(on_reply, reply) = action {
                 on_reply(reply);
             }
         }
         assert_eq!((ended.load(Ordering::SeqCst), state.queue.len()), (1, 1));
         // A second report of the same end says nothing new.
-        state.outbox.clear();
-        state.disconnected(Arc::new(io::ErrorKind::TimedOut.into()), &mut Vec::new());
+        state.disconnected(io::ErrorKind::TimedOut.into());
         assert!(state.outbox.is_empty());
+    }
+
+    #[test]
+    fn a_reply_that_was_not_handed_out_yet_survives_the_end_and_an_event_does_not() {
+        let (mut state, _) = watching(get_data());
+        state.current = Some((99, Box::new(|_| {})));
+        state.disconnected(io::ErrorKind::TimedOut.into());
+        let (actions, dropped) = state.end(SessionError::Closed, None);
+        assert!(matches!(actions.first(), Some(Action::Complete(_, Err(SessionError::ConnectionLoss(_))))));
+        assert_eq!(notified(dropped), [WatchEvent::Disconnected]);
     }
 
     #[test]
@@ -330,7 +338,7 @@ mod tests {
         let listed = submit(&mut state, list.clone());
         state.book_watch(listed, &list, &Ok(Response::Done), Box::new(|_| {}), &mut Vec::new());
         let queued = submit(&mut state, get_data());
-        state.disconnected(Arc::new(io::ErrorKind::TimedOut.into()), &mut Vec::new());
+        state.disconnected(io::ErrorKind::TimedOut.into());
         state.outbox.clear();
         connect(&mut state);
         let changed = |event| WatchEvent::Node { event, connection: 2 };

@@ -7,13 +7,11 @@ use std::{
 };
 
 use ::zookeeper::{Acl as ZkAcl, CreateMode as ZkMode, Subscription, WatchedEvent, ZkError, ZkResult, ZooKeeper};
-use crossbeam_channel::Sender;
 
 use super::{
     execute::{OnEvent, execute, session_error},
     leftovers::Leftovers,
     shared::{HandleShared, WorkerTask},
-    state::Proof,
 };
 use crate::{
     base::panics::caught,
@@ -46,12 +44,10 @@ pub(super) struct Worker {
     leftovers: Leftovers,
     /// Every session that the handle was seen to have.
     owners: Vec<i64>,
-    /// Dropped with the thread, whichever way it ends.
-    _alive: Sender<()>,
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<HandleShared>, source: Source, probe_directory: &str, alive: Sender<()>) -> Worker {
+    pub(super) fn new(shared: Arc<HandleShared>, source: Source, probe_directory: &str) -> Worker {
         Worker {
             shared,
             source,
@@ -60,7 +56,6 @@ impl Worker {
             has_probe: false,
             leftovers: Leftovers::default(),
             owners: Vec::new(),
-            _alive: alive,
         }
     }
 
@@ -72,8 +67,8 @@ impl Worker {
                         self.shared.not_connected(error);
                     }
                 }
-                WorkerTask::Heartbeat(epoch) => self.heartbeat(epoch),
-                WorkerTask::Request(ticket, request, epoch) => self.request(ticket, &request, epoch),
+                WorkerTask::Heartbeat => self.heartbeat(),
+                WorkerTask::Request(ticket, request) => self.request(ticket, &request),
                 WorkerTask::Leave => break,
             }
         }
@@ -88,7 +83,7 @@ impl Worker {
             Source::Given(zookeeper) => zookeeper.clone(),
             Source::Made(make) => {
                 // The handle's first handshake goes unreported.
-                self.shared.set_handshake(Instant::now());
+                self.shared.state.lock().handshake.get_or_insert_with(Instant::now);
                 let made = caught("connecting by the package zookeeper", || make());
                 let made = made.ok_or_else(|| io::Error::other("the package zookeeper panicked; the log says why"))?;
                 Arc::new(made.map_err(io::Error::other)?)
@@ -107,12 +102,12 @@ impl Worker {
     /// Takes the session up over the connection that the handle has now, if it is still the same session.
     fn connect(&mut self) -> io::Result<()> {
         let zookeeper = self.zookeeper()?;
-        let (epoch, handshake) = (self.shared.epoch(), self.shared.handshake());
+        let epoch = self.shared.state.lock().epoch;
         for (scheme, auth) in &self.shared.config.authorizations {
             match guarded(|| zookeeper.add_auth(scheme, auth.clone())) {
                 Err(ZkError::AuthFailed) => {
                     let error = SessionError::AuthFailed(scheme.clone());
-                    self.shared.ended_with(error, SessionEvent::AuthFailed(scheme.clone()));
+                    self.shared.end(error, Some(SessionEvent::AuthFailed(scheme.clone())));
                     return Ok(());
                 }
                 result => result.map_err(io::Error::other)?,
@@ -124,7 +119,7 @@ impl Worker {
             self.replaced(owner);
             return Ok(());
         }
-        self.shared.connected(Proof { epoch, owner, sent, handshake });
+        self.shared.connected(epoch, owner, sent);
         Ok(())
     }
 
@@ -156,7 +151,7 @@ impl Worker {
 
     fn replaced(&self, owner: i64) {
         log::debug!("the handle has replaced session {:#x} by {owner:#x}", self.shared.id());
-        self.shared.ended_with(SessionError::Expired, SessionEvent::Expired);
+        self.shared.expired();
     }
 
     fn on_event(&self, ticket: u64) -> OnEvent {
@@ -168,22 +163,17 @@ impl Worker {
         })
     }
 
-    fn heartbeat(&mut self, epoch: u64) {
+    fn heartbeat(&mut self) {
         let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
         match guarded(|| self.prove(&zookeeper)) {
             Ok((owner, _)) if owner != self.shared.id() => self.replaced(owner),
-            Ok((_, sent)) => self.shared.heartbeat_answered(epoch, sent),
-            Err(error) => self.shared.disconnected(None, io::Error::other(error)),
+            Ok((_, sent)) => self.shared.heartbeat_answered(sent),
+            Err(error) => self.shared.disconnected(io::Error::other(error)),
         }
     }
 
-    fn request(&mut self, ticket: u64, request: &Request, epoch: u64) {
+    fn request(&mut self, ticket: u64, request: &Request) {
         let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
-        if self.shared.epoch() != epoch {
-            // Which session the handle has by now is not known yet.
-            self.shared.replied(ticket, request, epoch, Err(SessionError::ConnectionLoss(None)));
-            return;
-        }
         let on_event = request.leaves_watch().then(|| self.on_event(ticket));
         let result = guarded(|| match request {
             Request::Sync { path } => {
@@ -206,11 +196,11 @@ impl Worker {
             self.replaced(owner);
             return;
         }
-        self.shared.replied(ticket, request, epoch, result.map_err(session_error));
+        self.shared.replied(request, result.map_err(session_error));
     }
 
     /// Deletes what the session has left behind, as its handle lives on, and ends.
-    fn leave(mut self) {
+    fn leave(&mut self) {
         if let Some(Handle { zookeeper, subscription }) = self.handle.take() {
             if matches!(self.source, Source::Given(_)) {
                 self.clean_up(&zookeeper);
@@ -218,7 +208,6 @@ impl Worker {
             zookeeper.remove_listener(subscription);
             // A handle of its own goes here, and with it the session at the server.
         }
-        self.shared.stop();
     }
 
     fn clean_up(&mut self, zookeeper: &ZooKeeper) {
@@ -229,11 +218,19 @@ impl Worker {
         let give_up = Instant::now() + self.shared.config.session_timeout.max(Duration::from_secs(1)) * 2;
         while let Err(error) = guarded(|| self.leftovers.delete(zookeeper, &self.owners)) {
             log::debug!("cannot clean up yet: {error}");
-            if Instant::now() >= give_up || self.shared.is_handle_closed() {
+            if Instant::now() >= give_up || self.shared.state.lock().handle_closed {
                 return;
             }
             self.shared.pause();
         }
+    }
+}
+
+impl Drop for Worker {
+    /// Also if a panic ends the thread: nobody must wait for what nobody does any more.
+    fn drop(&mut self) {
+        self.shared.expired();
+        self.shared.finished();
     }
 }
 
