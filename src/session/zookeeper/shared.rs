@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::state::{HandleState, QueuedRequest};
 use crate::{
+    base::panics::caught,
     proto::{request::Request, types::EventType},
     session::{
         api::{OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Watcher},
@@ -72,8 +73,12 @@ impl HandleShared {
         self.news.notify_all();
     }
 
+    /// Calls what others brought. A panic there ends the session instead of the thread, which may be the handle's own:
+    /// nobody must wait for what nobody does any more.
     pub(super) fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
-        carry_out(actions, &self.observer);
+        if caught("a callback of the session", || carry_out(actions, &self.observer)).is_none() {
+            self.expired();
+        }
     }
 
     /// What the handle reports, on its own thread and under its own lock: it is noted here, and no more.
@@ -222,4 +227,35 @@ impl HandleShared {
 
 fn lost() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the handle lost its connection")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::thread;
+
+    use crossbeam_channel::unbounded;
+
+    use super::*;
+    use crate::session::fake::server_side::config;
+
+    #[test]
+    fn a_callback_that_panics_ends_the_session_and_its_end_is_told() {
+        let (raised, told) = unbounded();
+        let observer: SessionObserver = Arc::new(move |event| {
+            let is_connected = matches!(event, SessionEvent::Connected { .. });
+            raised.send(event).unwrap();
+            assert!(!is_connected, "on purpose");
+        });
+        let shared = HandleShared::new(&config(), observer);
+        thread::scope(|scope| {
+            scope.spawn(|| shared.watch());
+            shared.connected(0, 7, Instant::now());
+            let patience = Duration::from_secs(20);
+            assert!(matches!(told.recv_timeout(patience), Ok(SessionEvent::Connected { .. })));
+            assert_eq!(told.recv_timeout(patience), Ok(SessionEvent::Expired));
+            assert!(!shared.state.lock().alive);
+            shared.finished();
+        });
+    }
 }
