@@ -40,6 +40,7 @@ use worker::{Source, Worker};
 /// | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |
 /// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented` |
 /// | watches are not set again after a reconnect | after one each watch reports a change of the data, or of the children, and is used up, whether there was one or not |
+/// | no limit for the size of a request or a reply | [`max_frame_size`](crate::Builder::max_frame_size) is without effect: a request larger than the server takes ends the connection, at each attempt again, which puts the locks in doubt, and fails with `ConnectionLoss` |
 /// | `remove_watches` keeps what it should remove | it is not used: a watch given up stays at the server until the znode changes |
 /// | the negotiated session timeout, the session's id and password cannot be asked for | the timeout is taken as configured, the id is learned from an ephemeral znode, the password stays unknown |
 /// | the session is replaced in silence when it has expired | noticed by the owner of that znode, before any other request is sent |
