@@ -26,8 +26,8 @@ use std::{
 };
 
 use curator_locks::{
-    Builder, ConnectionState, CreateMode, CuratorFramework, Error, ErrorCode, HoldState, InterProcessMutex, LockGuard,
-    LostReason, RetryNTimes, ZooKeeperSessionFactory, testing::TestingServer,
+    Acl, Builder, ConnectionState, CreateMode, CuratorFramework, Error, ErrorCode, HoldState, InterProcessMutex,
+    LockGuard, LostReason, RetryNTimes, ZooKeeperSessionFactory, perms, testing::TestingServer,
 };
 use support::{
     PATIENCE, builder_at, connect, eventually,
@@ -310,6 +310,27 @@ fn a_connection_cut_soon_keeps_the_session_and_the_lock_and_wakes_the_waiter_who
     assert_eq!(client.session_id(), id);
     eventually("valid again", || kept.is_valid());
     kept.release().unwrap();
+}
+
+#[test]
+fn a_waiter_that_may_not_watch_its_predecessor_again_after_a_cut_is_told_so() {
+    let server = server();
+    let relay = Relay::to(&server.connect_string());
+    let native = native(&server.connect_string(), "unreadable");
+    let client = connecting(relay.address(), "unreadable", Duration::from_secs(40));
+    let first = mutex(&native);
+    let held = first.lock().unwrap();
+    let (tell, told) = crossbeam_channel::bounded(1);
+    let waiter = thread::spawn(move || tell.send(mutex(&client).acquire()));
+    eventually("the waiter has its watch", || queue(&native) == 2 && server.watch_count().unwrap() >= 1);
+    let acl = vec![Acl { perms: perms::ALL & !perms::READ, scheme: "world".into(), id: "anyone".into() }];
+    native.set_acl().for_path(held.path(), acl).unwrap();
+    relay.cut();
+    let refused = told.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::NoAuth));
+    waiter.join().unwrap().unwrap();
+    eventually("its znode is gone", || queue(&native) == 1);
+    held.release().unwrap();
 }
 
 #[test]
