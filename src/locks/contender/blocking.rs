@@ -259,7 +259,7 @@ impl<'a> Shell<'a> {
         }
         let ahead = self.live.contender.ahead.filter(|now| before != Some(*now));
         if let Some((listener, ahead)) = self.wish.patience.terms.on_position.as_ref().zip(ahead) {
-            listener.tell(ahead);
+            listener.0(ahead);
         }
         next
     }

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use crate::framework::held::node::HeldNode;
 
-/// On which terms a lock is acquired.
-#[derive(Debug, Clone)]
+/// On which terms a lock is acquired; by default on none but the one that it is certain at the return.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Terms {
     /// For so long the lock has to be certain when it is granted.
     pub(crate) min_validity: Duration,
@@ -22,26 +22,9 @@ pub(crate) struct Terms {
     pub(in crate::locks) limited: Option<Arc<Mutex<Vec<Arc<HeldNode>>>>>,
 }
 
-/// None but the one that it is certain at the return.
-pub(crate) static NO_TERMS: Terms = Terms {
-    min_validity: Duration::ZERO,
-    max_ahead: None,
-    on_position: None,
-    has_to_say: false,
-    hold_at_least: None,
-    hold_at_most: None,
-    limited: None,
-};
-
 /// Is told how many stand in front.
 #[derive(Clone)]
-pub(crate) struct PositionListener(pub(super) Arc<dyn Fn(usize) + Send + Sync>);
-
-impl PositionListener {
-    pub(in crate::locks) fn tell(&self, ahead: usize) {
-        self.0(ahead);
-    }
-}
+pub(crate) struct PositionListener(pub(in crate::locks) Arc<dyn Fn(usize) + Send + Sync>);
 
 impl fmt::Debug for PositionListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,17 +32,11 @@ impl fmt::Debug for PositionListener {
     }
 }
 
-impl Default for Terms {
-    fn default() -> Terms {
-        NO_TERMS.clone()
-    }
-}
-
 impl Terms {
     /// For a queue that leads to something else.
     pub(in crate::locks) fn of_queue(&self) -> Terms {
         let (max_ahead, on_position) = (self.max_ahead, self.on_position.clone());
-        Terms { max_ahead, on_position, has_to_say: self.has_to_say, ..NO_TERMS.clone() }
+        Terms { max_ahead, on_position, has_to_say: self.has_to_say, ..Terms::default() }
     }
 
     /// Whether anybody wants to know how many stand in front.
