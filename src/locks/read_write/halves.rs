@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     error::Result,
-    framework::{
-        client::core::CuratorFramework,
-        held::{holds::HoldKind, node::HeldNode},
-    },
+    framework::held::node::HeldNode,
     locks::{
         api::{
             guard::LockGuard,
@@ -15,12 +12,9 @@ use crate::{
             options::acquire::AcquireOptions,
             revocation::revoker::{Revocable, RevocationListener},
         },
-        contender::{
-            driver::{ReadLockDriver, WriteLockDriver},
-            internals::LockInternals,
-        },
+        contender::internals::LockInternals,
         mutex::InterProcessMutex,
-        threads::{caching::options::Caching, owners::Owners},
+        threads::owners::Owners,
     },
 };
 
@@ -30,7 +24,7 @@ macro_rules! half {
         $(#[$doc])*
         #[derive(Clone)]
         pub struct $lock {
-            mutex: InterProcessMutex,
+            pub(super) mutex: InterProcessMutex,
         }
 
         thread_lock_methods! { $lock, $(#[$acquire])* }
@@ -64,10 +58,6 @@ macro_rules! half {
             #[must_use]
             pub fn internals(&self) -> &LockInternals {
                 self.mutex.internals()
-            }
-
-            pub(super) fn shared_internals(&self) -> &Arc<LockInternals> {
-                self.mutex.parts().0
             }
 
             fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
@@ -133,17 +123,6 @@ half! {
     /// that writer may give up.
 }
 
-impl InterProcessReadLock {
-    pub(in crate::locks) fn new(
-        client: &CuratorFramework,
-        path: &str,
-        write: &InterProcessWriteLock,
-    ) -> Result<InterProcessReadLock> {
-        let mutex = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
-        Ok(InterProcessReadLock { mutex: mutex.beside(&write.mutex) })
-    }
-}
-
 half! {
     /// The lock that a writer has alone; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
     /// `InterProcessReadWriteLock.WriteLock`.
@@ -182,20 +161,4 @@ half! {
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
     /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this
     /// path through another object of this client: it would wait for itself.
-}
-
-impl InterProcessWriteLock {
-    pub(in crate::locks) fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessWriteLock> {
-        Ok(InterProcessWriteLock { mutex: InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)? })
-    }
-
-    /// How many threads of this process wait for either half behind the one that queues at the servers.
-    pub(super) fn local_waiters(&self) -> usize {
-        self.mutex.local_waiters()
-    }
-}
-
-/// Has both keep what they are granted.
-pub(super) fn cache(read: &mut InterProcessReadLock, write: &mut InterProcessWriteLock, caching: Caching) {
-    InterProcessMutex::cache_both(&mut read.mutex, &mut write.mutex, caching);
 }

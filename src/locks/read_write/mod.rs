@@ -2,15 +2,14 @@
 
 mod halves;
 
-use std::fmt;
-
-use self::halves::cache;
 pub use self::halves::{InterProcessReadLock, InterProcessWriteLock};
 use crate::{
     error::Result,
-    framework::client::core::CuratorFramework,
+    framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
         api::{methods::listening_methods, options::wait_strategy::WaitStrategy},
+        contender::driver::{ReadLockDriver, WriteLockDriver},
+        mutex::InterProcessMutex,
         threads::caching::options::Caching,
     },
 };
@@ -50,7 +49,7 @@ use crate::error::Error;
 /// reading.release()?;
 /// # Ok(()) });
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct InterProcessReadWriteLock {
     read: InterProcessReadLock,
     write: InterProcessWriteLock,
@@ -62,8 +61,9 @@ impl InterProcessReadWriteLock {
     /// # Errors
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessReadWriteLock> {
-        let write = InterProcessWriteLock::new(client, path)?;
-        let read = InterProcessReadLock::new(client, path, &write)?;
+        let write = InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)?;
+        let read = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?.beside(&write);
+        let (read, write) = (InterProcessReadLock { mutex: read }, InterProcessWriteLock { mutex: write });
         Ok(InterProcessReadWriteLock { read, write })
     }
 
@@ -104,7 +104,7 @@ impl InterProcessReadWriteLock {
     /// being read, and not one where others only try.
     #[must_use]
     pub fn with_caching(mut self, caching: Caching) -> InterProcessReadWriteLock {
-        cache(&mut self.read, &mut self.write, caching);
+        InterProcessMutex::cache_both(&mut self.read.mutex, &mut self.write.mutex, caching);
         self
     }
 
@@ -113,7 +113,7 @@ impl InterProcessReadWriteLock {
     /// They have no znode of their own. 0 without caching.
     #[must_use]
     pub fn local_waiters(&self) -> usize {
-        self.write.local_waiters()
+        self.write.mutex.local_waiters()
     }
 
     /// The lock that readers share. A clone of it is the same lock; use one where a value is wanted, as by
@@ -130,12 +130,4 @@ impl InterProcessReadWriteLock {
     }
 }
 
-listening_methods! { InterProcessReadWriteLock, |lock| [lock.read.shared_internals(), lock.write.shared_internals()] }
-
-impl fmt::Debug for InterProcessReadWriteLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessReadWriteLock")
-            .field("path", &self.write.internals().base_path())
-            .finish_non_exhaustive()
-    }
-}
+listening_methods! { InterProcessReadWriteLock, |lock| [lock.read.mutex.parts().0, lock.write.mutex.parts().0] }
