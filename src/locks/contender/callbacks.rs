@@ -1,7 +1,6 @@
 //! Carries out what a contender wants on the client's own thread, so that no thread waits.
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,10 +15,13 @@ use crate::{
         cleanup::jobs::Job, client::call::Call, config::retry::RetrySleeper, events::followers::Follower,
         held::node::HeldNode,
     },
-    locks::contender::{
-        effects::{LiveContender, Mail, Scene, failed, moment, with_acl},
-        internals::LockInternals,
-        spec::{Answer, Ask, Do, End, Failed, Input, Reaction, Spec},
+    locks::{
+        api::options::{acquire::AcquireOptions, patience::Patience},
+        contender::{
+            effects::{LiveContender, Mail, Scene, failed, moment, with_acl},
+            internals::LockInternals,
+            spec::{Answer, Ask, Do, End, Failed, Input, Reaction, Spec},
+        },
     },
     proto::{
         request::Request,
@@ -41,7 +43,7 @@ pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// connection is woken by each new one ([`Follower`]); and an event that comes at any other time waits in the mailbox.
 pub(crate) struct Attempt {
     lock: Arc<LockInternals>,
-    spec: Arc<Spec>,
+    spec: Spec,
     /// `None` once it has ended or was given up.
     work: Mutex<Option<Work>>,
 }
@@ -91,7 +93,6 @@ impl Attempt {
     /// Begins after `delay`. Without a caller it waits for a connection as long as it takes.
     pub(crate) fn begin(
         lock: &Arc<LockInternals>,
-        spec: &Arc<Spec>,
         delay: Duration,
         caller: Option<Caller>,
         on_end: OnEnd,
@@ -100,7 +101,8 @@ impl Attempt {
         let (awaits, waits, retries, started) = (Awaits::Input, 0, 0, Instant::now());
         let has_made_directory = false;
         let work = Work { live, awaits, waits, retries, started, has_made_directory, caller, on_end };
-        let attempt = Arc::new(Attempt { lock: lock.clone(), spec: spec.clone(), work: Mutex::new(Some(work)) });
+        let spec = lock.spec(Patience::of(&AcquireOptions::new()));
+        let attempt = Arc::new(Attempt { lock: lock.clone(), spec, work: Mutex::new(Some(work)) });
         let follower: Arc<dyn Follower> = attempt.clone();
         lock.client().core.followers.add(Arc::downgrade(&follower));
         attempt.later(delay, Input::Begin);
@@ -378,12 +380,6 @@ impl Follower for Attempt {
         if let Some(input) = input {
             self.drive(input);
         }
-    }
-}
-
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt").field("lock", &self.lock).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What contends for a lock until it is given up, and tells an audience when it has it.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,7 +20,6 @@ use crate::{
             callbacks::{AFTER_REFUSAL, Attempt, Caller},
             effects::moment,
             internals::LockInternals,
-            spec::Spec,
         },
         leader::leadership::Leadership,
     },
@@ -61,7 +60,6 @@ pub(crate) struct Candidate {
 }
 
 struct CandidateState {
-    spec: Arc<Spec>,
     is_closed: bool,
     stand: Stand,
     /// What is true of the current hold. It begins with the grant, and again when a doubt has passed of which the
@@ -99,10 +97,8 @@ impl Drop for Telling {
 
 impl Candidate {
     /// Whoever has it has to [`abandon`](Candidate::abandon) it in the end.
-    pub(crate) fn new(lock: LockInternals, mut spec: Spec, audience: Arc<dyn Audience>) -> Arc<Candidate> {
-        spec.waits.get_or_insert_default();
+    pub(crate) fn new(lock: LockInternals, audience: Arc<dyn Audience>) -> Arc<Candidate> {
         let state = CandidateState {
-            spec: Arc::new(spec),
             is_closed: false,
             stand: Stand::Out,
             term: None,
@@ -119,8 +115,7 @@ impl Candidate {
 
     /// What its znodes carry, from the next one on.
     pub(crate) fn set_data(&self, data: Vec<u8>) {
-        let mut state = self.state.lock();
-        state.spec = Arc::new(Spec { data, ..(*state.spec).clone() });
+        self.lock.set_data(data);
     }
 
     /// Queues, unless it does already, and waits until its place in the queue is known, or the servers are away. `true` if
@@ -151,16 +146,16 @@ impl Candidate {
             return false;
         }
         if matches!(state.stand, Stand::Out) {
-            state.stand = self.queue(&state, Duration::ZERO, caller);
+            state.stand = self.queue(Duration::ZERO, caller);
         }
         // Whoever queued first waits for the news.
         true
     }
 
-    fn queue(self: &Arc<Self>, state: &CandidateState, delay: Duration, caller: Option<Caller>) -> Stand {
+    fn queue(self: &Arc<Self>, delay: Duration, caller: Option<Caller>) -> Stand {
         let this = self.clone();
         let on_end = Box::new(move |attempt: &Arc<Attempt>, result, caller| this.ended(attempt, result, caller));
-        Stand::Queued(Attempt::begin(&self.lock, &state.spec, delay, caller, on_end))
+        Stand::Queued(Attempt::begin(&self.lock, delay, caller, on_end))
     }
 
     fn ended(self: &Arc<Self>, attempt: &Arc<Attempt>, result: Result<Arc<HeldNode>>, caller: Option<Caller>) {
@@ -181,7 +176,7 @@ impl Candidate {
             Err(error) => {
                 // Nobody waits for this attempt, and what the server refuses now it may allow later.
                 let tries_again = caller.is_none() && !error.is_final();
-                state.stand = if tries_again { self.queue(&state, AFTER_REFUSAL, None) } else { Stand::Out };
+                state.stand = if tries_again { self.queue(AFTER_REFUSAL, None) } else { Stand::Out };
                 drop(state);
                 if caller.is_none() {
                     let fate = if tries_again { "cannot queue for now" } else { "the lock is given up" };
@@ -224,7 +219,7 @@ impl Candidate {
     fn lost(self: &Arc<Self>, held: &Arc<HeldNode>) {
         let mut state = self.state.lock();
         if matches!(&state.stand, Stand::Owner(now) if Arc::ptr_eq(now, held)) {
-            state.stand = self.queue(&state, Duration::ZERO, None);
+            state.stand = self.queue(Duration::ZERO, None);
             drop(state);
             self.lock.client().core.held.remove(held);
         }
@@ -425,11 +420,5 @@ impl CandidateState {
             Stand::Owner(held) => Some(held.clone()),
             Stand::Out | Stand::Queued(_) => None,
         }
-    }
-}
-
-impl fmt::Debug for Candidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Candidate").field("dir", &self.lock.base_path()).finish_non_exhaustive()
     }
 }

@@ -21,12 +21,11 @@ use crate::{
         held::holds::HoldKind,
     },
     locks::{
-        api::options::{acquire::AcquireOptions, patience::Patience},
+        api::options::acquire::AcquireOptions,
         contender::{
             candidate::{Audience, Candidate, Telling},
             driver::StandardLockInternalsDriver,
             internals::LockInternals,
-            spec::Spec,
         },
         leader::{
             latch_listener::{CloseMode, LeaderLatchListener},
@@ -137,7 +136,6 @@ impl LeaderLatch {
         let driver = StandardLockInternalsDriver::with_lock_name("latch-");
         let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
         internals.kind = HoldKind::AnyThread;
-        let spec: Spec = internals.spec(Patience::of(&AcquireOptions::new()));
         let state = LatchState {
             life: LeaderState::Latent,
             listeners: Vec::new(),
@@ -152,7 +150,7 @@ impl LeaderLatch {
             state: Mutex::new(state),
             next_id: AtomicU64::new(1),
         });
-        let candidate = Candidate::new(internals, spec, shared.clone());
+        let candidate = Candidate::new(internals, shared.clone());
         Ok(LeaderLatch { candidate, shared, close_mode: CloseMode::default(), id: String::new() })
     }
 

@@ -14,16 +14,11 @@ use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
     locks::{
-        api::{
-            fencing::token::FencingToken,
-            holds::hold::Hold,
-            options::{acquire::AcquireOptions, patience::Patience},
-        },
+        api::{fencing::token::FencingToken, holds::hold::Hold},
         contender::{
             candidate::{Audience, Candidate, Telling},
             driver::ZNodeNameDriver,
             internals::LockInternals,
-            spec::Spec,
         },
         leader::leadership::Leadership,
     },
@@ -147,9 +142,9 @@ impl WriteLock {
         internals.kind = HoldKind::AnyThread;
         internals.unique = unique_name;
         internals.has_persistent_directory = true;
-        let spec = Spec { data: DATA.to_vec(), ..internals.spec(Patience::of(&AcquireOptions::new())) };
+        internals.set_data(DATA);
         let listener = Arc::new(CurrentListener(Mutex::new(listener)));
-        Ok(WriteLock { candidate: Candidate::new(internals, spec, listener.clone()), listener })
+        Ok(WriteLock { candidate: Candidate::new(internals, listener.clone()), listener })
     }
 
     /// What this object's znodes carry from the next one on, for others to read. Defaults to the two bytes of

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    fmt, iter,
+    iter,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -438,11 +438,5 @@ impl Drop for Cache {
         for tenure in tenures.into_iter().filter(|tenure| Some(tenure.number) == number) {
             self.lock(tenure.mode).release_in_background(&tenure.node);
         }
-    }
-}
-
-impl fmt::Debug for Cache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("path", &self.lock.base_path()).finish_non_exhaustive()
     }
 }
