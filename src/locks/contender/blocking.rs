@@ -22,8 +22,9 @@ use crate::{
         api::options::{patience::Patience, validity::check_validity, wait_strategy::WaitStrategy},
         contender::{
             driver::number_text,
-            effects::{Debris, LiveContender, Mail, Scene, failed, moment, with_acl},
+            effects::{Debris, LiveContender, Scene, failed, with_acl},
             internals::LockInternals,
+            last_look::pause,
             release::HeadPlace,
             spec::{Answer, Ask, Companion, Do, End, Failed, Input, Naming, Reaction, Spec},
         },
@@ -50,8 +51,6 @@ pub(crate) struct Wish<'a> {
     pub(crate) limit: Option<&'a Limit>,
     /// The place at the head of another queue, without which it may not wait.
     pub(crate) place: Option<HeadPlace<'a>>,
-    /// The write lock whose place a reader takes.
-    pub(crate) writer: Option<&'a HeldNode>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
     /// Whom it queues for, where its znode is to serve many threads.
@@ -128,7 +127,12 @@ impl LockInternals {
         if let Some(reason) = writer.lost() {
             return Err(self.lost(reason));
         }
-        let companion = Companion { name: writer.path().name().to_owned(), session: writer.session().id() };
+        let companion = Companion {
+            name: writer.path().name().to_owned(),
+            session: writer.session().id(),
+            token: writer.token(),
+            grant: writer.grant_number(),
+        };
         let name = format!("{}{}", self.driver().lock_name(), number_text(&companion.name));
         let spec = Spec {
             naming: Naming::Unique(name),
@@ -137,7 +141,7 @@ impl LockInternals {
             looks_first: false,
             ..self.spec(patience)
         };
-        match (Wish { owners: Some(owners), writer: Some(writer), ..Wish::new(self, spec, patience) }).acquire()? {
+        match (Wish { owners: Some(owners), ..Wish::new(self, spec, patience) }).acquire()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred => Ok(None),
             Outcome::WriterGone => {
@@ -154,7 +158,7 @@ impl LockInternals {
 impl<'a> Wish<'a> {
     /// Of a lock whose leases, place, owners and threads are its own affair.
     pub(crate) fn new(lock: &'a LockInternals, spec: Spec, patience: Patience<'a>) -> Wish<'a> {
-        Wish { lock, spec, patience, limit: None, place: None, writer: None, owners: None, seeker: None }
+        Wish { lock, spec, patience, limit: None, place: None, owners: None, seeker: None }
     }
 
     /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
@@ -166,9 +170,8 @@ impl<'a> Wish<'a> {
         let since = self.patience.since.unwrap_or_else(Instant::now);
         let (place, mut live) = (self.place.take(), self.contender());
         let mut wake = |input: Input<Error>| {
-            let sender = live.sender();
-            // The thread may have gone.
-            move || drop(sender.send(Mail::new(input.clone())))
+            let send = live.sender();
+            move || send(input.clone())
         };
         // Before the first look at the limit, so that no change after it is missed.
         let _subscription = self.limit.map(|limit| limit.subscribe(|| Arc::new(wake(Input::Woken))));
@@ -213,9 +216,8 @@ impl<'a> Wish<'a> {
     }
 
     fn scene(&self) -> Scene<'_> {
-        let (lock, spec, limit, writer) = (self.lock, &self.spec, self.limit, self.writer);
-        let goes_by_numbers = lock.goes_by_numbers && writer.is_none();
-        Scene { lock, spec, limit, writer, goes_by_numbers, stays_idle: self.seeker.is_some_and(Seeker::stays_idle) }
+        let stays_idle = self.seeker.is_some_and(Seeker::stays_idle);
+        Scene { lock: self.lock, spec: &self.spec, limit: self.limit, stays_idle }
     }
 }
 
@@ -318,8 +320,8 @@ impl<'a> Shell<'a> {
         let mut requests = Vec::with_capacity(ask.len());
         for (request, watch) in ask {
             let watcher = watch.map(|watch| {
-                let sender = self.live.sender();
-                self.live.watcher(self.wish.lock, watch, move |input| drop(sender.send(Mail::new(input))))
+                let send = self.live.sender();
+                self.live.watcher(self.wish.lock, watch, send)
             });
             requests.push((with_acl(self.client(), request), watcher));
         }
@@ -383,7 +385,7 @@ impl<'a> Shell<'a> {
 
     fn doze(&mut self) -> Input<Error> {
         let stop = self.wish.patience.waits_until().unwrap_or(self.io);
-        let _ = stop.by(Instant::now() + moment(self.client())).recv(&crossbeam_channel::never::<()>());
+        pause(self.client().session_timeout(), stop);
         stop.is_over().map_or_else(|| self.live.dozed(), |end| self.stopped(end))
     }
 

@@ -18,8 +18,9 @@ use crate::{
     locks::{
         api::options::{acquire::AcquireOptions, patience::Patience},
         contender::{
-            effects::{LiveContender, Mail, Scene, failed, moment, with_acl},
+            effects::{LiveContender, Scene, failed, with_acl},
             internals::LockInternals,
+            last_look::moment,
             spec::{Answer, Ask, Do, End, Failed, Input, Reaction, Spec},
         },
     },
@@ -128,14 +129,7 @@ impl Attempt {
     }
 
     fn scene(&self) -> Scene<'_> {
-        Scene {
-            lock: &self.lock,
-            spec: &self.spec,
-            limit: None,
-            writer: None,
-            goes_by_numbers: false,
-            stays_idle: false,
-        }
+        Scene { lock: &self.lock, spec: &self.spec, limit: None, stays_idle: false }
     }
 
     fn call(&self) -> Call<'_> {
@@ -257,10 +251,13 @@ impl Attempt {
     }
 
     /// Puts an input into the mailbox, and has somebody look there.
-    fn mail(self: &Arc<Self>, sender: Sender<Mail>) -> impl Fn(Input<Error>) + Send + Sync + 'static {
+    fn mail(
+        self: &Arc<Self>,
+        send: impl Fn(Input<Error>) + Send + Sync + 'static,
+    ) -> impl Fn(Input<Error>) + Send + Sync + 'static {
         let this = Arc::downgrade(self);
         move |input| {
-            let _ = sender.send(Mail::new(input));
+            send(input);
             if let Some(this) = this.upgrade() {
                 let core = this.lock.client().core.clone();
                 core.run_in_background(move || this.look_into_mailbox());
@@ -328,7 +325,7 @@ impl Attempt {
     fn doze(self: &Arc<Self>) -> Option<Input<Error>> {
         self.tell_queued();
         let (this, client) = (self.clone(), self.lock.client());
-        client.core.run_later(moment(client), move || {
+        client.core.run_later(moment(client.session_timeout()), move || {
             if let Some(input) = this.with(|work| work.live.dozed()) {
                 this.drive(input);
             }

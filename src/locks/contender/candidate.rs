@@ -18,8 +18,8 @@ use crate::{
     locks::{
         contender::{
             callbacks::{AFTER_REFUSAL, Attempt, Caller},
-            effects::moment,
             internals::LockInternals,
+            last_look::moment,
         },
         leader::leadership::Leadership,
     },
@@ -97,7 +97,8 @@ impl Drop for Telling {
 
 impl Candidate {
     /// Whoever has it has to [`abandon`](Candidate::abandon) it in the end.
-    pub(crate) fn new(lock: LockInternals, audience: Arc<dyn Audience>) -> Arc<Candidate> {
+    pub(crate) fn new(mut lock: LockInternals, audience: Arc<dyn Audience>) -> Arc<Candidate> {
+        lock.goes_by_numbers = false;
         let state = CandidateState {
             is_closed: false,
             stand: Stand::Out,
@@ -349,7 +350,7 @@ impl Candidate {
         }
         let Some(term) = state.term.clone() else {
             drop(state);
-            return self.tell_at(Some(Instant::now() + moment(self.lock.client())));
+            return self.tell_at(Some(Instant::now() + moment(self.lock.client().session_timeout())));
         };
         state.told = Some(term.clone());
         state.is_telling = true;

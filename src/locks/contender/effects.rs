@@ -41,12 +41,15 @@ pub(super) struct Scene<'a> {
     pub(super) spec: &'a Spec,
     /// How many leases there are; `None`: one.
     pub(super) limit: Option<&'a Limit>,
-    /// The write lock whose place a reader takes.
-    pub(super) writer: Option<&'a HeldNode>,
-    /// Whether a create may go out without a list.
-    pub(super) goes_by_numbers: bool,
     /// Whether its znode may stay while nobody holds it, in a session where it may outlast a hold.
     pub(super) stays_idle: bool,
+}
+
+impl Scene<'_> {
+    /// Whether a create may go out without a list.
+    fn goes_by_numbers(&self) -> bool {
+        self.lock.goes_by_numbers && self.spec.companion.is_none()
+    }
 }
 
 /// A contender with its watches and its holds.
@@ -73,18 +76,8 @@ pub(super) struct LiveContender {
 
 type Mailbox = (Sender<Mail>, Receiver<Mail>);
 
-/// What wakes a contender.
-pub(super) struct Mail {
-    input: Input<Error>,
-    at: Instant,
-}
-
-impl Mail {
-    /// Comes now.
-    pub(super) fn new(input: Input<Error>) -> Mail {
-        Mail { input, at: Instant::now() }
-    }
-}
+/// What wakes a contender, and when it came.
+type Mail = (Input<Error>, Instant);
 
 /// What is to be cleared away, under no lock.
 #[must_use = "znodes and watches stay otherwise"]
@@ -116,9 +109,10 @@ impl LiveContender {
         self.mailbox.get_or_insert_with(unbounded)
     }
 
-    /// Puts inputs into the mailbox.
-    pub(super) fn sender(&mut self) -> Sender<Mail> {
-        self.mailbox().0.clone()
+    /// Puts inputs into the mailbox. The contender may have gone.
+    pub(super) fn sender(&mut self) -> impl Fn(Input<Error>) + Send + Sync + 'static + use<> {
+        let sender = self.mailbox().0.clone();
+        move |input| drop(sender.send((input, Instant::now())))
     }
 
     pub(super) fn inputs(&mut self) -> &Receiver<Mail> {
@@ -155,9 +149,9 @@ impl LiveContender {
     }
 
     /// Reads what has come.
-    pub(super) fn read(&mut self, mail: Mail) -> Input<Error> {
-        self.told = Some(mail.at);
-        mail.input
+    pub(super) fn read(&mut self, (input, at): Mail) -> Input<Error> {
+        self.told = Some(at);
+        input
     }
 
     /// `tell` is called with what the watch reports, and must not block.
@@ -209,12 +203,9 @@ impl LiveContender {
         let mut watch = own.map(|index| self.watches.swap_remove(index).1);
         let is_watched = watch.is_some();
         for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
-            // The token of a writer that goes on as a reader stays: the reader's znode may be younger than those that
-            // wait behind it, and tokens must not shrink from one grant to the next.
-            let token = scene.writer.map_or(node.czxid, HeldNode::token);
+            let (token, grant) = scene.spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
             let outlives_session = !scene.spec.mode.is_ephemeral();
             let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
-            let grant = scene.writer.map_or(0, HeldNode::grant_number);
             let is_place = scene.lock.is_queue;
             let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, outlives_session, is_place };
             let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
@@ -235,7 +226,7 @@ impl LiveContender {
         let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
         let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held)));
         drop(before);
-        let of_own = mailbox.try_iter().filter_map(|mail| match mail.input {
+        let of_own = mailbox.try_iter().filter_map(|(input, _)| match input {
             Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
             _ => None,
         });
@@ -246,14 +237,15 @@ impl LiveContender {
     }
 
     /// For those who come later.
-    fn remember(&self, Scene { lock, spec, goes_by_numbers, .. }: Scene<'_>) {
+    fn remember(&self, scene: Scene<'_>) {
+        let Scene { lock, spec, .. } = scene;
         let [node] = &self.contender.nodes[..] else { return };
         // Only for one that has waited: whoever queued behind one that has not saw in its own list that it is the
         // first.
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
-        if self.contender.is_alone && goes_by_numbers {
+        if self.contender.is_alone && scene.goes_by_numbers() {
             let useless = lock.unlisted.lock().stands_alone(&node.name);
             drop(useless);
         }
@@ -388,7 +380,7 @@ impl Environment<Error> for ProcessEnvironment<'_> {
         if lock.client().core.cleanup.is_searching(lock.directory()) {
             return Plan::Bare;
         }
-        let over = self.over().filter(|_| self.scene.goes_by_numbers);
+        let over = self.over().filter(|_| self.scene.goes_by_numbers());
         over.map_or(Plan::List, |over| lock.unlisted.lock().plan(over))
     }
 
@@ -429,9 +421,4 @@ pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request
         *acl = if *mode == CreateMode::Container { client.parent_acl(&path) } else { client.leaf_acl(&path) };
     }
     request
-}
-
-/// How long to doze until the session may be certain again.
-pub(in crate::locks) fn moment(client: &CuratorFramework) -> Duration {
-    (client.session_timeout() / 50).max(Duration::from_millis(5))
 }

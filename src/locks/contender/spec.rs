@@ -56,6 +56,11 @@ pub struct Companion {
     pub name: String,
     /// Its session's id.
     pub session: i64,
+    /// Its fencing token, which stays: the reader's znode may be younger than those that wait behind it, and tokens must
+    /// not shrink from one grant to the next.
+    pub token: i64,
+    /// Which grant of its znode holds by it.
+    pub grant: u64,
 }
 
 /// What a contender's znodes are called.

@@ -210,7 +210,7 @@ impl World {
         if let (Some(writer), Naming::Unique(name)) = (writer.and_then(|writer| writer.nodes.last()), &mut spec.naming)
         {
             name.push_str(&writer.name[writer.name.len() - 10..]);
-            spec.companion = Some(Companion { name: writer.name.clone(), session });
+            spec.companion = Some(Companion { name: writer.name.clone(), session, token: writer.czxid, grant: 0 });
         }
         spec
     }

@@ -17,9 +17,6 @@ use crate::{
     },
 };
 
-/// The shortest pause between two looks.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-
 /// What a look at several holds shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Certainty {
@@ -60,10 +57,15 @@ pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, 
     }
 }
 
+/// How long to pause until the next look, which may find a session of this timeout certain again.
+pub(in crate::locks) fn moment(timeout: Duration) -> Duration {
+    (timeout / 50).max(Duration::from_millis(5))
+}
+
 /// A moment until the next look, with sessions of this timeout.
 pub(crate) fn pause(timeout: Duration, stop: Stop<'_>) {
     // Whatever ends the pause, the next round looks at it.
-    let _ = by(stop, (timeout / 50).max(SHORTEST_PAUSE)).recv(&crossbeam_channel::never::<()>());
+    let _ = by(stop, moment(timeout)).recv(&crossbeam_channel::never::<()>());
 }
 
 fn by(stop: Stop<'_>, time: Duration) -> Stop<'_> {
