@@ -82,13 +82,9 @@ impl FencingChecker {
     /// [`StaleToken`] if a newer one was shown before: here, not to [`check_shared`](FencingChecker::check_shared).
     pub fn check(&self, token: FencingToken) -> Result<(), StaleToken> {
         let mut newest = self.newest.lock();
-        match *newest {
-            Some(newest) if newest > token => Err(StaleToken { token, newest }),
-            _ => {
-                *newest = Some(token);
-                Ok(())
-            }
-        }
+        not_stale(token, *newest)?;
+        *newest = Some(token);
+        Ok(())
     }
 
     /// Compares the token of a read lock with the newest one of a writer, and takes nothing down: so the storage has
@@ -98,10 +94,7 @@ impl FencingChecker {
     /// # Errors
     /// [`StaleToken`] if a younger writer has shown its token before.
     pub fn check_shared(&self, token: FencingToken) -> Result<(), StaleToken> {
-        match self.newest() {
-            Some(newest) if newest > token => Err(StaleToken { token, newest }),
-            _ => Ok(()),
-        }
+        not_stale(token, self.newest())
     }
 
     /// The newest token of an exclusive lock so far.
@@ -109,6 +102,11 @@ impl FencingChecker {
     pub fn newest(&self) -> Option<FencingToken> {
         *self.newest.lock()
     }
+}
+
+/// The rule of all checkers.
+pub(super) fn not_stale(token: FencingToken, newest: Option<FencingToken>) -> Result<(), StaleToken> {
+    newest.filter(|newest| *newest > token).map_or(Ok(()), |newest| Err(StaleToken { token, newest }))
 }
 
 impl fmt::Display for StaleToken {

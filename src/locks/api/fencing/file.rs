@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::{
     error::{Error, Result},
     locks::api::fencing::{
-        checker::{FencingError, StaleToken},
+        checker::{FencingError, not_stale},
         token::FencingToken,
     },
 };
@@ -85,10 +85,9 @@ impl FileFencingChecker {
     pub fn fenced<R>(&self, token: FencingToken, work: impl FnOnce() -> R) -> Result<R, FencingError> {
         let mut file = self.file.lock();
         let (mut locked, newest, slot) = self.look(&mut file, File::lock)?;
-        match newest {
-            Some(newest) if newest > token => return Err(StaleToken { token, newest }.into()),
-            Some(newest) if newest == token => {}
-            _ => write(&mut locked, slot, token).map_err(|error| failed(&self.path, error))?,
+        not_stale(token, newest)?;
+        if newest != Some(token) {
+            write(&mut locked, slot, token).map_err(|error| failed(&self.path, error))?;
         }
         Ok(work())
     }
@@ -110,10 +109,8 @@ impl FileFencingChecker {
     pub fn fenced_shared<R>(&self, token: FencingToken, work: impl FnOnce() -> R) -> Result<R, FencingError> {
         let mut file = self.file.lock();
         let (_locked, newest, _) = self.look(&mut file, File::lock_shared)?;
-        match newest {
-            Some(newest) if newest > token => Err(StaleToken { token, newest }.into()),
-            _ => Ok(work()),
-        }
+        not_stale(token, newest)?;
+        Ok(work())
     }
 
     /// The newest token of an exclusive lock so far. Blocks while another process or thread checks one.

@@ -1,12 +1,10 @@
 //! The newest token in ZooKeeper, for storage on any number of machines.
 
-use std::fmt;
-
 use crate::{
     error::{Error, Result},
     framework::{client::core::CuratorFramework, transaction::Transaction},
     locks::api::fencing::{
-        checker::{FencingError, StaleToken},
+        checker::{FencingError, not_stale},
         token::FencingToken,
     },
     proto::types::{ErrorCode, Stat},
@@ -35,7 +33,7 @@ use crate::{
 /// fence.guard_transaction(token, client.transaction())?.set_data().for_path_and_data("/account", "80").commit()?;
 /// # Ok(()) });
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ZooKeeperFencingChecker {
     client: CuratorFramework,
     path: String,
@@ -127,11 +125,11 @@ impl ZooKeeperFencingChecker {
     /// What is there, with its version, unless it is newer. A znode without a token is older than all.
     fn read_older(&self, token: FencingToken) -> Result<(Option<FencingToken>, i32), FencingError> {
         loop {
-            match self.read()? {
-                Some((Some(newest), _)) if newest > token => return Err(StaleToken { token, newest }.into()),
-                Some(found) => return Ok(found),
-                None => self.make()?,
+            if let Some((newest, version)) = self.read()? {
+                not_stale(token, newest)?;
+                return Ok((newest, version));
             }
+            self.make()?;
         }
     }
 
@@ -158,11 +156,5 @@ impl ZooKeeperFencingChecker {
             Err(error) if !error.is_node_exists() => Err(error),
             _ => Ok(()),
         }
-    }
-}
-
-impl fmt::Debug for ZooKeeperFencingChecker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZooKeeperFencingChecker").field("path", &self.path).finish_non_exhaustive()
     }
 }
