@@ -100,7 +100,7 @@ impl LockInternals {
                         position: participants.len(),
                         path: client.prefix.to_client(node.as_str()),
                         session: stat.ephemeral_owner,
-                        fencing_token: FencingToken::new(stat.czxid),
+                        fencing_token: FencingToken::from_value(stat.czxid),
                         since_millis: stat.ctime,
                         data: without_request(&data).to_vec(),
                     }),

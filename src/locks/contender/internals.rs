@@ -87,11 +87,7 @@ impl LockInternals {
         base_path: &str,
         driver: Arc<dyn LockInternalsDriver>,
     ) -> Result<LockInternals> {
-        let directory = client.prefix.to_server(base_path)?;
-        if base_path == "/" {
-            let rule = "a lock needs a directory of its own, for instance /locks/name".into();
-            return Err(Error::InvalidPath { path: base_path.into(), rule });
-        }
+        let directory = directory_of(client, base_path)?;
         Ok(LockInternals {
             client: client.clone(),
             base_path: base_path.into(),
@@ -252,6 +248,16 @@ impl LockInternals {
     pub(crate) fn lost(&self, reason: LostReason) -> Error {
         Error::LockLost { path: self.base_path.clone(), reason }
     }
+}
+
+/// A lock's directory, as the server knows it.
+pub(in crate::locks) fn directory_of(client: &CuratorFramework, base_path: &str) -> Result<ServerPath> {
+    let directory = client.prefix.to_server(base_path)?;
+    if base_path == "/" {
+        let rule = "a lock needs a directory of its own, for instance /locks/name".into();
+        return Err(Error::InvalidPath { path: base_path.into(), rule });
+    }
+    Ok(directory)
 }
 
 /// The names of a znode's children, none if there is no such znode.

@@ -8,7 +8,7 @@ use crate::{
     framework::client::{call::Call, core::CuratorFramework},
     locks::{
         api::fencing::token::FencingToken,
-        contender::driver::sorted_contenders,
+        contender::{driver::sorted_contenders, internals::directory_of},
         queue_view::{
             kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
             names::{self, Named, is_kazoo_lease},
@@ -133,11 +133,7 @@ impl LockQueue {
     /// # Errors
     /// [`Error::InvalidPath`], and as every operation on a znode.
     pub fn inspect(client: &CuratorFramework, path: &str) -> Result<LockQueue> {
-        let directory = client.prefix.to_server(path)?;
-        if path == "/" {
-            let rule = "a lock needs a directory of its own, for instance /locks/name".into();
-            return Err(Error::InvalidPath { path: path.into(), rule });
-        }
+        let directory = directory_of(client, path)?;
         let call = client.call("inspect", path, Stop::default());
         let mut queue = call.retry(|session| {
             let look = QueueScan { client, call: &call, session };
@@ -346,7 +342,7 @@ impl QueueScan<'_> {
             names,
             path: self.client.prefix.to_client(seen.node.as_str()),
             session: seen.stat.ephemeral_owner,
-            fencing_token: FencingToken::new(seen.stat.czxid),
+            fencing_token: FencingToken::from_value(seen.stat.czxid),
             since_millis: seen.stat.ctime,
             data: seen.data,
         }

@@ -54,10 +54,6 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    pub(crate) fn new(czxid: i64) -> Self {
-        FencingToken { czxid, grant: 0 }
-    }
-
     pub(crate) fn of_grant(czxid: i64, grant: u64) -> Self {
         FencingToken { czxid, grant }
     }
@@ -65,7 +61,7 @@ impl FencingToken {
     /// A token that came as a number, for instance over the network to the storage.
     #[must_use]
     pub fn from_value(value: i64) -> FencingToken {
-        FencingToken::new(value)
+        FencingToken { czxid: value, grant: 0 }
     }
 
     /// The number as such; with caching the first part of the token, which many grants share.

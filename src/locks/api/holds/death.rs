@@ -59,25 +59,24 @@ pub(in crate::locks) struct UncleanDeaths {
     /// How long the next holder waits before it has the lock.
     pub(super) delay: Mutex<Duration>,
     pub(super) directory: ServerPath,
-    /// What this object's holds stand for, by the czxid of their znodes.
-    pub(super) holders: Mutex<HashMap<i64, Holder>>,
-}
-
-#[derive(Debug)]
-pub(in crate::locks) struct Holder {
-    pub(super) mark: ServerPath,
-    pub(super) deaths: Arc<[UncleanDeath]>,
+    /// What this object's holds have heard, by the czxid of their znodes.
+    pub(super) holders: Mutex<HashMap<i64, Arc<[UncleanDeath]>>>,
 }
 
 impl UncleanDeaths {
     /// What a hold has heard.
     pub(in crate::locks) fn heard_by(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
-        self.holders.lock().get(&held.czxid()).map(|holder| holder.deaths.clone())
+        self.holders.lock().get(&held.czxid()).cloned()
     }
 
     /// The hold has come to its end. Its mark, if it has left one.
     pub(in crate::locks) fn mark_of(&self, held: &HeldNode) -> Option<ServerPath> {
-        self.holders.lock().remove(&held.czxid()).map(|holder| holder.mark)
+        self.holders.lock().remove(&held.czxid()).map(|_| self.mark_path(held))
+    }
+
+    /// Where a hold leaves its mark.
+    pub(super) fn mark_path(&self, held: &HeldNode) -> ServerPath {
+        self.directory.join(&format!("{:x}", held.czxid()))
     }
 }
 

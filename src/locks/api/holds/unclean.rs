@@ -14,7 +14,7 @@ use crate::{
     locks::{
         api::{
             fencing::token::FencingToken,
-            holds::death::{Holder, UncleanDeath, UncleanDeaths},
+            holds::death::{UncleanDeath, UncleanDeaths},
             options::patience::Patience,
         },
         contender::{
@@ -79,9 +79,7 @@ impl LockInternals {
         let (marks, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let heard: Arc<[UncleanDeath]> = found.into();
         for held in held {
-            if let Some(holder) = deaths.holders.lock().get_mut(&held.czxid()) {
-                holder.deaths = heard.clone();
-            }
+            deaths.holders.lock().entry(held.czxid()).and_modify(|known| *known = heard.clone());
         }
         // A mere try waits for no others, but for this.
         let free = Stop { deadline: patience.stop.deadline.filter(|_| !patience.only_try), ..patience.stop };
@@ -149,8 +147,7 @@ impl UncleanDeaths {
         data: &[u8],
     ) -> Result<Vec<(ServerPath, UncleanDeath)>> {
         for held in held {
-            let mark = self.directory.join(&format!("{:x}", held.czxid()));
-            self.holders.lock().insert(held.czxid(), Holder { mark, deaths: Arc::default() });
+            self.holders.lock().insert(held.czxid(), Arc::default());
         }
         call.retry(|session| {
             let list =
@@ -185,9 +182,9 @@ impl UncleanDeaths {
     }
 
     fn creation(&self, held: &HeldNode, data: &[u8]) -> Request {
-        let path = self.directory.join(&format!("{:x}", held.czxid())).into_string();
+        let path = self.mark_path(held).into_string();
         let head = format!("{}\n", held.path());
-        let token = FencingToken::new(held.token()).to_bytes();
+        let token = FencingToken::from_value(held.token()).to_bytes();
         let session = held.session().id().to_be_bytes();
         let data = [head.as_bytes(), &token, &session, data].concat();
         Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent, with_stat: false }
