@@ -352,7 +352,7 @@ impl<'a> Shell<'a> {
             self.call.allow_retry(&mut self.retries, error)
         };
         match allowed {
-            Ok(()) => Input::Allowed,
+            Ok(()) => Input::Begin,
             Err(error) => Input::Failed(failed(error, false, Some(Reaction::Final))),
         }
     }

@@ -299,9 +299,9 @@ impl Attempt {
         });
         let delay = sleeper.0.into_inner();
         match is_allowed {
-            Some(true) => self.later(delay, Input::Allowed),
+            Some(true) => self.later(delay, Input::Begin),
             _ if has_caller => return Some(Input::Failed(failed(error, false, Some(Reaction::Final)))),
-            _ => self.later(delay.max(AFTER_REFUSAL), Input::Allowed),
+            _ => self.later(delay.max(AFTER_REFUSAL), Input::Begin),
         }
         None
     }

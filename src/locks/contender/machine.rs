@@ -3,6 +3,7 @@
 use std::{collections::HashSet, time::Instant};
 
 use crate::{
+    base::paths::name_of,
     locks::{
         api::options::wait_strategy::WaitStrategy,
         contender::{
@@ -187,7 +188,7 @@ struct Step<'a, E> {
 impl<E: Clone> Step<'_, E> {
     fn take(&mut self, input: Input<E>) -> Do<E> {
         match input {
-            Input::Begin | Input::Allowed => Do::Connect,
+            Input::Begin => Do::Connect,
             Input::Connected => self.connected(),
             Input::Answers(answers) => self.answered(answers),
             Input::DirectoryMade(made) => self.directory_made(made),
@@ -366,7 +367,7 @@ impl<E: Clone> Step<'_, E> {
         for unique in std::mem::take(&mut self.me.doubts) {
             match answers.next() {
                 Some(Ok(Response::Created { path, stat: Some(stat) })) => {
-                    self.me.nodes.push(Node { name: name_of(&path), czxid: stat.czxid });
+                    self.me.nodes.push(Node { name: name_of(&path).to_owned(), czxid: stat.czxid });
                 }
                 Some(Err(failed)) => {
                     if failed.maybe_done {
@@ -904,8 +905,4 @@ fn is_empty(found: &Option<Response>) -> bool {
         Some(Response::Children { names, .. }) => sorted_contenders(names).is_empty(),
         Some(_) => false,
     }
-}
-
-fn name_of(path: &str) -> String {
-    path.rsplit('/').next().unwrap_or_default().to_owned()
 }

@@ -182,7 +182,7 @@ pub enum WatchId {
 /// What happens to a contender.
 #[derive(Debug, Clone)]
 pub enum Input<E> {
-    /// It begins.
+    /// It begins, or the retry policy allows another attempt.
     Begin,
     /// There is a connected session, which the view shows.
     Connected,
@@ -190,8 +190,6 @@ pub enum Input<E> {
     Answers(Vec<Answer<E>>),
     /// The end of [`Do::MakeDirectory`].
     DirectoryMade(Result<(), Failed<E>>),
-    /// The retry policy allows another attempt.
-    Allowed,
     /// What was to be done cannot be done.
     Failed(Failed<E>),
     /// A watch reports.

@@ -1,7 +1,5 @@
 //! What is known of a lock's directory without asking: that nobody came while its last holder left.
 
-use std::cmp::Ordering;
-
 use crate::locks::contender::spec::Plan;
 
 /// How many holds in a row have to follow each other, once somebody came in between, before the list is left out again.
@@ -112,20 +110,17 @@ impl<W> Unlisted<W> {
         let number = number_of(name);
         let next = self.last.take().and_then(|last| last.number.checked_add(1));
         self.last = number.map(|number| Last { number, stage: LastStage::Held, is_used: false });
-        match number.cmp(&next) {
-            _ if number.is_none() || next.is_none() => None,
-            Ordering::Equal => {
-                self.to_follow = self.to_follow.saturating_sub(1);
-                None
-            }
-            Ordering::Greater => {
+        match number.zip(next) {
+            Some((number, next)) if number == next => self.to_follow = self.to_follow.saturating_sub(1),
+            Some((number, next)) if number > next => {
                 self.to_follow = TO_FOLLOW;
                 // It would be of no use for long.
-                self.guard.take().and_then(|guard| guard.watch)
+                return self.guard.take().and_then(|guard| guard.watch);
             }
             // In a new directory.
-            Ordering::Less => None,
+            _ => {}
         }
+        None
     }
 
     /// The delete of a znode that had the lock is about to be sent.

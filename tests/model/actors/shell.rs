@@ -141,7 +141,7 @@ impl World {
                 }
                 Do::Again(_) => {
                     self.threads[t].retries += 1;
-                    Input::Allowed
+                    Input::Begin
                 }
                 next => return self.carry_out(rules, t, (number, lock, &spec), next),
             };
