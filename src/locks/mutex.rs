@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    base::paths::name_of,
     error::Result,
     framework::{
         client::core::CuratorFramework,
@@ -214,7 +215,7 @@ impl InterProcessMutex {
     pub(crate) fn participant_nodes_of_kind(&self) -> Result<Vec<String>> {
         let name = self.internals.driver().lock_name();
         let mut nodes = self.participant_nodes()?;
-        nodes.retain(|path| path.rsplit('/').next().is_some_and(|node| node.contains(name)));
+        nodes.retain(|path| name_of(path).contains(name));
         Ok(nodes)
     }
 
@@ -291,10 +292,6 @@ impl InterProcessMutex {
         &self.internals
     }
 
-    fn mode(&self) -> Mode {
-        if self.internals.kind == HoldKind::Read { Mode::Shared } else { Mode::Exclusive }
-    }
-
     pub(in crate::locks) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
@@ -319,7 +316,8 @@ impl InterProcessMutex {
             self.internals.by_thread(patience, |patience| match &self.cache {
                 Some(cache) => {
                     self.internals.check_cached(patience.terms)?;
-                    cache.acquire(self.mode(), patience, &self.owners)
+                    let mode = if self.internals.kind == HoldKind::Read { Mode::Shared } else { Mode::Exclusive };
+                    cache.acquire(mode, patience, &self.owners)
                 }
                 None => self.internals.attempt_lock(patience, Some(&self.owners)),
             })

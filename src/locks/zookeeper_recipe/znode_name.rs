@@ -56,17 +56,15 @@ impl ZNodeName {
     pub fn sequence(&self) -> Option<i32> {
         self.sequence
     }
+
+    fn key(&self) -> (bool, Option<i32>, &str, &str) {
+        (self.sequence.is_none(), self.sequence, self.prefix(), &self.name)
+    }
 }
 
 impl Ord for ZNodeName {
     fn cmp(&self, other: &Self) -> Ordering {
-        let by_number = match (self.sequence, other.sequence) {
-            (Some(one), Some(two)) => one.cmp(&two),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => Ordering::Equal,
-        };
-        by_number.then_with(|| self.prefix().cmp(other.prefix())).then_with(|| self.name.cmp(&other.name))
+        self.key().cmp(&other.key())
     }
 }
 

@@ -1,9 +1,6 @@
 //! Requests to give a lock back that say who asks and why.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
 use crate::{
     error::LostReason,
@@ -31,6 +28,7 @@ use crate::{
 /// Revoker::request(client, lease.path(), "the operator", "maintenance at noon")?;
 /// # Ok(()) });
 /// ```
+#[derive(Debug)]
 pub struct RevocationRequest {
     word: RevokeWord,
     lock: Weak<LockInternals>,
@@ -65,12 +63,6 @@ impl RevocationRequest {
         if held.lose_unless_over(LostReason::Revoked) {
             lock.client().core.clean_up(lock.deletion_of_held(held));
         }
-    }
-}
-
-impl fmt::Debug for RevocationRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RevocationRequest").field("who", &self.who()).field("why", &self.why()).finish_non_exhaustive()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    base::paths::name_of,
     error::{Error, Result},
     framework::{
         client::core::CuratorFramework,
@@ -164,7 +165,7 @@ impl Revoker {
                 data => data?,
             };
             check_contender(path, &stat)?;
-            let is_curators = path.rsplit('/').next().is_some_and(is_curators);
+            let is_curators = is_curators(name_of(path));
             let request = if is_curators { REVOKE_MESSAGE.to_vec() } else { with_request(&data, who, why) };
             match client.set_data().with_version(stat.version).for_path_and_data(path, request) {
                 Err(error) if error.is_no_node() => return Ok(()),
@@ -177,7 +178,7 @@ impl Revoker {
 
 /// One with a number is a contender's, not a lock's directory.
 fn is_numbered(path: &str) -> bool {
-    sequence_for(path.rsplit('/').next().unwrap_or_default(), "").is_some()
+    sequence_for(name_of(path), "").is_some()
 }
 
 /// One of a session is, too.
