@@ -644,7 +644,7 @@ impl<E: Clone> Step<'_, E> {
     }
 
     /// Whether the waiter has the lock as soon as this holder is gone. Only behind a znode of the waiter's own kind: a
-    /// writer that downgrades leaves a reader with its own number behind.
+    /// mutex may queue behind a writer, and one that downgrades leaves a reader with its own number behind.
     fn follows(&self, name: &str) -> bool {
         let driver = &self.spec.driver;
         driver.successor_follows_holder()

@@ -143,7 +143,8 @@ pub enum Condition {
     Connection,
     /// With a watch on the own znode, which somebody may have deleted before.
     OwnWatch,
-    /// Behind a znode of one's own kind: a writer that downgrades leaves a reader with its own number.
+    /// Behind a znode of one's own kind: a mutex may queue in the directory of a read/write lock, where a writer that
+    /// downgrades leaves a reader with its own number.
     Kind,
     /// One more look as late as can be: the process may have been paused since the first.
     LastLook,
