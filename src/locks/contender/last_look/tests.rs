@@ -57,6 +57,19 @@ fn answer(session: &StubSession, replies: [crate::session::api::Reply; 2]) {
     replies.into_iter().for_each(|reply| session.answer(reply));
 }
 
+/// What this look says once the first znode stands and the question for the second one is answered so.
+fn answered(
+    session: &StubSession,
+    second: crate::session::api::Reply,
+    look: impl FnOnce() -> Certainty + Send,
+) -> Certainty {
+    thread::scope(|scope| {
+        let look = scope.spawn(look);
+        answer(session, [stands(), second]);
+        look.join().unwrap()
+    })
+}
+
 #[test]
 fn what_is_certain_is_not_asked_for() {
     let (session, held) = two();
@@ -71,11 +84,7 @@ fn what_has_to_be_confirmed_is_asked_for() {
         [(stands(), Certainty::Certain), (Err(SessionError::Server(ErrorCode::NoNode)), Certainty::Lost)]
     {
         let (session, held) = two();
-        thread::scope(|scope| {
-            let look = scope.spawn(|| all_confirmed(&held, NOW, Stop::default()));
-            answer(&session, [stands(), reply]);
-            assert_eq!(look.join().unwrap(), look_at_it);
-        });
+        assert_eq!(answered(&session, reply, || all_confirmed(&held, NOW, Stop::default())), look_at_it);
     }
     let (_, held) = two();
     assert_eq!(all_confirmed(&held, NOW, Stop::at(Instant::now() + Duration::from_millis(20))), Certainty::InDoubt);
@@ -122,11 +131,7 @@ fn what_is_wanted_for_longer_than_it_is_certain_is_waited_for() {
 fn what_was_not_seen_over_the_new_connection_is_certain_with_the_answer() {
     let (session, held) = two();
     session.connection.store(2, Ordering::Release);
-    thread::scope(|scope| {
-        let look = scope.spawn(|| all_certain(&held, NOW, Stop::default()));
-        answer(&session, [stands(), stands()]);
-        assert_eq!(look.join().unwrap(), Certainty::Certain);
-    });
+    assert_eq!(answered(&session, stands(), || all_certain(&held, NOW, Stop::default())), Certainty::Certain);
 }
 
 #[test]
@@ -135,11 +140,7 @@ fn a_znode_that_is_gone_or_another_one_by_now_is_lost() {
     for reply in [Err(SessionError::Server(ErrorCode::NoNode)), another] {
         let (session, held) = two();
         put_in_doubt(&session);
-        thread::scope(|scope| {
-            let look = scope.spawn(|| all_certain(&held, NOW, Stop::default()));
-            answer(&session, [stands(), reply]);
-            assert_eq!(look.join().unwrap(), Certainty::Lost);
-        });
+        assert_eq!(answered(&session, reply, || all_certain(&held, NOW, Stop::default())), Certainty::Lost);
     }
 }
 
