@@ -412,7 +412,7 @@ impl<'a> Shell<'a> {
     /// Leaves the contender to the next thread of the process, which so keeps its place.
     fn bequeath(&mut self) {
         let Some(seeker) = self.wish.seeker.filter(|_| !self.live.contender.leftovers().is_empty()) else { return };
-        let live = std::mem::replace(&mut self.live, LiveContender::new(None));
+        let live = std::mem::take(&mut self.live);
         if let Some(Queued { live, .. }) = seeker.bequeath(Queued { spec: self.wish.spec.clone(), live }) {
             self.live = live;
         }

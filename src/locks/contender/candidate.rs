@@ -59,6 +59,7 @@ pub(crate) struct Candidate {
     state: Mutex<CandidateState>,
 }
 
+#[derive(Default)]
 struct CandidateState {
     is_closed: bool,
     stand: Stand,
@@ -72,8 +73,10 @@ struct CandidateState {
     leaving: Option<Leaving>,
 }
 
+#[derive(Default)]
 enum Stand {
     /// It does not want the lock.
+    #[default]
     Out,
     Queued(Arc<Attempt>),
     Owner(Arc<HeldNode>),
@@ -99,15 +102,7 @@ impl Candidate {
     /// Whoever has it has to [`abandon`](Candidate::abandon) it in the end.
     pub(crate) fn new(mut lock: LockInternals, audience: Arc<dyn Audience>) -> Arc<Candidate> {
         lock.goes_by_numbers = false;
-        let state = CandidateState {
-            is_closed: false,
-            stand: Stand::Out,
-            term: None,
-            told: None,
-            is_telling: false,
-            leaving: None,
-        };
-        Arc::new(Candidate { lock: Arc::new(lock), audience, state: Mutex::new(state) })
+        Arc::new(Candidate { lock: Arc::new(lock), audience, state: Mutex::default() })
     }
 
     pub(crate) fn internals(&self) -> &LockInternals {

@@ -53,6 +53,7 @@ impl Scene<'_> {
 }
 
 /// A contender with its watches and its holds.
+#[derive(Default)]
 pub(super) struct LiveContender {
     pub(super) contender: Contender,
     /// The session that was connected last.
@@ -91,18 +92,7 @@ pub(super) struct Debris {
 impl LiveContender {
     /// `revocable`: who is told about requests to give the lock back.
     pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> LiveContender {
-        LiveContender {
-            contender: Contender::default(),
-            session: None,
-            owner: None,
-            asked: Vec::new(),
-            watches: Vec::new(),
-            held: Vec::new(),
-            target: None,
-            revocable,
-            mailbox: None,
-            told: None,
-        }
+        LiveContender { revocable, ..LiveContender::default() }
     }
 
     fn mailbox(&mut self) -> &Mailbox {

@@ -36,15 +36,14 @@ impl LockInternals {
 
     /// Where one znode serves many holds, nothing can be said of one of them alone.
     pub(in crate::locks) fn check_cached(&self, terms: &Terms) -> Result<()> {
-        let refused = if self.deaths.get().is_some() {
+        let (name, rule) = if self.deaths.get().is_some() {
             ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
         } else if terms.hold_at_least.is_some() || terms.hold_at_most.is_some() || !terms.min_validity.is_zero() {
             ("options", "neither a validity nor a length of the hold for a lock that is cached")
         } else {
             return Ok(());
         };
-        let (name, rule) = (refused.0, refused.1.to_owned());
-        Err(Error::InvalidArgument { name, value: self.base_path().to_owned(), rule })
+        Err(Error::InvalidArgument { name, value: self.base_path().to_owned(), rule: rule.to_owned() })
     }
 
     /// For a thread that may hold the lock already: whether it is certain for as long as wanted, which is waited for.
