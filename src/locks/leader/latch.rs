@@ -136,6 +136,7 @@ impl LeaderLatch {
         let driver = StandardLockInternalsDriver::with_lock_name("latch-");
         let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
         internals.kind = HoldKind::AnyThread;
+        internals.set_data("");
         let state = LatchState {
             life: LeaderState::Latent,
             listeners: Vec::new(),

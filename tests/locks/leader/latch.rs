@@ -262,7 +262,7 @@ fn everybody_can_read_who_leads_and_who_waits() {
     let (onlooker, _) = latch(&client);
     assert!(onlooker.participants().unwrap().is_empty() && onlooker.leader().unwrap().is_none());
     let ids = ["one", "", "Zürich"];
-    let all = ids.map(|id| latch(&client).0.with_id(id));
+    let all = [latch(&client).0.with_id(ids[0]), latch(&client).0, latch(&client).0.with_id(ids[2])];
     for (k, latch) in all.iter().enumerate() {
         assert_eq!(latch.id(), ids[k]);
         latch.start().unwrap();
