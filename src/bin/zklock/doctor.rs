@@ -159,6 +159,7 @@ fn check_latency(report: &mut Report, client: &CuratorFramework) {
 /// Makes a lock and releases it, and looks at the clock of the server.
 fn check_making(report: &mut Report, client: &CuratorFramework, path: &str) {
     let held = InterProcessMutex::new(client, path).and_then(|mutex| {
+        let is_new = client.check_exists().for_path(path)?.is_none();
         let begun = Instant::now();
         let now = Timestamp::now();
         mutex.acquire()?;
@@ -167,9 +168,9 @@ fn check_making(report: &mut Report, client: &CuratorFramework, path: &str) {
         let took = begun.elapsed();
         let acl = client.get_acl().for_path(&node)?;
         mutex.release()?;
-        Ok((now, made, took, acl))
+        Ok((is_new, now, made, took, acl))
     });
-    let (now, made, took, acl) = match held {
+    let (is_new, now, made, took, acl) = match held {
         Ok(held) => held,
         Err(error) => {
             report.say(Verdict::Wrong, "lock", &error.to_string());
@@ -196,6 +197,10 @@ fn check_making(report: &mut Report, client: &CuratorFramework, path: &str) {
         report.say(verdict, "clock", &format!("{found}; no lock depends on it, but ages do"));
     }
     check_containers(report, client, path);
+    if is_new {
+        // If somebody else uses it by now, it stays.
+        let _ = client.delete().for_path(path);
+    }
 }
 
 /// Directories of locks go by themselves only where servers know containers.
@@ -206,14 +211,11 @@ fn check_containers(report: &mut Report, client: &CuratorFramework, path: &str) 
             let found =
                 "known; servers remove empty ones every znode.container.checkIntervalMs, 60 s if nothing else is set";
             report.say(Verdict::Fine, "containers", found);
+            let _ = client.delete().for_path(&probe);
         }
         Err(error) if error.code() == Some(ErrorCode::Unimplemented) => {
             report.say(Verdict::Mind, "containers", "not known to this server: directories of locks stay for ever");
         }
         Err(error) => report.say(Verdict::Mind, "containers", &error.to_string()),
-    }
-    // What is left, the server removes by itself.
-    for left in [probe.as_str(), path] {
-        let _ = client.delete().for_path(left);
     }
 }

@@ -330,6 +330,24 @@ fn the_doctor_finds_a_server_in_order_and_a_tick_that_is_too_long() {
     assert_eq!(nobody.status.code(), Some(1));
 }
 
+#[test]
+fn the_doctor_removes_what_it_made_and_nothing_else() {
+    let client = support::client();
+    let there = |path: &str| client.check_exists().for_path(path).unwrap().is_some();
+    let full = |path: &str| format!("/{}{path}", client.namespace());
+    let doctor = |path: &str| {
+        let output = zklock(["doctor", "--session-timeout", "60s", "--path", &full(path)]).output().unwrap();
+        assert!(stdout_of(&output).contains("acquired and released"), "{}", stdout_of(&output));
+    };
+    for path in ["/kept", "/kept-container"] {
+        client.create().creating_parents_if_needed().for_path(path).unwrap();
+    }
+    doctor("/kept");
+    assert_eq!((there("/kept"), there("/kept-container")), (true, true));
+    doctor("/made");
+    assert_eq!((there("/made"), there("/made-container")), (false, false));
+}
+
 fn slow_tick() -> &'static curator_locks::testing::TestingServer {
     static SERVER: std::sync::OnceLock<curator_locks::testing::TestingServer> = std::sync::OnceLock::new();
     SERVER.get_or_init(|| {
