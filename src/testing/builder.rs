@@ -2,7 +2,6 @@
 
 use std::{
     ffi::OsString,
-    fmt::Write,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -33,58 +32,34 @@ use super::{install::Installation, tls::TlsServerConfig};
 /// assert!(server.is_running());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct TestingServerBuilder {
-    tick_time: Duration,
-    min_session_timeout: Option<Duration>,
-    max_session_timeout: Option<Duration>,
-    max_client_connections: u32,
-    force_sync: bool,
+    tick_time: Option<Duration>,
     data_directory: Option<PathBuf>,
-    port: u16,
-    tls: Option<TlsServerConfig>,
+    pub(super) port: u16,
+    pub(super) tls: Option<TlsServerConfig>,
     properties: Vec<(String, String)>,
     system_properties: Vec<(String, String)>,
     jvm_options: Vec<String>,
-}
-
-impl Default for TestingServerBuilder {
-    fn default() -> TestingServerBuilder {
-        TestingServerBuilder {
-            tick_time: Duration::from_millis(500),
-            min_session_timeout: None,
-            max_session_timeout: None,
-            max_client_connections: 0,
-            force_sync: false,
-            data_directory: None,
-            port: 0,
-            tls: None,
-            properties: Vec::new(),
-            system_properties: Vec::new(),
-            jvm_options: Vec::new(),
-        }
-    }
 }
 
 impl TestingServerBuilder {
     /// The server's tick. Sessions expire at multiples of it, so a shorter tick makes expiries more exact. Defaults to
     /// 500 ms.
     pub fn tick_time(mut self, tick: Duration) -> Self {
-        self.tick_time = tick;
+        self.tick_time = Some(tick);
         self
     }
 
     /// The shortest session timeout the server grants. Defaults to one tick.
-    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
-        self.min_session_timeout = Some(timeout);
-        self
+    pub fn min_session_timeout(self, timeout: Duration) -> Self {
+        self.property("minSessionTimeout", timeout.as_millis().to_string())
     }
 
     /// The longest session timeout the server grants. Defaults to 60 s, or 20 ticks if that is more.
-    pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
-        self.max_session_timeout = Some(timeout);
-        self
+    pub fn max_session_timeout(self, timeout: Duration) -> Self {
+        self.property("maxSessionTimeout", timeout.as_millis().to_string())
     }
 
     /// How often the server looks for empty container znodes to delete. Defaults to ZooKeeper's 60 s.
@@ -93,16 +68,14 @@ impl TestingServerBuilder {
     }
 
     /// How many connections one address may have at a time. Defaults to 0: as many as it likes.
-    pub fn max_client_connections(mut self, connections: u32) -> Self {
-        self.max_client_connections = connections;
-        self
+    pub fn max_client_connections(self, connections: u32) -> Self {
+        self.property("maxClientCnxns", connections.to_string())
     }
 
     /// Whether the server waits for the disk (fsync) before it answers a write. Defaults to no, which is faster: an
     /// answered write still survives the death of the process, though not of the machine.
-    pub fn force_sync(mut self, on: bool) -> Self {
-        self.force_sync = on;
-        self
+    pub fn force_sync(self, on: bool) -> Self {
+        self.property("forceSync", if on { "yes" } else { "no" })
     }
 
     /// Where the server keeps its data. It makes a missing directory, and nobody removes it. Defaults to a temporary
@@ -125,7 +98,7 @@ impl TestingServerBuilder {
         self
     }
 
-    /// A line `key=value` in the server's configuration file; overrides what this builder would write there.
+    /// A line `key=value` in the server's configuration file; overrides what stands there by default, or was set before.
     pub fn property(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.push((key.into(), value.into()));
         self
@@ -143,14 +116,6 @@ impl TestingServerBuilder {
         self
     }
 
-    pub(super) fn wanted_port(&self) -> u16 {
-        self.port
-    }
-
-    pub(super) fn is_secure(&self) -> bool {
-        self.tls.is_some()
-    }
-
     /// Where the data goes, given the server's own directory.
     pub(super) fn data_directory_in(&self, directory: &Path) -> PathBuf {
         self.data_directory.clone().unwrap_or_else(|| directory.join("data"))
@@ -158,35 +123,29 @@ impl TestingServerBuilder {
 
     /// The configuration file's text. The server keeps the last value of a key.
     pub(super) fn configuration(&self, data_directory: &Path, port: u16, secure_port: Option<u16>) -> String {
-        let tick = self.tick_time;
+        let tick = self.tick_time.unwrap_or(Duration::from_millis(500));
         let longest = Duration::from_secs(60).max(tick * 20);
-        let lines = [
+        let defaults = [
             ("dataDir", data_directory.display().to_string()),
             ("clientPort", port.to_string()),
             ("clientPortAddress", "127.0.0.1".into()),
             ("tickTime", tick.as_millis().to_string()),
-            ("minSessionTimeout", self.min_session_timeout.unwrap_or(tick).as_millis().to_string()),
-            ("maxSessionTimeout", self.max_session_timeout.unwrap_or(longest).as_millis().to_string()),
-            ("maxClientCnxns", self.max_client_connections.to_string()),
+            ("minSessionTimeout", tick.as_millis().to_string()),
+            ("maxSessionTimeout", longest.as_millis().to_string()),
+            ("maxClientCnxns", "0".into()),
             ("initLimit", "10".into()),
             ("syncLimit", "5".into()),
             ("4lw.commands.whitelist", "*".into()),
             ("admin.enableServer", "false".into()),
-            ("forceSync", if self.force_sync { "yes" } else { "no" }.into()),
+            ("forceSync", "no".into()),
             // In KiB. The default of 64 MiB makes every new log a large file.
             ("preAllocSize", "4096".into()),
         ];
-        let defaults = lines.iter().map(|(key, value)| (*key, value.as_str()));
-        let secure =
-            self.tls.iter().flat_map(|tls| tls.properties(secure_port.unwrap_or_default())).collect::<Vec<_>>();
-        let defaults = defaults.chain(secure.iter().map(|(key, value)| (*key, value.as_str())));
-        let given = self.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let mut text = String::new();
-        for (key, value) in defaults.chain(given) {
-            // Writing to a string cannot fail. A backslash would begin an escape.
-            let _ = writeln!(text, "{key}={}", value.replace('\\', "\\\\"));
-        }
-        text
+        let secure = self.tls.iter().flat_map(|tls| tls.properties(secure_port.unwrap_or_default()));
+        let written = defaults.into_iter().chain(secure).map(|(key, value)| (key.to_owned(), value));
+        let lines = written.chain(self.properties.iter().cloned());
+        // A backslash would begin an escape.
+        lines.map(|(key, value)| format!("{key}={}\n", value.replace('\\', "\\\\"))).collect()
     }
 
     /// The command that runs the server. Of an option given twice, the JVM takes the later.

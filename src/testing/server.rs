@@ -96,7 +96,7 @@ impl TestingServerBuilder {
     /// If ZooKeeper or Java is not installed, or the server ends or does not serve within 120 s: then with the end of
     /// its log.
     pub fn start(self) -> Result<TestingServer, TestingError> {
-        let port = ReservedPort::of(self.wanted_port()).map_err(TestingError::io("the port is not free"))?;
+        let port = ReservedPort::of(self.port).map_err(TestingError::io("the port is not free"))?;
         let server = TestingServer::prepare(self, port)?;
         server.restart()?;
         Ok(server)
@@ -125,7 +125,7 @@ impl TestingServer {
             .tempdir()
             .map_err(TestingError::io("no temporary directory for the server"))?;
         let secure_port =
-            builder.is_secure().then(ReservedPort::new).transpose().map_err(TestingError::io("no free port"))?;
+            builder.tls.as_ref().map(|_| ReservedPort::new()).transpose().map_err(TestingError::io("no free port"))?;
         let server = TestingServer { port, secure_port, builder, installation, process: Mutex::new(None), directory };
         let data = server.data_directory();
         fs::create_dir_all(&data).map_err(TestingError::io(format!("cannot make {}", data.display())))?;
