@@ -2,20 +2,23 @@
 
 use std::{
     io::{self, Read, Write},
-    net::TcpStream,
+    net::{TcpStream, ToSocketAddrs},
+    thread,
     time::{Duration, Instant},
 };
 
-use super::{error::TestingError, proxy::op};
+use super::error::TestingError;
+use crate::proto::{
+    connect::{ConnectRequest, ConnectResponse},
+    header::decode_header,
+    request::Request,
+};
 
 /// How long all attempts together may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long one server may be silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The lengths of the two answers read here: a connect response without and with the read-only flag.
-const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=37;
 
 /// Expires a session: takes it up on a connection of its own, with the same id and password, and closes it.
 ///
@@ -46,86 +49,47 @@ pub fn expire_session(connect_string: &str, session_id: i64, password: &[u8]) ->
     let deadline = Instant::now() + TIMEOUT;
     let servers = connect_string.split('/').next().unwrap_or_default();
     let mut asked_before = false;
-    while Instant::now() < deadline {
-        for server in servers.split(',') {
-            match close_session(server.trim(), session_id, password) {
-                Ok(Closing::Closed) => return Ok(()),
-                // An earlier attempt may have closed it without our getting the answer.
-                Ok(Closing::Unknown) if asked_before => return Ok(()),
-                Ok(Closing::Unknown) => {
-                    return Err(TestingError::Refused(format!("no session 0x{session_id:x} with this password")));
-                }
-                // A client that connects again at this very moment takes the session back, once.
-                Err(error) => asked_before |= error.asked,
+    let mut again_and_again = servers.split(',').cycle();
+    while let Some(server) = again_and_again.next().filter(|_| Instant::now() < deadline) {
+        match connect(server.trim()).map(|stream| close_session(stream, session_id, password)) {
+            Some(Ok(true)) => return Ok(()),
+            // An earlier attempt may have closed it without our getting the answer.
+            Some(Ok(false)) if asked_before => return Ok(()),
+            Some(Ok(false)) => {
+                return Err(TestingError::Refused(format!("no session 0x{session_id:x} with this password")));
             }
+            // A client that connects again at this very moment takes the session back, once.
+            Some(Err(_)) => asked_before = true,
+            None => {}
         }
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
     Err(TestingError::Timeout { what: format!("an answer of {servers}"), after: TIMEOUT })
 }
 
-enum Closing {
-    Closed,
-    Unknown,
+fn connect(server: &str) -> Option<TcpStream> {
+    let server = if server.contains(':') { server.to_owned() } else { format!("{server}:2181") };
+    let mut addresses = server.to_socket_addrs().ok()?;
+    let stream = addresses.find_map(|address| TcpStream::connect_timeout(&address, ANSWER_TIMEOUT).ok())?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).ok()?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT)).ok()?;
+    Some(stream)
 }
 
-/// No answer.
-struct Unanswered {
-    /// Whether the server may have got the request.
-    asked: bool,
-}
-
-fn close_session(server: &str, session_id: i64, password: &[u8]) -> Result<Closing, Unanswered> {
-    let mut stream = connect(server).map_err(|_| Unanswered { asked: false })?;
-    converse(&mut stream, session_id, password).map_err(|_| Unanswered { asked: true })
-}
-
-fn connect(server: &str) -> io::Result<TcpStream> {
-    let stream = match server.rsplit_once(':') {
-        Some(_) => TcpStream::connect(server)?,
-        None => TcpStream::connect((server, 2181))?,
-    };
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-    Ok(stream)
-}
-
-fn converse(stream: &mut TcpStream, session_id: i64, password: &[u8]) -> io::Result<Closing> {
+/// `false`: the server knows no such session. An error: the server may have got the request.
+fn close_session(mut stream: TcpStream, session_id: i64, password: &[u8]) -> io::Result<bool> {
+    let password = password.to_vec();
+    let connect = ConnectRequest { last_zxid_seen: 0, timeout_ms: 10_000, session_id, password, read_only: false };
     // Both in one write: in between, the session's client could connect again and take the session back.
-    stream.write_all(&[connect_request(session_id, password), close_request()].concat())?;
-    let response = read_frame(stream)?;
-    if !CONNECT_RESPONSE.contains(&response.len()) {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
+    stream.write_all(&[connect.encode(), Request::CloseSession.encode(1)].concat())?;
+    let response = ConnectResponse::decode(&read_frame(&mut stream)?).map_err(io::Error::other)?;
     // The server shows a session that has expired by the id 0.
-    if response.get(8..16) != Some(&session_id.to_be_bytes()) {
-        return Ok(Closing::Unknown);
+    if response.session_id != session_id {
+        return Ok(false);
     }
-    let reply = read_frame(stream)?;
-    match reply.get(12..16) {
-        Some([0, 0, 0, 0]) => Ok(Closing::Closed),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
-fn connect_request(session_id: i64, password: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
-    body.extend(0i32.to_be_bytes()); // protocol version
-    body.extend(0i64.to_be_bytes()); // last zxid seen
-    body.extend(10_000i32.to_be_bytes()); // session timeout
-    body.extend(session_id.to_be_bytes());
-    body.extend((password.len() as i32).to_be_bytes());
-    body.extend(password);
-    body.push(0); // not read-only
-    frame(&body)
-}
-
-fn close_request() -> Vec<u8> {
-    frame(&[1i32.to_be_bytes(), op::CLOSE_SESSION.to_be_bytes()].concat())
-}
-
-fn frame(body: &[u8]) -> Vec<u8> {
-    [&(body.len() as i32).to_be_bytes(), body].concat()
+    let reply = read_frame(&mut stream)?;
+    let (header, _) = decode_header(&reply).map_err(io::Error::other)?;
+    if header.err == 0 { Ok(true) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {

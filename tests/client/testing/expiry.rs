@@ -1,12 +1,15 @@
 //! `expire_session`.
 
 use std::{
+    iter,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use curator_locks::testing::{FaultProxy, TestingError, TestingServer, expire_session, op};
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{
     eventually,
@@ -70,6 +73,22 @@ fn servers_that_do_not_answer_are_passed_over_and_a_chroot_is_ignored() {
     stopped.stop().unwrap();
     let servers = format!("{},{}/some/chroot", stopped.connect_string(), server.connect_string());
     expire_session(&servers, client.session_id, &client.password).unwrap();
+}
+
+#[test]
+fn a_server_that_does_not_even_accept_is_passed_over_in_time() {
+    let server = TestingServer::start().unwrap();
+    let client = RawClient::connect(&server.connect_string(), SESSION).unwrap();
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
+    let waiting: Vec<TcpStream> = iter::repeat_with(connect).map_while(Result::ok).take(100).collect();
+    assert!(waiting.len() < 100, "its queue has no end");
+    let begin = Instant::now();
+    expire_session(&format!("{address},{}", server.connect_string()), client.session_id, &client.password).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
 }
 
 #[test]
