@@ -64,7 +64,7 @@ fn carry(relay: &Relay, connection: &Proxied) -> io::Result<()> {
         let carried = spawn_all(scope, relay, connection, &client_gone);
         if carried.is_err() {
             // Also wakes those threads that there are.
-            relay.end(connection, Ending::Reset);
+            relay.change(|_| connection.end(Ending::Reset));
         }
         carried
     })
@@ -81,7 +81,8 @@ fn spawn_all<'scope>(
     spawn(scope, move || {
         let ending = collect(relay, connection, Direction::ToServer, &outgoing);
         client_gone.store(true, Ordering::SeqCst);
-        relay.wake();
+        // `connect` may wait for it.
+        relay.change(|_| ());
         send(relay, &outgoing, Content::End(ending));
     })?;
     relay.connect(connection, client_gone)?;
@@ -100,7 +101,7 @@ fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 
 /// Reads until the end of the stream, or until nobody delivers any more. Gives the way it ended.
 fn collect(relay: &Relay, connection: &Proxied, direction: Direction, delivery: &Sender<Parcel>) -> Ending {
     let Ok(mut source) = connection.source(direction) else { return Ending::Reset };
-    let mut reader = PieceReader::new(relay.is_framed());
+    let mut reader = PieceReader::new(relay.framed);
     let mut handshake = true;
     loop {
         let piece = match reader.next(&mut source) {
@@ -129,14 +130,14 @@ fn examine(relay: &Relay, connection: &Proxied, direction: Direction, frame: &[u
     if direction == Direction::ToClient {
         let (xid, error) = frame::reply(frame).filter(|(xid, _)| *xid != NOTIFICATION)?;
         let (place, rule) = connection.take_reply(xid)?;
-        let refusal = rule.as_ref().and_then(|rule| rule.fault().refusal());
-        relay.record_reply(place, refusal.unwrap_or(error));
+        let refusal = rule.as_ref().and_then(|rule| rule.fault.refusal());
+        relay.state.lock().log.replied(place, refusal.unwrap_or(error));
         return rule;
     }
     let request = frame::request(frame)?;
     let (place, rule) = relay.record(connection, &request);
-    connection.await_reply(request.xid, place, rule.clone().filter(|rule| rule.is_of_reply()));
-    rule.filter(|rule| rule.is_of_request())
+    connection.await_reply(request.xid, place, rule.clone().filter(|rule| rule.fault.is_of_reply()));
+    rule.filter(|rule| rule.fault.is_of_request())
 }
 
 /// Delivers each piece at its time, until the end of the stream or of the connection. A failing write is not the end: the
@@ -151,7 +152,7 @@ fn deliver(relay: &Relay, connection: &Proxied, direction: Direction, parcels: R
             Content::Piece(piece, Some(rule)) => deliver_faulty(relay, connection, direction, &piece, &rule),
             Content::End(Ending::Fin) => connection.sink(direction).and_then(|sink| sink.shutdown(Shutdown::Write)),
             Content::End(Ending::Reset) => {
-                relay.end(connection, Ending::Reset);
+                relay.change(|_| connection.end(Ending::Reset));
                 return;
             }
         };
@@ -168,15 +169,15 @@ fn deliver_faulty(
     piece: &Piece,
     rule: &Rule,
 ) -> io::Result<()> {
-    match rule.fault() {
-        Fault::DropRequest | Fault::DropReply => relay.hit(rule),
+    match rule.fault {
+        Fault::DropRequest | Fault::DropReply => relay.change(|_| rule.hit()),
         Fault::CutInsteadOfRequest | Fault::CutInsteadOfReply => relay.cut(connection, rule),
         Fault::CutAfterRequest => {
             connection.write(direction, piece.bytes())?;
             relay.cut(connection, rule);
         }
         Fault::HoldRequest | Fault::HoldReply => {
-            relay.hit(rule);
+            relay.change(|_| rule.hit());
             relay.await_release(connection, rule);
             connection.write(direction, piece.bytes())?;
         }
@@ -185,7 +186,7 @@ fn deliver_faulty(
             connection.write(direction, &frame::harmless(piece.bytes()))?;
         }
         Fault::Refuse(code) => {
-            relay.hit(rule);
+            relay.change(|_| rule.hit());
             connection.write(direction, &frame::refusal(piece.bytes(), code))?;
         }
     }

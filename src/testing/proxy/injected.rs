@@ -37,7 +37,7 @@ pub struct InjectedFault {
 impl InjectedFault {
     pub(super) fn new(relay: &Arc<Relay>, requests: RequestMatch, fault: Fault) -> InjectedFault {
         let rule = Arc::new(Rule::new(requests, fault));
-        relay.add_rule(Arc::clone(&rule));
+        relay.change(|network| network.rules.push(Arc::clone(&rule)));
         InjectedFault { relay: Arc::clone(relay), rule }
     }
 
@@ -56,12 +56,15 @@ impl InjectedFault {
         if self.relay.wait_for_hits(&self.rule, hits, timeout) {
             return Ok(());
         }
-        let what = format!("{:?} for the {hits}. time (so far {})", self.rule.fault(), self.hits());
+        let what = format!("{:?} for the {hits}. time (so far {})", self.rule.fault, self.hits());
         Err(TestingError::Timeout { what, after: timeout })
     }
 
     /// Lets what is held go on, and ends the fault: no further request is claimed.
     pub fn release(&self) {
-        self.relay.release(&self.rule);
+        self.relay.change(|network| {
+            self.rule.release();
+            network.rules.retain(|rule| !rule.is_used_up());
+        });
     }
 }

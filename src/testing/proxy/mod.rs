@@ -133,7 +133,7 @@ impl FaultProxy {
     /// # Errors
     /// If the proxy cannot listen.
     pub fn pass(&self) -> Result<(), TestingError> {
-        self.relay.set_network(None, Duration::ZERO);
+        self.relay.change(|network| (network.black_hole, network.delay) = (None, Duration::ZERO));
         self.accept()
     }
 
@@ -154,7 +154,7 @@ impl FaultProxy {
 
     /// Delivers everything this much later, in each direction. The order stays, and so does the throughput.
     pub fn delay(&self, delay: Duration) {
-        self.relay.set_delay(delay);
+        self.relay.change(|network| network.delay = delay);
     }
 
     /// Delivers nothing any more in this direction, without closing anything. Like TCP, which sends again what was not
@@ -162,7 +162,10 @@ impl FaultProxy {
     /// the server. New connections come about (the kernel accepts them), but their bytes go nowhere either. A second hole,
     /// in the other direction, leaves the first one as it is.
     pub fn black_hole(&self, direction: Direction) {
-        self.relay.set_black_hole(direction);
+        self.relay.change(|network| {
+            let both = network.black_hole.is_some_and(|before| before != direction);
+            network.black_hole = Some(if both { Direction::Both } else { direction });
+        });
     }
 
     /// Closes the connection right after it has passed on the `k`-th request from now (1 is the next), counted over
@@ -179,30 +182,30 @@ impl FaultProxy {
     /// How many connections were accepted so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        self.relay.connections()
+        self.relay.state.lock().accepted
     }
 
     /// How many connections there are now.
     #[must_use]
     pub fn open_connections(&self) -> usize {
-        self.relay.open_connections()
+        self.relay.state.lock().connections.len()
     }
 
     /// How many requests with this operation code (see [`op`]) have come from clients so far.
     #[must_use]
     pub fn requests(&self, op: i32) -> u64 {
-        self.relay.count_requests(op)
+        self.relay.state.lock().log.counts.get(&op).copied().unwrap_or_default()
     }
 
     /// The requests that have come from clients since the start, or since [`clear_log`](Self::clear_log), in order.
     #[must_use]
     pub fn log(&self) -> Vec<RequestRecord> {
-        self.relay.log()
+        self.relay.state.lock().log.records.clone()
     }
 
     /// Empties the log of requests. The counters stay.
     pub fn clear_log(&self) {
-        self.relay.clear_log();
+        self.relay.state.lock().log.clear();
     }
 
     fn accept(&self) -> Result<(), TestingError> {

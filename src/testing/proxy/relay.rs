@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use super::{
     connection::{Direction, Ending, Proxied},
     frame::RequestHeader,
-    requests::{RequestLog, RequestRecord},
+    requests::RequestLog,
     rule::Rule,
 };
 
@@ -34,21 +34,21 @@ const REFUSED_POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Relay {
     server: SocketAddr,
-    framed: bool,
-    state: Mutex<Network>,
+    pub(super) framed: bool,
+    pub(super) state: Mutex<Network>,
     /// Notified at every change of the state, and of what rules and connections say under its lock.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Network {
-    black_hole: Option<Direction>,
-    delay: Duration,
-    accepted: u64,
+pub(super) struct Network {
+    pub(super) black_hole: Option<Direction>,
+    pub(super) delay: Duration,
+    pub(super) accepted: u64,
     /// Each until its threads have ended.
-    connections: BTreeMap<u64, Arc<Proxied>>,
-    rules: Vec<Arc<Rule>>,
-    log: RequestLog,
+    pub(super) connections: BTreeMap<u64, Arc<Proxied>>,
+    pub(super) rules: Vec<Arc<Rule>>,
+    pub(super) log: RequestLog,
 }
 
 impl Network {
@@ -60,52 +60,6 @@ impl Network {
 impl Relay {
     pub(super) fn new(server: SocketAddr, framed: bool) -> Relay {
         Relay { server, framed, state: Mutex::default(), changed: Condvar::new() }
-    }
-
-    pub(super) fn set_network(&self, black_hole: Option<Direction>, delay: Duration) {
-        self.change(|state| (state.black_hole, state.delay) = (black_hole, delay));
-    }
-
-    pub(super) fn set_black_hole(&self, direction: Direction) {
-        self.change(|state| {
-            let both = state.black_hole.is_some_and(|before| before != direction);
-            state.black_hole = Some(if both { Direction::Both } else { direction });
-        });
-    }
-
-    pub(super) fn set_delay(&self, delay: Duration) {
-        self.change(|state| state.delay = delay);
-    }
-
-    pub(super) fn connections(&self) -> u64 {
-        self.state.lock().accepted
-    }
-
-    pub(super) fn open_connections(&self) -> usize {
-        self.state.lock().connections.len()
-    }
-
-    pub(super) fn count_requests(&self, op: i32) -> u64 {
-        self.state.lock().log.count(op)
-    }
-
-    pub(super) fn log(&self) -> Vec<RequestRecord> {
-        self.state.lock().log.records()
-    }
-
-    pub(super) fn clear_log(&self) {
-        self.state.lock().log.clear();
-    }
-
-    pub(super) fn add_rule(&self, rule: Arc<Rule>) {
-        self.change(|state| state.rules.push(rule));
-    }
-
-    pub(super) fn release(&self, rule: &Rule) {
-        self.change(|state| {
-            rule.release();
-            state.rules.retain(|rule| !rule.is_used_up());
-        });
     }
 
     /// `false`: not within `timeout`.
@@ -136,17 +90,16 @@ impl Relay {
 
     /// Reaches the server, as soon as bytes may go there.
     pub(super) fn connect(&self, connection: &Proxied, client_gone: &AtomicBool) -> io::Result<()> {
+        let is_gone = || connection.is_ended() || client_gone.load(Ordering::SeqCst);
         // Nobody's requests must not arrive after a black hole: they could take a session away from its new connection.
-        if self.is_black_hole(Direction::ToServer) {
-            let is_gone = || connection.is_ended() || client_gone.load(Ordering::SeqCst);
-            let mut state = self.state.lock();
+        let mut state = self.state.lock();
+        if state.swallows(Direction::ToServer) {
             self.changed.wait_while(&mut state, |state| state.swallows(Direction::ToServer) && !is_gone());
-            drop(state);
             if is_gone() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
         }
-        let is_gone = || connection.is_ended() || client_gone.load(Ordering::SeqCst);
+        drop(state);
         let begin = Instant::now();
         loop {
             match TcpStream::connect_timeout(&self.server, CONNECT_POLL) {
@@ -168,16 +121,14 @@ impl Relay {
         if due > Instant::now() {
             self.changed.wait_while_until(&mut self.state.lock(), |_| !connection.is_ended(), due);
         }
-        self.await_passage(connection, direction)
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.swallows(direction) && !connection.is_ended());
+        !connection.is_ended()
     }
 
     /// Waits until the rule is released or the connection ended.
     pub(super) fn await_release(&self, connection: &Proxied, rule: &Rule) {
         self.changed.wait_while(&mut self.state.lock(), |_| !rule.is_released() && !connection.is_ended());
-    }
-
-    pub(super) fn hit(&self, rule: &Rule) {
-        self.change(|_| rule.hit());
     }
 
     /// Whoever sees the end of the connection sees the hit too.
@@ -186,10 +137,6 @@ impl Relay {
             rule.hit();
             connection.end(Ending::Fin);
         });
-    }
-
-    pub(super) fn end(&self, connection: &Proxied, ending: Ending) {
-        self.change(|_| connection.end(ending));
     }
 
     /// Logs a request; gives its place in the log, and the rule that claims it.
@@ -206,36 +153,13 @@ impl Relay {
         (place, rule)
     }
 
-    pub(super) fn record_reply(&self, place: usize, error: i32) {
-        self.state.lock().log.replied(place, error);
-    }
-
-    pub(super) fn is_framed(&self) -> bool {
-        self.framed
-    }
-
-    fn is_black_hole(&self, direction: Direction) -> bool {
-        self.state.lock().swallows(direction)
-    }
-
-    /// `false`: the connection was ended meanwhile.
-    fn await_passage(&self, connection: &Proxied, direction: Direction) -> bool {
-        let mut state = self.state.lock();
-        self.changed.wait_while(&mut state, |state| state.swallows(direction) && !connection.is_ended());
-        !connection.is_ended()
-    }
-
     /// Drops the last reference to the connection, which closes its sockets.
     pub(super) fn forget(&self, number: u64) {
         self.change(|state| drop(state.connections.remove(&number)));
     }
 
-    /// Makes those that wait look again: what they wait for has changed outside of the state.
-    pub(super) fn wake(&self) {
-        self.change(|_| ());
-    }
-
-    fn change<T>(&self, how: impl FnOnce(&mut Network) -> T) -> T {
+    /// Has those that wait look again.
+    pub(super) fn change<T>(&self, how: impl FnOnce(&mut Network) -> T) -> T {
         let result = how(&mut self.state.lock());
         self.changed.notify_all();
         result

@@ -45,10 +45,10 @@ pub struct RequestRecord {
 /// All requests since the last clearing, and their counts since the beginning.
 #[derive(Debug, Default)]
 pub(super) struct RequestLog {
-    records: Vec<RequestRecord>,
+    pub(super) records: Vec<RequestRecord>,
     /// How many records were cleared away.
     cleared: usize,
-    counts: BTreeMap<i32, u64>,
+    pub(super) counts: BTreeMap<i32, u64>,
 }
 
 impl RequestLog {
@@ -69,17 +69,9 @@ impl RequestLog {
         }
     }
 
-    pub(super) fn records(&self) -> Vec<RequestRecord> {
-        self.records.clone()
-    }
-
     pub(super) fn clear(&mut self) {
         self.cleared += self.records.len();
         self.records.clear();
-    }
-
-    pub(super) fn count(&self, op: i32) -> u64 {
-        self.counts.get(&op).copied().unwrap_or_default()
     }
 }
 
@@ -95,9 +87,9 @@ mod tests {
         log.clear();
         let second = log.add(1, &request);
         log.replied(first, -101);
-        assert_eq!(log.records().first().map(|record| record.error), Some(None));
+        assert_eq!(log.records.first().map(|record| record.error), Some(None));
         log.replied(second, 0);
-        assert_eq!(log.records().first().map(|record| record.error), Some(Some(0)));
-        assert_eq!(log.count(op::CREATE), 2);
+        assert_eq!(log.records.first().map(|record| record.error), Some(Some(0)));
+        assert_eq!(log.counts.get(&op::CREATE), Some(&2));
     }
 }

@@ -50,12 +50,12 @@ pub enum Fault {
 
 impl Fault {
     /// Whether it is done to the reply rather than to the request.
-    fn is_of_reply(self) -> bool {
+    pub(super) fn is_of_reply(self) -> bool {
         matches!(self, Fault::DropReply | Fault::CutInsteadOfReply | Fault::HoldReply | Fault::Refuse(_))
     }
 
     /// Whether it is done to the request.
-    fn is_of_request(self) -> bool {
+    pub(super) fn is_of_request(self) -> bool {
         !self.is_of_reply() || self.refusal().is_some()
     }
 
@@ -162,7 +162,7 @@ impl fmt::Debug for RequestMatch {
 #[derive(Debug)]
 pub(super) struct Rule {
     requests: RequestMatch,
-    fault: Fault,
+    pub(super) fault: Fault,
     /// Requests that matched, those let pass included.
     seen: AtomicU64,
     hits: AtomicU64,
@@ -187,18 +187,6 @@ impl Rule {
     pub(super) fn is_used_up(&self) -> bool {
         let seen = self.seen.load(Ordering::SeqCst);
         self.is_released() || seen >= self.requests.skip.saturating_add(self.requests.times)
-    }
-
-    pub(super) fn fault(&self) -> Fault {
-        self.fault
-    }
-
-    pub(super) fn is_of_reply(&self) -> bool {
-        self.fault.is_of_reply()
-    }
-
-    pub(super) fn is_of_request(&self) -> bool {
-        self.fault.is_of_request()
     }
 
     pub(super) fn hit(&self) {
