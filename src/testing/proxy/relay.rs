@@ -64,8 +64,8 @@ impl Relay {
 
     /// `false`: not within `timeout`.
     pub(super) fn wait_for_hits(&self, rule: &Rule, hits: u64, timeout: Duration) -> bool {
-        let mut state = self.state.lock();
-        !self.changed.wait_while_for(&mut state, |_| rule.hits() < hits, timeout).timed_out()
+        self.changed.wait_while_for(&mut self.state.lock(), |_| rule.hits() < hits, timeout);
+        rule.hits() >= hits
     }
 
     /// Numbers and lists a new connection, in one step, or a cut in between would miss it.
