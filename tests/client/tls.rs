@@ -6,8 +6,9 @@
 mod support;
 
 use std::{
+    collections::BTreeSet,
     fs,
-    sync::OnceLock,
+    sync::{Barrier, OnceLock},
     thread,
     time::{Duration, Instant},
 };
@@ -375,4 +376,21 @@ fn what_makes_no_configuration_is_told_before_anything_is_opened() {
         .tls(authority.trusted().unwrap())
         .build();
     assert_eq!(argument_of(doubled.unwrap_err()), "tls");
+}
+
+#[test]
+fn servers_that_are_configured_at_the_same_time_have_files_of_their_own() {
+    let authority = TestingAuthority::new("authority").unwrap();
+    let certificates: Vec<_> = (0..8).map(|_| authority.issue("server", []).unwrap()).collect();
+    let barrier = Barrier::new(certificates.len());
+    let configure = &|own| {
+        barrier.wait();
+        authority.server_with(own).unwrap()
+    };
+    let configured = thread::scope(|scope| {
+        let threads: Vec<_> = certificates.iter().map(|own| scope.spawn(move || configure(own))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    let files: BTreeSet<String> = configured.iter().map(|tls| format!("{tls:?}")).collect();
+    assert_eq!(files.len(), configured.len(), "{files:?}");
 }

@@ -1,12 +1,11 @@
 //! Certificates for tests of TLS.
 
-use std::{fmt, fs, net::IpAddr, path::PathBuf, sync::Arc};
+use std::{fmt, fs, net::IpAddr, sync::Arc};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
     SanType, date_time_ymd,
 };
-use tempfile::TempDir;
 
 use super::TlsServerConfig;
 use crate::{error::Result, session::transport::tls_config::TlsConfig, testing::error::TestingError};
@@ -49,7 +48,6 @@ use crate::{error::Result, session::transport::tls_config::TlsConfig, testing::e
 /// ```
 pub struct TestingAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    directory: Arc<TempDir>,
 }
 
 /// A certificate and its private key, in PEM form.
@@ -87,15 +85,14 @@ impl TestingAuthority {
     /// A new authority of this name.
     ///
     /// # Errors
-    /// If there is no randomness or no temporary directory.
+    /// If there is no randomness.
     pub fn new(name: &str) -> Result<TestingAuthority, TestingError> {
         let mut params = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate().map_err(cannot_issue)?;
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(cannot_issue)?;
-        let directory = tempfile::tempdir().map_err(TestingError::io("no temporary directory"))?;
-        Ok(TestingAuthority { issuer, directory: Arc::new(directory) })
+        Ok(TestingAuthority { issuer })
     }
 
     /// The authority's own certificate, in PEM form: what those have to trust that meet what it has issued.
@@ -133,7 +130,7 @@ impl TestingAuthority {
     /// For a server, with a certificate for 127.0.0.1, that trusts clients of this authority.
     ///
     /// # Errors
-    /// As [`new`](TestingAuthority::new).
+    /// As [`new`](TestingAuthority::new), and as [`server_with`](TestingAuthority::server_with).
     pub fn server(&self) -> Result<TlsServerConfig, TestingError> {
         self.server_with(&self.issue("server", [[127, 0, 0, 1].into()])?)
     }
@@ -143,10 +140,13 @@ impl TestingAuthority {
     /// # Errors
     /// If the files cannot be written.
     pub fn server_with(&self, own: &TestingCertificate) -> Result<TlsServerConfig, TestingError> {
-        let number = fs::read_dir(self.directory.path()).map_err(TestingError::io("the temporary directory"))?.count();
-        let key_store = self.write(&format!("server-{number}.pem"), &format!("{}{}", own.key, own.certificate))?;
-        let trust_store = self.write(&format!("authority-{number}.pem"), &self.pem())?;
-        Ok(TlsServerConfig::new(key_store, trust_store).keeping(self.directory.clone()))
+        let directory = tempfile::tempdir().map_err(TestingError::io("no temporary directory"))?;
+        let [key_store, trust_store] = ["server.pem", "authority.pem"].map(|name| directory.path().join(name));
+        fs::write(&key_store, format!("{}{}", own.key, own.certificate))
+            .and_then(|()| fs::write(&trust_store, self.pem()))
+            .map_err(TestingError::io("cannot write a certificate"))?;
+        let files = TlsServerConfig::new(key_store, trust_store);
+        Ok(TlsServerConfig { _directory: Some(Arc::new(directory)), ..files })
     }
 
     /// For a client that trusts servers of this authority and has no certificate of its own.
@@ -176,12 +176,6 @@ impl TestingAuthority {
         let key = KeyPair::generate().map_err(cannot_issue)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(cannot_issue)?;
         Ok(TestingCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf, TestingError> {
-        let path = self.directory.path().join(name);
-        fs::write(&path, text).map_err(TestingError::io("cannot write a certificate"))?;
-        Ok(path)
     }
 }
 

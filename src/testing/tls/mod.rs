@@ -3,11 +3,8 @@
 #[cfg(feature = "tls")]
 pub(super) mod certificates;
 
-use std::path::PathBuf;
-#[cfg(feature = "tls")]
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
-#[cfg(feature = "tls")]
 use tempfile::TempDir;
 
 /// The certificates of a server's port for TLS, for
@@ -29,8 +26,7 @@ pub struct TlsServerConfig {
     trust_store: PathBuf,
     client_auth: bool,
     /// Where the files are, if they are to go with the last server that uses them.
-    #[cfg(feature = "tls")]
-    directory: Option<Arc<TempDir>>,
+    _directory: Option<Arc<TempDir>>,
 }
 
 impl TlsServerConfig {
@@ -42,8 +38,7 @@ impl TlsServerConfig {
             key_store: key_store.into(),
             trust_store: trust_store.into(),
             client_auth: false,
-            #[cfg(feature = "tls")]
-            directory: None,
+            _directory: None,
         }
     }
 
@@ -51,13 +46,6 @@ impl TlsServerConfig {
     #[must_use]
     pub fn client_auth(mut self, needed: bool) -> TlsServerConfig {
         self.client_auth = needed;
-        self
-    }
-
-    /// With the directory of the files, which goes with the last that keeps it.
-    #[cfg(feature = "tls")]
-    pub(super) fn keeping(mut self, directory: Arc<TempDir>) -> TlsServerConfig {
-        self.directory = Some(directory);
         self
     }
 
