@@ -31,6 +31,10 @@ pub use injected::InjectedFault;
 pub use requests::RequestRecord;
 pub use rule::{Fault, RequestMatch};
 
+/// How soon it is tried again to accept after an error: that of a client that has gone already, or of a process that has
+/// too many files open for now.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
 /// A proxy in front of one server, on a free port of 127.0.0.1, that passes everything on until told otherwise.
 ///
 /// Faults of the network hold until [`pass`](Self::pass), also for connections that are yet to come. Faults of single
@@ -239,11 +243,12 @@ impl Acceptor {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().name("fault-proxy".into()).spawn(move || {
-            while let Ok((client, _)) = listener.accept() {
-                if stopped.load(Ordering::SeqCst) {
-                    break;
+            while !stopped.load(Ordering::SeqCst) {
+                match listener.accept() {
+                    Ok(_) if stopped.load(Ordering::SeqCst) => {}
+                    Ok((client, _)) => carry::begin(&relay, client),
+                    Err(_) => thread::sleep(ACCEPT_PAUSE),
                 }
-                carry::begin(&relay, client);
             }
         })?;
         Ok(Acceptor { address, stop, thread: Some(thread) })
