@@ -13,25 +13,10 @@ const DEBIAN_JARS: &str = "/usr/share/java";
 /// Without these no server starts.
 const REQUIRED: [&str; 3] = ["zookeeper.jar", "zookeeper-jute.jar", "slf4j-api.jar"];
 
-/// Named one by one, because the directory holds the jars of the whole distribution. Versions differ in what they need
-/// of these, so a missing one is left out. The last four: TLS (Netty), and a logger that writes to standard error.
-const WANTED: [&str; 15] = [
-    "commons-cli.jar",
-    "commons-io.jar",
-    "findbugs-annotations.jar",
-    "jackson-annotations.jar",
-    "jackson-core.jar",
-    "jackson-databind.jar",
-    "metrics-core.jar",
-    "netty-buffer.jar",
-    "netty-common.jar",
-    "netty-handler.jar",
-    "netty-transport.jar",
-    "snappy-java.jar",
-    "netty-codec.jar",
-    "netty-resolver.jar",
-    "slf4j-simple.jar",
-];
+/// Named one by one, because the directory holds the jars of the whole distribution. ZooKeeper's own jar names most of
+/// what it needs in its manifest, but for a part of Netty (for TLS) and a logger that writes to standard error. Versions
+/// differ in what they need of these, so a missing one is left out.
+const WANTED: [&str; 3] = ["netty-codec.jar", "netty-resolver.jar", "slf4j-simple.jar"];
 
 /// What it takes to start a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +48,8 @@ impl Installation {
 /// An unpacked release: its configuration of the log, its own jar at the top (before 3.5) or in `lib`.
 fn jars_of_release(home: &Path) -> Result<Vec<PathBuf>, TestingError> {
     let mut jars: Vec<PathBuf> = [home, &home.join("lib")].into_iter().flat_map(jars_in).collect();
-    if !jars.iter().any(|jar| file_name_starts_with(jar, "zookeeper")) {
+    let mut names = jars.iter().filter_map(|jar| jar.file_name());
+    if !names.any(|name| name.to_string_lossy().starts_with("zookeeper")) {
         let searched = format!("ZOOKEEPER_HOME={}", home.display());
         return Err(not_installed("ZooKeeper", searched, "name an unpacked binary release, or unset ZOOKEEPER_HOME"));
     }
@@ -76,10 +62,6 @@ fn jars_in(directory: &Path) -> Vec<PathBuf> {
     let mut jars: Vec<PathBuf> = entries.filter(|path| path.extension() == Some(OsStr::new("jar"))).collect();
     jars.sort();
     jars
-}
-
-fn file_name_starts_with(path: &Path, prefix: &str) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
 }
 
 fn jars_of_debian(directory: &Path) -> Result<Vec<PathBuf>, TestingError> {
