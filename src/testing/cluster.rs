@@ -94,7 +94,7 @@ impl TestingClusterBuilder {
     /// As [`TestingServerBuilder::start`].
     pub fn start(self) -> Result<TestingCluster, TestingError> {
         let size = self.size + self.observers;
-        let peers = (0..size).map(|_| Peer::new()).collect::<io::Result<Vec<_>>>();
+        let peers = (0..size).map(|_| Ok([ReservedPort::new()?, ReservedPort::new()?])).collect::<io::Result<Vec<_>>>();
         let peers = peers.map_err(TestingError::io("no free ports"))?;
         let mut links = Vec::new();
         let mut servers = Vec::new();
@@ -104,10 +104,9 @@ impl TestingClusterBuilder {
                 builder = builder.property("peerType", "observer");
             }
             for (other, peer) in peers.iter().enumerate() {
-                let mut ports = [peer.quorum.number(), peer.election.number()];
+                let mut ports = peer.each_ref().map(ReservedPort::number);
                 if self.severable && other != index {
-                    let [quorum, election] =
-                        [&peer.quorum, &peer.election].map(|port| FaultProxy::start_opaque(port.address()));
+                    let [quorum, election] = peer.each_ref().map(|port| FaultProxy::start_opaque(port.address()));
                     let link = QuorumLink { from: index, to: other, quorum: quorum?, election: election? };
                     ports = [link.quorum.port(), link.election.port()];
                     links.push(link);
@@ -131,19 +130,6 @@ fn prepare(builder: TestingServerBuilder, index: usize) -> Result<TestingServer,
     let number = server.data_directory().join("myid");
     fs::write(number, (index + 1).to_string()).map_err(TestingError::io("cannot write myid"))?;
     Ok(server)
-}
-
-/// The ports at which a server meets the others.
-#[derive(Debug)]
-struct Peer {
-    quorum: ReservedPort,
-    election: ReservedPort,
-}
-
-impl Peer {
-    fn new() -> io::Result<Peer> {
-        Ok(Peer { quorum: ReservedPort::new()?, election: ReservedPort::new()? })
-    }
 }
 
 /// The way from one server to another.
@@ -175,7 +161,8 @@ struct QuorumLink {
 pub struct TestingCluster {
     servers: Vec<TestingServer>,
     links: Vec<QuorumLink>,
-    _peers: Vec<Peer>,
+    /// Of each server those at which it meets the others, for its quorum and for elections.
+    _peers: Vec<[ReservedPort; 2]>,
 }
 
 impl TestingCluster {
