@@ -6,7 +6,7 @@ use std::{
     io::{self, BufRead, BufReader},
     os::unix::process::CommandExt,
     path::Path,
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -53,9 +53,8 @@ if wait "$watcher"; then rm -rf "$directory"; fi
 /// A running JVM under its supervisor. Dropping it kills the JVM and waits for its end.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
+    /// Its standard input is never written to, and open as long as this value lives: `Child::wait` would close it.
     supervisor: Child,
-    /// Never written to. Held open until the supervisor has ended.
-    lifeline: Option<ChildStdin>,
     jvm: Pid,
 }
 
@@ -74,9 +73,8 @@ impl ServerProcess {
             .stdout(Stdio::piped())
             .stderr(errors)
             .spawn()?;
-        let lifeline = supervisor.stdin.take();
         let jvm = read_pid(&mut supervisor)?;
-        Ok(ServerProcess { supervisor, lifeline, jvm })
+        Ok(ServerProcess { supervisor, jvm })
     }
 
     /// The JVM's process id.
@@ -133,7 +131,6 @@ impl Drop for ServerProcess {
         if let Err(error) = self.kill() {
             log::warn!("the test server with pid {} could not be killed: {error}", self.pid());
         }
-        drop(self.lifeline.take());
     }
 }
 
