@@ -8,6 +8,7 @@ use std::{
 use super::{
     builder::TestingServerBuilder,
     error::TestingError,
+    four_letter_word,
     port::ReservedPort,
     proxy::{FaultProxy, connection::Direction},
     server::TestingServer,
@@ -225,7 +226,8 @@ impl TestingCluster {
     /// If a server ends or does not serve in time, with the end of its log.
     pub fn wait_until_serving(&self, timeout: Duration) -> Result<(), TestingError> {
         let deadline = Instant::now() + timeout;
-        self.servers.iter().try_for_each(|server| server.await_serving(deadline))
+        let left = || deadline.saturating_duration_since(Instant::now());
+        self.servers.iter().try_for_each(|server| server.wait_until_serving(left()))
     }
 
     /// The index of the server that says it is the leader, if one does. A server that is paused says nothing.
@@ -305,9 +307,8 @@ impl TestingCluster {
 
     /// The first server whose answer to the four letter word is accepted.
     fn find(&self, word: &str, accepts: impl Fn(&str) -> bool) -> Option<usize> {
-        let answers = |server: &TestingServer| {
-            server.is_running() && server.ask(word, Duration::from_millis(500)).is_ok_and(|answer| accepts(&answer))
-        };
+        let ask = |server: &TestingServer| four_letter_word::ask(server.address(), word, Duration::from_millis(500));
+        let answers = |server: &TestingServer| server.is_running() && ask(server).is_ok_and(|answer| accepts(&answer));
         self.servers.iter().position(answers)
     }
 }

@@ -196,7 +196,24 @@ impl TestingServer {
     /// # Errors
     /// If the server ends or does not serve in time, with the end of its log.
     pub fn wait_until_serving(&self, timeout: Duration) -> Result<(), TestingError> {
-        self.await_serving(Instant::now() + timeout)
+        let deadline = Instant::now() + timeout;
+        let (mut interval, longest) = SRVR_INTERVALS;
+        loop {
+            let answer = four_letter_word::ask(self.address(), SRVR, SRVR_TIMEOUT);
+            // The secure port, if there is one, opens after the other.
+            let is_open = || self.secure_port.as_ref().is_none_or(|port| TcpStream::connect(port.address()).is_ok());
+            if answer.as_ref().is_ok_and(|answer| four_letter_word::is_serving(answer)) && is_open() {
+                return Ok(());
+            }
+            if !self.is_running() {
+                return Err(self.start_failed("the process ended"));
+            }
+            if Instant::now() >= deadline {
+                return Err(self.start_failed(&format!("it did not serve in time, the last answer was {answer:?}")));
+            }
+            thread::sleep(interval);
+            interval = (interval * 3 / 2).min(longest);
+        }
     }
 
     /// Halts the process (SIGSTOP): its connections stay open, and nothing is answered, until [`resume`](Self::resume).
@@ -239,7 +256,7 @@ impl TestingServer {
     /// # Errors
     /// If the server is not running or does not answer within 10 s.
     pub fn four_letter_word(&self, word: &str) -> io::Result<String> {
-        self.ask(word, ANSWER_TIMEOUT)
+        four_letter_word::ask(self.address(), word, ANSWER_TIMEOUT)
     }
 
     /// A number out of the server's answer to `mntr`, for instance `zk_znode_count`.
@@ -283,40 +300,12 @@ impl TestingServer {
         self.metric("zk_ephemerals_count")
     }
 
-    pub(super) fn ask(&self, word: &str, timeout: Duration) -> io::Result<String> {
-        four_letter_word::ask(self.address(), word, timeout)
-    }
-
     pub(super) fn data_directory(&self) -> PathBuf {
         self.builder.data_directory_in(self.directory.path())
     }
 
     pub(super) fn address(&self) -> SocketAddrV4 {
         self.port.address()
-    }
-
-    /// Waits until the server serves clients.
-    pub(super) fn await_serving(&self, deadline: Instant) -> Result<(), TestingError> {
-        let (mut interval, longest) = SRVR_INTERVALS;
-        loop {
-            let answer = self.ask(SRVR, SRVR_TIMEOUT);
-            if answer.as_ref().is_ok_and(|answer| four_letter_word::is_serving(answer)) && self.is_secure_port_open() {
-                return Ok(());
-            }
-            if !self.is_running() {
-                return Err(self.start_failed("the process ended"));
-            }
-            if Instant::now() >= deadline {
-                return Err(self.start_failed(&format!("it did not serve in time, the last answer was {answer:?}")));
-            }
-            thread::sleep(interval);
-            interval = (interval * 3 / 2).min(longest);
-        }
-    }
-
-    /// The secure port, if there is one, opens after the other.
-    fn is_secure_port_open(&self) -> bool {
-        self.secure_port.as_ref().is_none_or(|port| TcpStream::connect(port.address()).is_ok())
     }
 
     fn start_failed(&self, reason: &str) -> TestingError {
