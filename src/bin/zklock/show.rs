@@ -9,7 +9,7 @@ use std::{
 use curator_locks::{EntryState, LockKind, LockQueue, QueueEntry};
 use jiff::{Timestamp, tz::TimeZone};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::{
     args::{Color, Connection, Ls, Show},
@@ -31,7 +31,7 @@ pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<()> {
             args.paths.iter().map(|path| LockQueue::inspect(&client, path)).collect();
         let (queues, hosts) = (queues?, Hosts::ask(connection, &args.show)?);
         if args.show.json {
-            return Ok(json(&queues.iter().map(|queue| Lock::of(queue, &hosts)).collect::<Vec<_>>()));
+            return Ok(json(&queues.iter().map(|queue| lock(queue, &hosts)).collect()));
         }
         Ok(queues.iter().map(|queue| table(queue, &hosts)).collect::<Vec<_>>().join("\n"))
     })
@@ -83,76 +83,42 @@ pub(crate) fn print(text: &str) -> Result<bool> {
 }
 
 /// One document on one line, so that `--watch` makes a stream of documents.
-pub(crate) fn json(document: &impl Serialize) -> String {
-    // Nothing that is shown can fail to be JSON.
-    serde_json::to_string(document).unwrap_or_default() + "\n"
+pub(crate) fn json(document: &Value) -> String {
+    format!("{document}\n")
 }
 
 /// A lock as JSON.
-#[derive(Debug, Serialize)]
-pub(crate) struct Lock {
-    path: String,
-    kind: String,
-    held: bool,
-    /// Whether waiters are to be seen.
-    shows_waiters: bool,
-    leases: Option<u64>,
-    entries: Vec<Entry>,
-    others: Vec<String>,
-    notes: Vec<String>,
+pub(crate) fn lock(queue: &LockQueue, hosts: &Hosts) -> Value {
+    json!({
+        "path": queue.path,
+        "kind": queue.kind.to_string(),
+        "held": queue.is_held(),
+        "shows_waiters": queue.shows_waiters(),
+        "leases": queue.leases,
+        "entries": queue.entries.iter().map(|entry| contender(entry, hosts)).collect::<Value>(),
+        "others": queue.others,
+        "notes": queue.notes,
+    })
 }
 
-#[derive(Debug, Serialize)]
-struct Entry {
-    state: String,
-    position: Option<usize>,
-    mode: String,
-    client: String,
-    session: Option<String>,
-    /// With `--hosts`, where the servers tell.
-    host: Option<String>,
-    token: i64,
-    since: String,
-    age_seconds: f64,
-    data: Option<String>,
-    node: String,
-}
-
-impl Lock {
-    pub(crate) fn of(queue: &LockQueue, hosts: &Hosts) -> Lock {
-        Lock {
-            path: queue.path.clone(),
-            kind: queue.kind.to_string(),
-            held: queue.is_held(),
-            shows_waiters: queue.shows_waiters(),
-            leases: queue.leases,
-            entries: queue.entries.iter().map(|entry| Entry::of(entry, hosts)).collect(),
-            others: queue.others.clone(),
-            notes: queue.notes.clone(),
-        }
-    }
-}
-
-impl Entry {
-    fn of(entry: &QueueEntry, hosts: &Hosts) -> Entry {
-        let text = |data: &Vec<u8>| String::from_utf8_lossy(data).into_owned();
-        Entry {
-            state: entry.state.to_string(),
-            position: match entry.state {
-                EntryState::Holds | EntryState::Cached(_) => None,
-                EntryState::Waits(position) => Some(position),
-            },
-            mode: entry.mode.to_string(),
-            client: entry.names.to_string(),
-            session: (entry.session != 0).then(|| format!("{:#x}", entry.session)),
-            host: hosts.of(entry).map(str::to_owned),
-            token: entry.fencing_token.value(),
-            since: Timestamp::from_millisecond(entry.since_millis).unwrap_or_default().to_string(),
-            age_seconds: age(entry.since_millis).as_secs_f64(),
-            data: entry.data.as_ref().map(text),
-            node: entry.path.clone(),
-        }
-    }
+fn contender(entry: &QueueEntry, hosts: &Hosts) -> Value {
+    let position = match entry.state {
+        EntryState::Holds | EntryState::Cached(_) => None,
+        EntryState::Waits(position) => Some(position),
+    };
+    json!({
+        "state": entry.state.to_string(),
+        "position": position,
+        "mode": entry.mode.to_string(),
+        "client": entry.names.to_string(),
+        "session": (entry.session != 0).then(|| format!("{:#x}", entry.session)),
+        "host": hosts.of(entry),
+        "token": entry.fencing_token.value(),
+        "since": Timestamp::from_millisecond(entry.since_millis).unwrap_or_default().to_string(),
+        "age_seconds": age(entry.since_millis).as_secs_f64(),
+        "data": entry.data.as_ref().map(|data| String::from_utf8_lossy(data)),
+        "node": entry.path,
+    })
 }
 
 /// A lock as lines: a heading, a row for each contender, notes.

@@ -1,29 +1,20 @@
 //! `zklock tree`: every lock below a path, and sessions that wait for each other in a circle.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use curator_locks::{CuratorFramework, Error, ErrorCode, LockKind, LockQueue, NameStyle};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::{
     args::{Connection, Tree},
     connection::connect,
     failure::Result,
     hosts::Hosts,
-    show::{self, Lock},
+    show,
 };
 
 /// What the servers keep for themselves.
 const SYSTEM: &str = "/zookeeper";
-
-#[derive(Serialize)]
-struct Document {
-    root: String,
-    locks: Vec<Lock>,
-    /// Sessions that wait for each other in a circle.
-    circles: Vec<Vec<String>>,
-    notes: Vec<String>,
-}
 
 pub(crate) fn tree(connection: &Connection, args: &Tree) -> Result<()> {
     let client = connect(connection)?;
@@ -32,29 +23,25 @@ pub(crate) fn tree(connection: &Connection, args: &Tree) -> Result<()> {
         let circles = circles(&walk.locks);
         let hosts = Hosts::ask(connection, &args.show)?;
         Ok(if args.show.json {
-            show::json(&Document {
-                root: args.root.clone(),
-                locks: walk.locks.iter().map(|lock| Lock::of(lock, &hosts)).collect(),
-                circles: circles.iter().map(|circle| circle.iter().map(|session| hex(*session)).collect()).collect(),
-                notes: walk.notes,
-            })
+            show::json(&json!({
+                "root": args.root,
+                "locks": walk.locks.iter().map(|lock| show::lock(lock, &hosts)).collect::<Value>(),
+                "circles": circles,
+                "notes": walk.notes,
+            }))
         } else {
             describe(args, &walk, &circles, &hosts)
         })
     })
 }
 
-fn hex(session: i64) -> String {
-    format!("{session:#x}")
-}
-
-fn describe(args: &Tree, walk: &Walk, circles: &[Vec<i64>], hosts: &Hosts) -> String {
+fn describe(args: &Tree, walk: &Walk, circles: &[Vec<String>], hosts: &Hosts) -> String {
     let mut blocks: Vec<String> = walk.locks.iter().map(|lock| show::table(lock, hosts)).collect();
     if blocks.is_empty() {
         blocks.push(format!("no locks below {}\n", args.root));
     }
     for circle in circles {
-        let names: Vec<String> = circle.iter().chain(circle.first()).map(|session| hex(*session)).collect();
+        let names: Vec<&str> = circle.iter().chain(circle.first()).map(String::as_str).collect();
         let text =
             format!("these sessions wait for each other, for ever if the same threads do: {}", names.join(" -> "));
         blocks.push(format!("{}\n", show::red(&text)));
@@ -126,7 +113,7 @@ fn look_into(client: &CuratorFramework, path: &str) -> Result<(Option<LockQueue>
 
 /// Circles of sessions, each of which waits for a lock that the next one holds. A session is a client of many threads
 /// perhaps, so that a circle need not be a deadlock.
-fn circles(locks: &[LockQueue]) -> Vec<Vec<i64>> {
+fn circles(locks: &[LockQueue]) -> Vec<Vec<String>> {
     let mut waits_for: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
     for lock in locks {
         for waiter in lock.waiters() {
@@ -141,34 +128,21 @@ fn circles(locks: &[LockQueue]) -> Vec<Vec<i64>> {
             found.push(circle);
         }
     }
-    found
+    found.iter().map(|circle| circle.iter().map(|session| format!("{session:#x}")).collect()).collect()
 }
 
 /// A shortest way from a session to itself.
 fn way_back(start: i64, waits_for: &BTreeMap<i64, BTreeSet<i64>>) -> Option<Vec<i64>> {
-    let mut from: BTreeMap<i64, i64> = BTreeMap::new();
-    let mut next = vec![start];
-    while !next.is_empty() {
-        let mut further = Vec::new();
-        for session in next {
-            for other in waits_for.get(&session).into_iter().flatten().copied() {
-                if other == start {
-                    let mut circle = vec![session];
-                    while let Some(before) =
-                        circle.last().filter(|last| **last != start).and_then(|last| from.get(last))
-                    {
-                        circle.push(*before);
-                    }
-                    circle.reverse();
-                    return Some(circle);
-                }
-                if let Entry::Vacant(entry) = from.entry(other) {
-                    entry.insert(session);
-                    further.push(other);
-                }
+    let (mut ways, mut seen) = (VecDeque::from([vec![start]]), BTreeSet::new());
+    while let Some(way) = ways.pop_front() {
+        for other in way.last().and_then(|last| waits_for.get(last)).into_iter().flatten() {
+            if *other == start {
+                return Some(way);
+            }
+            if seen.insert(*other) {
+                ways.push_back([way.as_slice(), &[*other]].concat());
             }
         }
-        next = further;
     }
     None
 }
