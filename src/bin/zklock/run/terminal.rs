@@ -6,7 +6,7 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{SigSet, Signal},
+    sys::signal::{SigSet, SigmaskHow, Signal},
     unistd::{Pid, getpgrp, getpid, tcgetpgrp, tcsetpgrp},
 };
 
@@ -51,10 +51,7 @@ impl Terminal {
     pub(super) fn take_back(&mut self) {
         let Some(tty) = self.tty.as_ref().filter(|_| self.has_it) else { return };
         // This process would be stopped by it. The mask is the command's, too: so it changes for a moment only.
-        let mut stop = SigSet::empty();
-        stop.add(Signal::SIGTTOU);
-        let before = SigSet::thread_get_mask();
-        let _ = stop.thread_block();
+        let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK);
         self.has_it = tcsetpgrp(tty, getpgrp()).is_err();
         let _ = before.map(|before| before.thread_set_mask());
     }
