@@ -7,19 +7,18 @@ use crate::voice;
 struct Logger;
 
 impl Log for Logger {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
+    /// `log` has looked at the level.
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            let level = match record.level() {
-                Level::Error => "error: ",
-                Level::Warn => "warning: ",
-                Level::Info | Level::Debug | Level::Trace => "",
-            };
-            voice::say(format_args!("{level}{}", record.args()));
-        }
+        let level = match record.level() {
+            Level::Error => "error: ",
+            Level::Warn => "warning: ",
+            Level::Info | Level::Debug | Level::Trace => "",
+        };
+        voice::say(format_args!("{level}{}", record.args()));
     }
 
     fn flush(&self) {}
