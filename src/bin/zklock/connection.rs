@@ -3,7 +3,6 @@
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -136,15 +135,11 @@ impl Settings {
         let begun = Instant::now();
         while !client.block_until_connected(Some(Duration::from_millis(50)))? {
             if is_over() || begun.elapsed() >= time {
-                return Err(self.no_connection(time, client.connection_error()));
+                let why = client.connection_error().map_or_else(|| "no answer".to_owned(), |why| why.to_string());
+                return Err(Failure::new(format!("no connection to {} within {time:?}: {why}", self.connect)));
             }
         }
         Ok(())
-    }
-
-    fn no_connection(&self, within: Duration, why: Option<Arc<io::Error>>) -> Failure {
-        let why = why.map_or_else(|| "no answer".to_owned(), |why| why.to_string());
-        Failure::new(format!("no connection to {} within {within:?}: {why}", self.connect))
     }
 }
 
