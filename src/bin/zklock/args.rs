@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand};
 use jiff::SignedDuration;
 
 const EXAMPLES: &str = "\
@@ -206,14 +206,7 @@ pub(crate) struct Show {
     pub(crate) hosts: bool,
     /// When to use colours
     #[arg(long, value_name = "WHEN", default_value = "auto")]
-    pub(crate) color: Color,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
-    Auto,
-    Always,
-    Never,
+    pub(crate) color: ColorChoice,
 }
 
 #[derive(Debug, Args)]

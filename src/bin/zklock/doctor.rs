@@ -34,9 +34,9 @@ struct Report {
 impl Report {
     fn say(&mut self, verdict: Verdict, what: &str, found: &str) {
         let mark = match verdict {
-            Verdict::Fine => show::green("ok   "),
-            Verdict::Mind => show::yellow("mind "),
-            Verdict::Wrong => show::red("WRONG"),
+            Verdict::Fine => show::paint(show::GREEN, "ok   "),
+            Verdict::Mind => show::paint(show::YELLOW, "mind "),
+            Verdict::Wrong => show::paint(show::RED, "WRONG"),
         };
         self.is_wrong |= verdict == Verdict::Wrong;
         // If nobody reads it, the status still tells.

@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
+use clap::ColorChoice;
 use curator_locks::{EntryState, LockKind, LockQueue, QueueEntry};
 use jiff::{Timestamp, tz::TimeZone};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{Color, Connection, Ls, Show},
+    args::{Connection, Ls, Show},
     connection::connect,
     failure::{Result, cannot},
     hosts::Hosts,
@@ -23,6 +24,12 @@ use crate::{
 const HOST: usize = 5;
 /// Longer data are cut in the table.
 const WIDEST_DATA: usize = 48;
+
+const BOLD: u8 = 1;
+const DIM: u8 = 2;
+pub(crate) const RED: u8 = 31;
+pub(crate) const GREEN: u8 = 32;
+pub(crate) const YELLOW: u8 = 33;
 
 pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<()> {
     let client = connect(connection)?;
@@ -40,9 +47,9 @@ pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<()> {
 /// Prints what `look` gives, once or again and again.
 pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> Result<()> {
     match show.color {
-        Color::Auto => {}
-        Color::Always => anstream::ColorChoice::Always.write_global(),
-        Color::Never => anstream::ColorChoice::Never.write_global(),
+        ColorChoice::Auto => {}
+        ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
+        ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
     }
     let clears = show.watch.is_some() && !show.json && io::stdout().is_terminal();
     loop {
@@ -144,7 +151,7 @@ pub(crate) fn table(queue: &LockQueue, hosts: &Hosts) -> String {
             waits => facts.push(format!("{waits} wait")),
         }
     }
-    let mut text = format!("{}  {}\n", bold(&queue.path), facts.join(", "));
+    let mut text = format!("{}  {}\n", paint(BOLD, &queue.path), facts.join(", "));
     let mut rows =
         vec![["STATE", "MODE", "SINCE", "AGE", "SESSION", "NAMES", "DATA", "NODE"].map(str::to_owned).to_vec()];
     rows.extend(queue.entries.iter().map(|entry| row(queue, entry)));
@@ -156,7 +163,7 @@ pub(crate) fn table(queue: &LockQueue, hosts: &Hosts) -> String {
         text.push_str(&columns(&rows));
     }
     for note in &queue.notes {
-        text.push_str(&format!("  {}\n", yellow(&format!("note: {note}"))));
+        text.push_str(&format!("  {}\n", paint(YELLOW, &format!("note: {note}"))));
     }
     if !queue.others.is_empty() && queue.kind != LockKind::Unused {
         text.push_str(&format!("  others: {}\n", queue.others.join(", ")));
@@ -200,9 +207,9 @@ fn columns(rows: &[Vec<String>]) -> String {
         let line = format!("  {}", cells.join("  ")).trim_end().to_owned();
         let is_holder = row.first().is_some_and(|state| !state.starts_with("waits"));
         text.push_str(&if index == 0 {
-            dim(&line)
+            paint(DIM, &line)
         } else if is_holder {
-            green(&line)
+            paint(GREEN, &line)
         } else {
             line
         });
@@ -245,24 +252,8 @@ pub(crate) fn brief(time: Duration) -> String {
     }
 }
 
-pub(crate) fn bold(text: &str) -> String {
-    format!("\x1b[1m{text}\x1b[0m")
-}
-
-pub(crate) fn dim(text: &str) -> String {
-    format!("\x1b[2m{text}\x1b[0m")
-}
-
-pub(crate) fn green(text: &str) -> String {
-    format!("\x1b[32m{text}\x1b[0m")
-}
-
-pub(crate) fn yellow(text: &str) -> String {
-    format!("\x1b[33m{text}\x1b[0m")
-}
-
-pub(crate) fn red(text: &str) -> String {
-    format!("\x1b[31m{text}\x1b[0m")
+pub(crate) fn paint(code: u8, text: &str) -> String {
+    format!("\x1b[{code}m{text}\x1b[0m")
 }
 
 #[cfg(test)]

@@ -44,9 +44,9 @@ fn describe(args: &Tree, walk: &Walk, circles: &[Vec<String>], hosts: &Hosts) ->
         let names: Vec<&str> = circle.iter().chain(circle.first()).map(String::as_str).collect();
         let text =
             format!("these sessions wait for each other, for ever if the same threads do: {}", names.join(" -> "));
-        blocks.push(format!("{}\n", show::red(&text)));
+        blocks.push(format!("{}\n", show::paint(show::RED, &text)));
     }
-    blocks.extend(walk.notes.iter().map(|note| format!("{}\n", show::yellow(&format!("note: {note}")))));
+    blocks.extend(walk.notes.iter().map(|note| format!("{}\n", show::paint(show::YELLOW, &format!("note: {note}")))));
     blocks.join("\n")
 }
 
