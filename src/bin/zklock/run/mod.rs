@@ -14,13 +14,10 @@ mod terminal;
 mod waiting;
 mod watchdog;
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, after, bounded, select, tick};
-use curator_locks::{AcquireOptions, CancelToken, CuratorFramework, Error, RetryForever};
+use crossbeam_channel::{Receiver, after, select, tick};
+use curator_locks::{AcquireOptions, CuratorFramework, Error, RetryForever};
 use nix::unistd::{gethostname, getpid};
 
 use self::{
@@ -54,21 +51,19 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let settings = Settings::of(connection)?;
     let data = args.data.clone().unwrap_or_else(|| describe(args));
     let client = settings.client(RetryForever::new(RETRY), Some(&data))?;
-    let ending = EndOfWait::begin(&signals)?;
     let time = args.timeout.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
-    if let Err(failure) = settings.await_connection_for(time, &client, || ending.is_cancelled()) {
-        return Err(ending.finish().map_or(failure, Failure::ended_by));
+    if let Err(failure) = settings.await_connection_for(time, &client, || signals.ending.is_cancelled()) {
+        return Err(signals.take_ending().map_or(failure, Failure::ended_by));
     }
     let locks = Locks::new(&client, args)?;
     let least = clock::Limits::least(client.session_timeout());
-    let options = AcquireOptions::new().cancel_token(&ending.token).min_validity(least);
+    let options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
     // Whatever is known of the hold is known later.
     let clocks = clock::Clocks::new(client.session_timeout());
     let line = waiting::Line::begin(&client, args, locks.paths.clone());
     let acquired = acquire(&locks, args, begun, &options);
     drop(line);
-    let signal = ending.finish();
-    let held = match (acquired, signal) {
+    let held = match (acquired, signals.take_ending()) {
         (Ok(Some(held)), None) => Ok(held),
         // Dropping what was acquired gives it back.
         (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(Failure::ended_by(signal)),
@@ -145,43 +140,5 @@ fn keep(held: &Held<'_>, time: Duration, signals: &Receiver<i32>) {
             recv(looks) -> _ => {}
             recv(signals) -> signal => if !signal.is_ok_and(|signal| !signals::ends(signal)) { return },
         }
-    }
-}
-
-/// Cancels the wait for the lock at the first signal that would end a program.
-struct EndOfWait {
-    token: CancelToken,
-    stop: crossbeam_channel::Sender<()>,
-    thread: thread::JoinHandle<Option<i32>>,
-}
-
-impl EndOfWait {
-    fn begin(signals: &Signals) -> Result<EndOfWait> {
-        let token = CancelToken::new();
-        let (stop, stopped) = bounded::<()>(0);
-        let (receiver, cancelled) = (signals.receiver().clone(), token.clone());
-        let wait = move || {
-            loop {
-                select! {
-                    recv(stopped) -> _ => return None,
-                    recv(receiver) -> signal => if let Some(signal) = signal.ok().filter(|signal| signals::ends(*signal)) {
-                        cancelled.cancel();
-                        return Some(signal);
-                    },
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("signals".into()).spawn(wait);
-        Ok(EndOfWait { token, stop, thread: thread.map_err(crate::failure::cannot("start a thread"))? })
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.token.is_cancelled()
-    }
-
-    /// From here on signals go elsewhere. Gives the one that has ended the wait.
-    fn finish(self) -> Option<i32> {
-        drop(self.stop);
-        self.thread.join().unwrap_or_default()
     }
 }

@@ -3,6 +3,7 @@
 use std::{fs, sync::Arc, thread};
 
 use crossbeam_channel::{Receiver, unbounded};
+use curator_locks::CancelToken;
 use nix::{
     sys::signal::{Signal, killpg},
     unistd::getpgrp,
@@ -25,6 +26,8 @@ const FORWARDED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
 pub(crate) struct Signals {
     receiver: Receiver<i32>,
     handle: iterator::Handle,
+    /// Cancelled once one has come that would end a program.
+    pub(crate) ending: CancelToken,
 }
 
 impl Signals {
@@ -37,7 +40,8 @@ impl Signals {
         // Under nohup the command, too, is to ignore HUP, which it inherits only from one that ignores it.
         let caught = FORWARDED.into_iter().filter(|signal| ignored & bit(*signal) == 0);
         let mut signals = iterator::Signals::new(caught).map_err(cannot("catch signals"))?;
-        let ((sender, receiver), handle) = (unbounded(), signals.handle());
+        let ((sender, receiver), handle, ending) = (unbounded(), signals.handle(), CancelToken::new());
+        let cancelled = ending.clone();
         let pass_on = move || {
             for signal in signals.forever() {
                 if signal == SIGTSTP {
@@ -47,12 +51,16 @@ impl Signals {
                 } else {
                     // Nobody listens any more at the end of the program.
                     let _ = sender.send(signal);
+                    // Now whose wait this ends finds the signal.
+                    if ends(signal) {
+                        cancelled.cancel();
+                    }
                 }
             }
         };
         let thread = thread::Builder::new().name("signals".into()).spawn(pass_on);
         thread.map_err(cannot("start a thread"))?;
-        Ok(Signals { receiver, handle })
+        Ok(Signals { receiver, handle, ending })
     }
 
     /// From here on neither Ctrl-Z nor a neighbour that reads the terminal stops this process, which would stop the
@@ -67,6 +75,11 @@ impl Signals {
 
     pub(crate) fn receiver(&self) -> &Receiver<i32> {
         &self.receiver
+    }
+
+    /// The first one so far that would end a program; those before it are passed over.
+    pub(crate) fn take_ending(&self) -> Option<i32> {
+        self.receiver.try_iter().find(|signal| ends(*signal))
     }
 }
 
