@@ -24,7 +24,7 @@ use super::{
     hold::Held,
     signals::{NOT_SUSPENDED, Signals, ends},
     terminal::Terminal,
-    watchdog::{Watchdog, Word},
+    watchdog::Watchdog,
 };
 use crate::{
     args::Run,
@@ -128,8 +128,8 @@ pub(super) fn supervise(
                 watch.pass_on(signal.ok().and_then(|signal| Signal::try_from(signal).ok()));
             },
             recv(words) -> word => match word {
-                Ok(Word::Ends) => watch.was_ended = true,
-                _ => {
+                Ok(()) => watch.was_ended = true,
+                Err(_) => {
                     words = never();
                     watch.is_alone();
                 }

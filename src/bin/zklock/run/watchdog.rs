@@ -47,14 +47,6 @@ const KILLS: usize = 500;
 /// What the terminal and others send to whatever is called zklock, but is not for the watchdog.
 const NOT_FOR_ME: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU];
 
-/// What it tells before it acts.
-pub(super) enum Word {
-    /// It ends the command.
-    Ends,
-    /// It is no more.
-    Gone,
-}
-
 /// The parent's side.
 pub(super) struct Watchdog {
     child: Child,
@@ -62,7 +54,8 @@ pub(super) struct Watchdog {
     orders: Sender<String>,
     /// For that thread, once the command runs.
     pipe: Option<(ChildStdin, Receiver<String>)>,
-    words: Receiver<Word>,
+    /// One each time that it ends the command, and no more once it is gone.
+    words: Receiver<()>,
     clocks: Clocks,
     last: Option<Duration>,
 }
@@ -86,25 +79,19 @@ impl Watchdog {
         thread::Builder::new().name("watchdog".into()).spawn(move || {
             for _ in lines {
                 // Nobody may listen any more.
-                let _ = sender.send(Word::Ends);
+                let _ = sender.send(());
             }
-            let _ = sender.send(Word::Gone);
         })?;
         Ok(Watchdog { child, orders, pipe, words, clocks, last: None })
     }
 
-    pub(super) fn words(&self) -> &Receiver<Word> {
+    pub(super) fn words(&self) -> &Receiver<()> {
         &self.words
     }
 
-    /// The command is about to run, in this process group.
+    /// The command is about to run, in this process group. From here on nobody waits for a watchdog that is stopped.
     pub(super) fn watch(&mut self, group: i32) {
         self.order(&format!("group {group}"));
-        self.write_by_thread();
-    }
-
-    /// From here on, so that nobody waits for a watchdog that is stopped.
-    fn write_by_thread(&mut self) {
         let Some((mut pipe, orders)) = self.pipe.take() else { return };
         // Without the thread the pipe is closed here, and the watchdog ends the command.
         let write = move || orders.iter().try_for_each(|order: String| pipe.write_all(order.as_bytes()));
@@ -129,7 +116,7 @@ impl Watchdog {
     /// this process.
     fn order(&mut self, line: &str) {
         let order = format!("{line}\n");
-        // If the watchdog is gone, its last word says so.
+        // If the watchdog is gone, the end of its words says so.
         match &mut self.pipe {
             // In one piece, however this process ends.
             Some((pipe, _)) => _ = pipe.write_all(order.as_bytes()),
@@ -142,7 +129,7 @@ impl Watchdog {
         self.order("done");
         // Where somebody has stopped it.
         let _ = i32::try_from(self.child.id()).map(|pid| kill(Pid::from_raw(pid), Signal::SIGCONT));
-        let has_ended_it = self.words.iter().any(|word| matches!(word, Word::Ends));
+        let has_ended_it = self.words.recv().is_ok();
         // It has said its last word.
         let _ = self.child.wait();
         has_ended_it
