@@ -76,16 +76,15 @@ pub(super) fn supervise(
     let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
     let (session, node) = (of(family::SESSION), of(family::NODE));
     let mut watchdog = Watchdog::start(timeout, session, node, clocks).map_err(cannot("start the watchdog"))?;
-    let Some(until) = valid_until(held) else {
-        watchdog.finish();
-        return Err(lost());
-    };
-    let until = watchdog.allow_until(until).saturating_sub(limits.kill);
-    let mut started = match child::start(until, &args.command, &variables) {
+    let started = valid_until(held).ok_or_else(lost).and_then(|until| {
+        let until = watchdog.allow_until(until).saturating_sub(limits.kill);
+        child::start(until, &args.command, &variables).map_err(cannot("start the command"))
+    });
+    let mut started = match started {
         Ok(started) => started,
-        Err(error) => {
+        Err(failure) => {
             watchdog.finish();
-            return Err(cannot("start the command")(error));
+            return Err(failure);
         }
     };
     let command = Pid::from_raw(i32::try_from(started.id()).unwrap_or(i32::MAX));
@@ -195,15 +194,9 @@ impl Watch<'_> {
     /// goes on. Who stops it with SIGSTOP knows how to let it go on.
     fn stopped(&mut self, signal: Signal) {
         self.wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
-        let goes_on = match signal {
-            _ if self.wants_terminal => return self.lend(),
-            Signal::SIGTSTP if self.terminal.is_handed_over() => {
-                voice::say(NOT_SUSPENDED);
-                true
-            }
-            _ => false,
-        };
-        if goes_on {
+        self.lend();
+        if signal == Signal::SIGTSTP && self.terminal.is_handed_over() {
+            voice::say(NOT_SUSPENDED);
             self.family.signal_group(Signal::SIGCONT);
         }
     }
@@ -220,8 +213,12 @@ impl Watch<'_> {
     /// Whether the lock is held, and for how long.
     fn look(&mut self) {
         self.lend();
-        allow(&mut self.watchdog, self.held);
-        let left = valid_until(self.held).map(|until| until.saturating_duration_since(Instant::now()));
+        let until = valid_until(self.held);
+        match until {
+            Some(until) => _ = self.watchdog.allow_until(until),
+            None => self.watchdog.end_now(),
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         // The watchdog has done it, unless somebody has stopped that.
         if left.is_none_or(|left| left < self.limits.kill) {
             self.was_ended = true;
@@ -258,13 +255,6 @@ impl Watch<'_> {
         // A command that ends by itself in time has not been ended. All this before the lock is given back.
         let was_ended = self.watchdog.finish() || self.was_ended || valid_until(self.held).is_none();
         was_ended.then_some(LOST).or(self.has_failed.then_some(FAILED))
-    }
-}
-
-fn allow(watchdog: &mut Watchdog, held: &Held<'_>) {
-    match valid_until(held) {
-        Some(until) => _ = watchdog.allow_until(until),
-        None => watchdog.end_now(),
     }
 }
 
