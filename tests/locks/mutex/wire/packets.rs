@@ -1,14 +1,9 @@
 //! What goes over the wire.
 
 use std::{
-    io::{self, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
-
-use parking_lot::{Condvar, Mutex};
 
 use curator_locks::{
     Acl, AclProvider, CreateMode, CuratorFramework, HoldState, InterProcessMutex, LostReason, perms,
@@ -16,9 +11,6 @@ use curator_locks::{
 };
 
 use crate::support::{self, SESSION, builder, builder_at, connect, eventually, mutex, namespace, server};
-
-const CREATE2: i32 = 15;
-const GET_CHILDREN: i32 = 8;
 
 #[test]
 fn an_uncontended_cycle_is_two_packets() {
@@ -155,105 +147,22 @@ fn create_and_get_children_are_on_the_wire_before_the_first_reply() {
     let client = support::client();
     let keep = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
     keep.for_path("/locks/m/keeper").unwrap();
-    let relay = Relay::start(support::server().port());
-    let through_relay = connect(builder_at(&relay.address, client.namespace()));
-    let mutex = InterProcessMutex::new(&through_relay, "/locks/m").unwrap();
-    relay.hold_replies(true);
+    let proxy = FaultProxy::start(("127.0.0.1", server().port())).unwrap();
+    let through_proxy = connect(builder_at(&proxy.connect_string(), client.namespace()));
+    let mutex = InterProcessMutex::new(&through_proxy, "/locks/m").unwrap();
+    let reply = proxy.inject(RequestMatch::creates(), Fault::HoldReply);
+    proxy.clear_log();
+    let requests = || {
+        let ops = proxy.log().into_iter().map(|record| record.op);
+        // Heartbeats come when they like, and a holder watches its znode after 100 ms.
+        ops.filter(|op| ![op::SYNC, op::PING, op::EXISTS].contains(op)).collect::<Vec<_>>()
+    };
     thread::scope(|scope| {
         let acquiring = scope.spawn(|| mutex.acquire());
-        eventually("both requests have arrived", || relay.requests().len() >= 2);
-        assert_eq!(relay.requests()[..2], [CREATE2, GET_CHILDREN]);
-        relay.hold_replies(false);
+        eventually("both requests have arrived", || requests().len() >= 2);
+        assert_eq!(requests(), [op::CREATE_2, op::GET_CHILDREN]);
+        reply.release();
         acquiring.join().unwrap().unwrap();
     });
-    assert_eq!(relay.requests(), [CREATE2, GET_CHILDREN], "more than one round trip");
-}
-
-/// Passes one connection on to a server. It can hold the replies back, and notes which requests came meanwhile.
-struct Relay {
-    address: String,
-    state: Arc<(Mutex<RelayState>, Condvar)>,
-}
-
-#[derive(Default)]
-struct RelayState {
-    holding: bool,
-    requests: Vec<i32>,
-    connections: Vec<TcpStream>,
-}
-
-impl Relay {
-    fn start(port: u16) -> Relay {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let state: Arc<(Mutex<RelayState>, Condvar)> = Arc::default();
-        let shared = state.clone();
-        thread::spawn(move || {
-            // One connection is all that the test needs, unless its handshake takes too long.
-            for client in listener.incoming() {
-                Relay::carry(client.unwrap(), TcpStream::connect(("127.0.0.1", port)).unwrap(), &shared);
-            }
-        });
-        Relay { address, state }
-    }
-
-    fn carry(client: TcpStream, server: TcpStream, shared: &Arc<(Mutex<RelayState>, Condvar)>) {
-        for stream in [&client, &server] {
-            stream.set_nodelay(true).unwrap();
-            shared.0.lock().connections.push(stream.try_clone().unwrap());
-        }
-        let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-        let (noting, shared) = (shared.clone(), shared.clone());
-        thread::spawn(move || {
-            pass_on(from_client, to_server, |frame, is_first| {
-                let mut state = noting.0.lock();
-                let operation = i32::from_be_bytes(frame[8..12].try_into().unwrap());
-                // Heartbeats (sync and ping) come when they like; the first frame is the handshake.
-                if state.holding && !is_first && ![9, 11].contains(&operation) {
-                    state.requests.push(operation);
-                }
-            })
-        });
-        thread::spawn(move || {
-            pass_on(server, client, |_, _| {
-                let mut state = shared.0.lock();
-                while state.holding {
-                    shared.1.wait(&mut state);
-                }
-            })
-        });
-    }
-
-    fn hold_replies(&self, on: bool) {
-        self.state.0.lock().holding = on;
-        self.state.1.notify_all();
-    }
-
-    /// What was asked while replies were held back.
-    fn requests(&self) -> Vec<i32> {
-        self.state.0.lock().requests.clone()
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.hold_replies(false);
-        for stream in &self.state.0.lock().connections {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-fn pass_on(mut from: TcpStream, mut to: TcpStream, mut before: impl FnMut(&[u8], bool)) -> io::Result<()> {
-    let mut is_first = true;
-    loop {
-        let mut frame = vec![0; 4];
-        from.read_exact(&mut frame)?;
-        let length = u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize;
-        frame.resize(4 + length, 0);
-        from.read_exact(&mut frame[4..])?;
-        before(&frame, is_first);
-        is_first = false;
-        to.write_all(&frame)?;
-    }
+    assert_eq!(requests(), [op::CREATE_2, op::GET_CHILDREN], "more than one round trip");
 }
