@@ -4,19 +4,14 @@ use std::{
     cell::RefCell,
     env,
     ffi::OsString,
-    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
-    sync::{OnceLock, mpsc},
-    thread,
+    process::Command,
+    sync::OnceLock,
     time::Duration,
 };
 
 use curator_locks::testing::{TestingServer, expire_session};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::unistd::Pid;
 
 use crate::{
     history::{Hold, Side},
@@ -77,15 +72,10 @@ impl Place {
     }
 }
 
-enum Process {
-    Foreign { child: Child, stdin: ChildStdin, lines: mpsc::Receiver<String> },
-    Rust(ChildProcess),
-}
-
 /// Killed when dropped.
 pub(crate) struct Peer {
     pub(crate) side: Side,
-    process: RefCell<Process>,
+    process: RefCell<ChildProcess>,
     pub(crate) session: i64,
     password: [u8; 16],
 }
@@ -94,7 +84,7 @@ impl Peer {
     pub(crate) fn rust(place: &Place, options: &[&str]) -> Peer {
         let arguments = place.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(options.iter().copied()).collect();
-        Peer::begin(Side::Rust, Process::Rust(ChildProcess::start("peer", &arguments)))
+        Peer::begin(Side::Rust, ChildProcess::start("peer", &arguments))
     }
 
     pub(crate) fn curator(place: &Place, options: &[&str]) -> Peer {
@@ -122,29 +112,22 @@ impl Peer {
         let [servers, namespace, session] = place.arguments();
         if side == Side::Rust {
             let child = ChildProcess::start("leader", &[&servers, &namespace, &session, id]);
-            return Peer::begin(side, Process::Rust(child));
+            return Peer::begin(side, child);
         }
         let mut command = java(&curator_class_path(), "LeaderPeer");
         command.args([&servers, &namespace, &session, id]);
         Peer::foreign(side, command)
     }
 
-    fn foreign(side: Side, mut command: Command) -> Peer {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap_or_else(|error| {
-            panic!("{command:?}: {error}; `ci/setup --peers` installs what the tests against other clients need")
+    fn foreign(side: Side, command: Command) -> Peer {
+        let name = format!("{command:?}");
+        let process = ChildProcess::run(command, "").unwrap_or_else(|error| {
+            panic!("{name}: {error}; `ci/setup --peers` installs what the tests against other clients need")
         });
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // Nobody listens any more if the test has failed.
-                let _ = sender.send(line);
-            }
-        });
-        Peer::begin(side, Process::Foreign { child, stdin, lines })
+        Peer::begin(side, process)
     }
 
-    fn begin(side: Side, process: Process) -> Peer {
+    fn begin(side: Side, process: ChildProcess) -> Peer {
         Peer { side, process: RefCell::new(process), session: 0, password: [0; 16] }
     }
 
@@ -168,28 +151,17 @@ impl Peer {
     }
 
     pub(crate) fn tell(&self, line: &str) {
-        match &mut *self.process.borrow_mut() {
-            Process::Foreign { stdin, .. } => writeln!(stdin, "{line}").unwrap(),
-            Process::Rust(child) => child.tell(line),
-        }
+        self.process.borrow_mut().tell(line);
     }
 
     #[track_caller]
     pub(crate) fn line(&self) -> String {
-        match &*self.process.borrow() {
-            Process::Foreign { lines, .. } => lines
-                .recv_timeout(PATIENCE)
-                .unwrap_or_else(|error| panic!("a peer ({:?}) says nothing: {error}", self.side)),
-            Process::Rust(child) => child.hear_within(PATIENCE),
-        }
+        self.process.borrow().hear_within(PATIENCE)
     }
 
     /// What it has said already.
     pub(crate) fn heard(&self) -> Option<String> {
-        match &*self.process.borrow() {
-            Process::Foreign { lines, .. } => lines.try_recv().ok(),
-            Process::Rust(child) => child.heard(),
-        }
+        self.process.borrow().heard()
     }
 
     /// The next line, which has to begin with this word; what follows it.
@@ -232,13 +204,9 @@ impl Peer {
 
     /// What it held and said until it died.
     pub(crate) fn rest(&self) -> Vec<Hold> {
-        let mut lines = Vec::new();
-        if let Process::Foreign { lines: heard, .. } = &*self.process.borrow() {
-            while let Ok(line) = heard.recv_timeout(PATIENCE) {
-                lines.push(line);
-            }
-        }
-        lines.iter().filter_map(|line| line.strip_prefix("hold ")).map(|rest| Hold::parse(self.side, rest)).collect()
+        let process = self.process.borrow();
+        let holds = process.rest().filter_map(|line| Some(Hold::parse(self.side, line.strip_prefix("hold ")?)));
+        holds.collect()
     }
 
     /// What it held since it was told to hammer, and how many acquires failed.
@@ -261,42 +229,23 @@ impl Peer {
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        match &*self.process.borrow() {
-            Process::Foreign { child, .. } => Pid::from_raw(i32::try_from(child.id()).unwrap()),
-            Process::Rust(child) => child.pid(),
-        }
+        self.process.borrow().pid()
     }
 
     /// Kills it, and gives the moment from which on it cannot do anything. What it said before can still be heard.
     pub(crate) fn kill(&self) -> u64 {
-        kill(self.pid(), Signal::SIGKILL).unwrap();
-        if let Process::Foreign { child, .. } = &mut *self.process.borrow_mut() {
-            child.wait().unwrap();
-        }
+        self.process.borrow_mut().kill();
         shared_clock()
     }
 
     pub(crate) fn pause(&self) {
-        match &*self.process.borrow() {
-            Process::Rust(child) => {
-                child.pause();
-                child.await_stop();
-            }
-            Process::Foreign { .. } => kill(self.pid(), Signal::SIGSTOP).unwrap(),
-        }
+        let process = self.process.borrow();
+        process.pause();
+        process.await_stop();
     }
 
     pub(crate) fn resume(&self) {
-        kill(self.pid(), Signal::SIGCONT).unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Process::Foreign { child, .. } = self {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.process.borrow().resume();
     }
 }
 

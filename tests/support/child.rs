@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Write},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
     thread,
@@ -32,25 +32,26 @@ pub struct ChildProcess {
 impl ChildProcess {
     /// Runs the binary's test `child_process` in a process of its own.
     pub fn start(role: &str, arguments: &[&str]) -> ChildProcess {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "child_process", "--nocapture"])
-            .env(ROLE, role)
-            .env(ARGUMENTS, arguments.join("\n"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "child_process", "--nocapture"]);
+        command.env(ROLE, role).env(ARGUMENTS, arguments.join("\n"));
+        ChildProcess::run(command, MARK).unwrap()
+    }
+
+    /// Any program, of whose lines those are heard that have this mark; what stands behind it.
+    pub fn run(mut command: Command, mark: &'static str) -> io::Result<ChildProcess> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if let Some((_, said)) = line.split_once(MARK) {
+                if let Some((_, said)) = line.split_once(mark) {
                     // Nobody listens any more if the test has failed.
                     let _ = sender.send(said.to_owned());
                 }
             }
         });
-        ChildProcess { child, stdin, lines }
+        Ok(ChildProcess { child, stdin, lines })
     }
 
     pub fn tell(&mut self, line: &str) {
@@ -69,6 +70,11 @@ impl ChildProcess {
 
     pub fn heard(&self) -> Option<String> {
         self.lines.try_recv().ok()
+    }
+
+    /// What it says until it ends.
+    pub fn rest(&self) -> impl Iterator<Item = String> + '_ {
+        self.lines.iter()
     }
 
     pub fn pause(&self) {
@@ -95,12 +101,17 @@ impl ChildProcess {
     pub fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
+
+    /// What it said before can still be heard.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
