@@ -1,26 +1,17 @@
 //! The ZooKeeper that the sale uses: the one that `ZK_CONNECT` names, else a server of its own.
 
-use std::{env, fmt, time::Duration};
+use std::{env, fmt};
 
-use curator_locks::{CuratorFramework, ExponentialBackoffRetry, testing::TestingServer};
+use curator_locks::{CuratorFramework, testing::TestingServer};
 
-use crate::Failure;
+use crate::{
+    Failure,
+    common::{builder, start},
+};
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(30);
-
-/// A client that is connected.
+/// A client that is connected, and works below a path of its own.
 pub(crate) fn connect(connect_string: &str) -> Result<CuratorFramework, Failure> {
-    let client = CuratorFramework::builder()
-        .connect_string(connect_string)
-        .session_timeout(Duration::from_secs(10))
-        .connection_timeout(Duration::from_secs(5))
-        .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 5))
-        .build()?;
-    client.start()?;
-    if !client.block_until_connected(Some(CONNECT_WITHIN))? {
-        return Err(format!("no ZooKeeper answered at {connect_string} within {CONNECT_WITHIN:?}").into());
-    }
-    Ok(client)
+    start(builder(connect_string).namespace(""))
 }
 
 pub(crate) struct Ensemble {

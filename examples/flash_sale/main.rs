@@ -13,6 +13,8 @@
 //! It starts a ZooKeeper server of its own and throws it away afterwards. With `ZK_CONNECT=host:port,...` it uses that
 //! ensemble, below a path of its own that it removes in the end.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod ensemble;
 mod lock;
 mod report;
