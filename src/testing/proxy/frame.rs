@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 
 use super::op;
+use crate::proto::request::Request;
 
 /// Longer frames are taken for another protocol: four letter words and TLS begin with bytes that make a huge length.
 const MAX_FRAME: usize = 64 << 20;
@@ -92,19 +93,12 @@ pub(super) fn reply(frame: &[u8]) -> Option<(i32, i32)> {
 
 /// A request of the same number that changes nothing: whether the root exists, without a watch.
 pub(super) fn harmless(request: &[u8]) -> Vec<u8> {
-    let xid = request.get(4..8).unwrap_or_default();
-    framed(&[xid, &op::EXISTS.to_be_bytes(), &1i32.to_be_bytes(), b"/", &[0]])
+    Request::Exists { path: "/".into(), watch: false }.encode(int_at(request, 4).unwrap_or_default())
 }
 
 /// A reply of the same number that has nothing but this error code.
 pub(super) fn refusal(reply: &[u8], code: i32) -> Vec<u8> {
-    let (xid, zxid) = (reply.get(4..8).unwrap_or_default(), reply.get(8..16).unwrap_or_default());
-    framed(&[xid, zxid, &code.to_be_bytes()])
-}
-
-fn framed(parts: &[&[u8]]) -> Vec<u8> {
-    let body = parts.concat();
-    [&(body.len() as i32).to_be_bytes(), body.as_slice()].concat()
+    [&16i32.to_be_bytes(), reply.get(4..16).unwrap_or_default(), &code.to_be_bytes()].concat()
 }
 
 fn int_at(bytes: &[u8], at: usize) -> Option<i32> {
