@@ -15,10 +15,7 @@ use crate::{
         },
     },
     proto::{request::Request, response::Response, types::Stat},
-    session::{
-        api::Session,
-        wait::{deadline::Stop, pending::submit},
-    },
+    session::{api::Session, wait::deadline::Stop},
 };
 
 /// A lock as the servers see it: its kind, who holds it, and who waits, for an operator's view.
@@ -190,17 +187,6 @@ impl QueueEntry {
     }
 }
 
-/// What is in the directories of a lock.
-struct Listing {
-    children: Vec<String>,
-    data: Option<Vec<u8>>,
-    /// Those of a semaphore; `None`: there is no such directory.
-    locks: Option<Vec<String>>,
-    leases: Option<Vec<String>>,
-    /// Of kazoo's semaphore, beside it.
-    kazoo_queue: Vec<String>,
-}
-
 /// A znode that was read.
 struct SeenZnode {
     node: ServerPath,
@@ -218,11 +204,11 @@ impl QueueScan<'_> {
     fn directory(&self, path: &str, directory: &ServerPath) -> Result<LockQueue> {
         let beside = ServerPath::from_server(format!("{}-__lock__", directory.as_str()));
         let (locks, leases) = (directory.join("locks"), directory.join("leases"));
-        let listing = self.list(directory, &locks, &leases, &beside)?;
-        let (contenders, others): (Vec<_>, Vec<_>) =
-            listing.children.iter().partition(|name| names::is_contender(name));
+        let ([children, queued, leased, kazoo_queued], data) = self.list([directory, &locks, &leases, &beside])?;
+        let (contenders, others): (Vec<String>, Vec<String>) =
+            children.unwrap_or_default().into_iter().partition(|name| names::is_contender(name));
         let (kazoo_leases, mut others): (Vec<String>, Vec<String>) =
-            others.into_iter().cloned().partition(|name| is_kazoo_lease(name));
+            others.into_iter().partition(|name| is_kazoo_lease(name));
         let mut queue = LockQueue {
             path: path.to_owned(),
             kind: LockKind::Unused,
@@ -234,14 +220,15 @@ impl QueueScan<'_> {
         };
         if !contenders.is_empty() {
             others.extend(kazoo_leases);
-            self.sequence(directory, &contenders.into_iter().cloned().collect::<Vec<_>>(), &mut queue)?;
-        } else if listing.locks.is_some() || listing.leases.is_some() {
+            self.sequence(directory, &contenders, &mut queue)?;
+        } else if queued.is_some() || leased.is_some() {
             others.retain(|name| name != "locks" && name != "leases");
-            let (queued, leased) = (listing.locks.unwrap_or_default(), listing.leases.unwrap_or_default());
+            let (queued, leased) = (queued.unwrap_or_default(), leased.unwrap_or_default());
             self.semaphore((&locks, &queued), (&leases, &leased), &mut queue)?;
         } else if !kazoo_leases.is_empty() {
-            queue.leases = listing.data.and_then(|data| String::from_utf8(data).ok()?.parse().ok());
-            self.kazoo_semaphore((directory, &kazoo_leases), (&beside, &listing.kazoo_queue), &mut queue)?;
+            queue.leases = data.and_then(|data| String::from_utf8(data).ok()?.parse().ok());
+            let queued = kazoo_queued.unwrap_or_default();
+            self.kazoo_semaphore((directory, &kazoo_leases), (&beside, &queued), &mut queue)?;
         } else if let Some(at) = others.iter().position(|name| name == "lock") {
             self.unfair(&directory.join("lock"), &mut queue)?;
             if queue.kind == LockKind::Unfair {
@@ -253,78 +240,48 @@ impl QueueScan<'_> {
         Ok(queue)
     }
 
-    fn list(
-        &self,
-        directory: &ServerPath,
-        locks: &ServerPath,
-        leases: &ServerPath,
-        beside: &ServerPath,
-    ) -> Result<Listing> {
+    /// The names in each of these directories, `None` where there is none, and what the first one carries.
+    fn list(&self, directories: [&ServerPath; 4]) -> Result<([Option<Vec<String>>; 4], Option<Vec<u8>>)> {
+        let [lock, ..] = directories;
         let children =
             |path: &ServerPath| Request::GetChildren { path: path.as_str().to_owned(), watch: false, with_stat: false };
-        let requests = [
-            children(directory),
-            children(locks),
-            children(leases),
-            children(beside),
-            Request::GetData { path: directory.as_str().to_owned(), watch: false },
-        ];
-        let mut names = Vec::with_capacity(requests.len());
-        let mut data = None;
-        for (index, (pending, _)) in
-            submit(self.session, requests.map(|request| (request, None))).into_iter().enumerate()
-        {
-            match self.call.reply(pending) {
-                Ok(Response::Children { names: found, .. }) => names.push(Some(found)),
-                Ok(Response::Data { data: found, .. }) => data = Some(found),
-                Ok(other) => return Err(self.call.unexpected(&other)),
-                Err(error) if error.is_no_node() => names.push(None),
+        let requests = directories.into_iter().map(children);
+        let requests = requests.chain([Request::GetData { path: lock.as_str().to_owned(), watch: false }]);
+        let (mut names, mut data) = ([const { None }; 4], None);
+        for (index, reply) in self.call.ask_all(self.session, requests).into_iter().enumerate() {
+            match (reply, names.get_mut(index)) {
+                (Ok(Response::Children { names: found, .. }), Some(names)) => *names = Some(found),
+                (Ok(Response::Data { data: found, .. }), None) => data = Some(found),
+                (Ok(other), _) => return Err(self.call.unexpected(&other)),
+                (Err(error), _) if error.is_no_node() => {}
                 // What is not the lock's own directory matters only where this client may look.
-                Err(error) if index > 0 && is_refused(&error) => names.push(None),
-                Err(error) => return Err(error),
+                (Err(error), _) if index > 0 && is_refused(&error) => {}
+                (Err(error), _) => return Err(error),
             }
         }
-        let mut names = names.into_iter();
-        let mut next = || names.next().flatten();
-        let children = next().unwrap_or_default();
-        let (locks, leases) = (next(), next());
-        Ok(Listing { children, data, locks, leases, kazoo_queue: next().unwrap_or_default() })
+        Ok((names, data))
     }
 
     /// Everything about these znodes; those that have gone in between are left out.
     fn read(&self, nodes: Vec<ServerPath>) -> Result<Vec<SeenZnode>> {
         let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
-        let replies = submit(self.session, reads.map(|read| (read, None)));
-        let mut seen = Vec::with_capacity(nodes.len());
-        let mut unreadable = Vec::new();
-        for (node, (pending, _)) in nodes.into_iter().zip(replies) {
-            match self.call.reply(pending) {
-                Ok(Response::Data { data, stat }) => seen.push(Some(SeenZnode { node, stat, data: Some(data) })),
-                Ok(other) => return Err(self.call.unexpected(&other)),
-                Err(error) if error.is_no_node() => {}
-                Err(error) if is_refused(&error) => {
-                    unreadable.push((seen.len(), node));
-                    seen.push(None);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let mut replies = self.call.ask_all(self.session, reads);
+        let is_unreadable = |reply: &Result<Response>| reply.as_ref().is_err_and(is_refused);
+        let unreadable = nodes.iter().zip(&replies).filter(|(_, reply)| is_unreadable(reply)).map(|(node, _)| node);
         // To ask whether it is there needs no permission.
-        let asks = unreadable.iter().map(|(_, node)| Request::Exists { path: node.as_str().to_owned(), watch: false });
-        let replies = submit(self.session, asks.map(|ask| (ask, None)));
-        for ((index, node), (pending, _)) in unreadable.into_iter().zip(replies) {
-            match self.call.reply(pending) {
-                Ok(Response::Stat(stat)) => {
-                    if let Some(place) = seen.get_mut(index) {
-                        *place = Some(SeenZnode { node, stat, data: None });
-                    }
-                }
-                Ok(other) => return Err(self.call.unexpected(&other)),
-                Err(error) if error.is_no_node() => {}
-                Err(error) => return Err(error),
-            }
+        let asks = unreadable.map(|node| Request::Exists { path: node.as_str().to_owned(), watch: false });
+        let stats = self.call.ask_all(self.session, asks);
+        for (reply, stat) in replies.iter_mut().filter(|reply| is_unreadable(reply)).zip(stats) {
+            *reply = stat;
         }
-        Ok(seen.into_iter().flatten().collect())
+        let seen = nodes.into_iter().zip(replies).filter_map(|(node, reply)| match reply {
+            Ok(Response::Data { data, stat }) => Some(Ok(SeenZnode { node, stat, data: Some(data) })),
+            Ok(Response::Stat(stat)) => Some(Ok(SeenZnode { node, stat, data: None })),
+            Ok(other) => Some(Err(self.call.unexpected(&other))),
+            Err(error) if error.is_no_node() => None,
+            Err(error) => Some(Err(error)),
+        });
+        seen.collect()
     }
 
     fn read_children(
