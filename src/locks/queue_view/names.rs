@@ -62,6 +62,7 @@ impl Named {
             _ if prefix.starts_with(PROTECTED) => NameStyle::Curator,
             NameWord::Kazoos => NameStyle::Kazoo,
             NameWord::Curators if has_kazoo_id(prefix) => NameStyle::Kazoo,
+            _ if is_kazoo_lease(name) => NameStyle::Kazoo,
             _ => NameStyle::Other,
         };
         let mode = if is_read {

@@ -224,11 +224,11 @@ impl QueueScan<'_> {
         } else if queued.is_some() || leased.is_some() {
             others.retain(|name| name != "locks" && name != "leases");
             let (queued, leased) = (queued.unwrap_or_default(), leased.unwrap_or_default());
-            self.semaphore((&locks, &queued), (&leases, &leased), &mut queue)?;
+            self.semaphore((&locks, &queued), (&leases, &sorted_contenders(&leased)), &mut queue)?;
         } else if !kazoo_leases.is_empty() {
             queue.leases = data.and_then(|data| String::from_utf8(data).ok()?.parse().ok());
             let queued = kazoo_queued.unwrap_or_default();
-            self.kazoo_semaphore((directory, &kazoo_leases), (&beside, &queued), &mut queue)?;
+            self.semaphore((&beside, &queued), (directory, &kazoo_leases), &mut queue)?;
         } else if let Some(at) = others.iter().position(|name| name == "lock") {
             self.unfair(&directory.join("lock"), &mut queue)?;
             if queue.kind == LockKind::Unfair {
@@ -284,14 +284,6 @@ impl QueueScan<'_> {
         seen.collect()
     }
 
-    fn read_children(
-        &self,
-        directory: &ServerPath,
-        names: impl Iterator<Item = impl AsRef<str>>,
-    ) -> Result<Vec<SeenZnode>> {
-        self.read(names.map(|name| directory.join(name.as_ref())).collect())
-    }
-
     fn entry(&self, seen: SeenZnode, state: EntryState, mode: EntryMode, names: NameStyle) -> QueueEntry {
         QueueEntry {
             state,
@@ -314,7 +306,7 @@ impl QueueScan<'_> {
         let is_zookeepers = queue.kind == LockKind::WriteLock;
         let sorted = if is_zookeepers { names::in_zookeepers_order(children) } else { sorted_contenders(children) };
         let mut turns = names::QueueOrder::default();
-        for seen in self.read_children(directory, sorted.into_iter())? {
+        for seen in self.read(sorted.into_iter().map(|name| directory.join(name)).collect())? {
             let named = Named::of(seen.node.name());
             let state = turns.next(&named);
             queue.entries.push(self.entry(seen, state, named.mode, named.style));
@@ -328,44 +320,25 @@ impl QueueScan<'_> {
     fn semaphore(
         &self,
         (locks, queued): (&ServerPath, &[String]),
-        (leases, leased): (&ServerPath, &[String]),
+        (leases, leased): (&ServerPath, &[impl AsRef<str>]),
         queue: &mut LockQueue,
     ) -> Result<()> {
         queue.kind = LockKind::Semaphore;
         let nodes = sorted_contenders(queued).into_iter().map(|name| locks.join(name));
-        let nodes = nodes.chain(sorted_contenders(leased).into_iter().map(|name| leases.join(name)));
-        let (waiters, holders): (Vec<SeenZnode>, Vec<SeenZnode>) =
+        let nodes = nodes.chain(leased.iter().map(|name| leases.join(name.as_ref())));
+        let (waiters, mut holders): (Vec<SeenZnode>, Vec<SeenZnode>) =
             self.read(nodes.collect())?.into_iter().partition(|seen| seen.node.parent().as_ref() == Some(locks));
+        // The names of kazoo's leases have no order.
+        holders.sort_by_key(|seen| seen.stat.czxid);
         let first = waiters.first().map(|first| (first.stat.ephemeral_owner, first.stat.czxid));
         let is_of_waiter = |seen: &SeenZnode| {
             first.is_some_and(|(session, czxid)| seen.stat.ephemeral_owner == session && seen.stat.czxid > czxid)
         };
-        for seen in holders.into_iter().filter(|seen| !is_of_waiter(seen)) {
+        let holders = holders.into_iter().filter(|seen| !is_of_waiter(seen)).map(|seen| (seen, EntryState::Holds));
+        let waiters = waiters.into_iter().enumerate().map(|(position, seen)| (seen, EntryState::Waits(position)));
+        for (seen, state) in holders.chain(waiters) {
             let style = Named::of(seen.node.name()).style;
-            queue.entries.push(self.entry(seen, EntryState::Holds, EntryMode::Lease, style));
-        }
-        for (position, seen) in waiters.into_iter().enumerate() {
-            let style = Named::of(seen.node.name()).style;
-            queue.entries.push(self.entry(seen, EntryState::Waits(position), EntryMode::Lease, style));
-        }
-        Ok(())
-    }
-
-    fn kazoo_semaphore(
-        &self,
-        (directory, leased): (&ServerPath, &[String]),
-        (beside, queued): (&ServerPath, &[String]),
-        queue: &mut LockQueue,
-    ) -> Result<()> {
-        queue.kind = LockKind::Semaphore;
-        let mut holders = self.read_children(directory, leased.iter())?;
-        holders.sort_by_key(|seen| seen.stat.czxid);
-        for seen in holders {
-            queue.entries.push(self.entry(seen, EntryState::Holds, EntryMode::Lease, NameStyle::Kazoo));
-        }
-        let waiters = self.read_children(beside, sorted_contenders(queued).into_iter())?;
-        for (position, seen) in waiters.into_iter().enumerate() {
-            queue.entries.push(self.entry(seen, EntryState::Waits(position), EntryMode::Lease, NameStyle::Kazoo));
+            queue.entries.push(self.entry(seen, state, EntryMode::Lease, style));
         }
         Ok(())
     }
