@@ -16,8 +16,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
-    CuratorFramework, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock,
-    Revocable, RevocationListener, Revoker, testing::TestingServer,
+    CuratorFramework, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessUnfairMutex,
+    InterProcessWriteLock, LockQueue, Revocable, RevocationListener, Revoker, testing::TestingServer,
 };
 use support::{
     PATIENCE, builder, client_in, connect, eventually,
@@ -318,4 +318,12 @@ fn a_znode_of_curators_is_asked_with_its_ten_bytes_and_one_of_ours_keeps_its_dat
     let held = held.lock().unwrap();
     Revoker::request(&client, held.path(), "the operator", "maintenance").unwrap();
     assert!(client.get_data().for_path(held.path()).unwrap().starts_with(b"mine"));
+    // Nor is the request shown as a part of them.
+    let queue = LockQueue::inspect(&client, PATH).unwrap();
+    assert_eq!(queue.entries[0].data.as_deref(), Some(&b"mine"[..]));
+    let unfair = InterProcessUnfairMutex::new(&client, "/locks/u").unwrap().with_lock_data("mine");
+    let held = unfair.lock().unwrap();
+    Revoker::request(&client, held.path(), "the operator", "maintenance").unwrap();
+    let queue = LockQueue::inspect(&client, "/locks/u").unwrap();
+    assert_eq!(queue.entries[0].data.as_deref(), Some(&b"mine"[..]));
 }

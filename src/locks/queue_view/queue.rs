@@ -5,7 +5,10 @@ use std::sync::Arc;
 use crate::{
     base::paths::ServerPath,
     error::{Error, Result},
-    framework::client::{call::Call, core::CuratorFramework},
+    framework::{
+        client::{call::Call, core::CuratorFramework},
+        held::revocation::without_request,
+    },
     locks::{
         api::fencing::token::FencingToken,
         contender::{driver::sorted_contenders, internals::directory_of},
@@ -114,7 +117,8 @@ pub struct QueueEntry {
     /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock. Of a tenure: since
     /// when its znode has been there, whoever has held by it.
     pub since_millis: i64,
-    /// What its znode carries, without the unique line of an unfair lock's; `None` if this client may not read it.
+    /// What its znode carries, without the unique line of an unfair lock's and without a
+    /// [request](crate::Revoker::request) to give the lock back; `None` if this client may not read it.
     pub data: Option<Vec<u8>>,
 }
 
@@ -275,7 +279,9 @@ impl QueueScan<'_> {
             *reply = stat;
         }
         let seen = nodes.into_iter().zip(replies).filter_map(|(node, reply)| match reply {
-            Ok(Response::Data { data, stat }) => Some(Ok(SeenZnode { node, stat, data: Some(data) })),
+            Ok(Response::Data { data, stat }) => {
+                Some(Ok(SeenZnode { node, stat, data: Some(without_request(&data).to_vec()) }))
+            }
             Ok(Response::Stat(stat)) => Some(Ok(SeenZnode { node, stat, data: None })),
             Ok(other) => Some(Err(self.call.unexpected(&other))),
             Err(error) if error.is_no_node() => None,
