@@ -33,9 +33,10 @@ pub(super) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// # Ok(()) });
 /// ```
 #[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LeaderState {
     /// `start` was not called yet.
+    #[default]
     Latent,
     /// It queues or leads.
     Started,

@@ -15,7 +15,7 @@ use crate::{
             leadership::{Executor, LeaderState, Leadership},
             methods::leader_methods,
             selector_listener::LeaderSelectorListener,
-            selector_task::{SelectorShared, SelectorState, SelectorTask},
+            selector_task::{SelectorShared, SelectorTask},
         },
         mutex::InterProcessMutex,
     },
@@ -150,22 +150,13 @@ impl LeaderSelector {
     ) -> Result<LeaderSelector> {
         // For its look at the path.
         InterProcessMutex::new(client, path)?;
-        let state = SelectorState {
-            life: LeaderState::Latent,
-            id: String::new(),
-            requeues: false,
-            is_queued: false,
-            term: None,
-            is_unwanted: false,
-            on_connection: None,
-        };
         let shared = SelectorShared {
             client: client.clone(),
             path: path.to_owned(),
             listener: Box::new(listener),
             executor,
             closed: CancelToken::new(),
-            state: Mutex::new(state),
+            state: Mutex::default(),
         };
         Ok(LeaderSelector { shared: Arc::new(shared) })
     }

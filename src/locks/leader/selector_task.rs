@@ -44,6 +44,7 @@ pub(super) struct SelectorShared {
     pub(super) state: Mutex<SelectorState>,
 }
 
+#[derive(Default)]
 pub(super) struct SelectorState {
     pub(super) life: LeaderState,
     pub(super) id: String,
