@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
+use crossbeam_channel::{at, never, select};
 use parking_lot::Mutex;
 
 use crate::{
@@ -33,6 +33,7 @@ use crate::{
             methods::leader_methods,
         },
     },
+    session::wait::cancel::CancelToken,
 };
 
 const WHAT: &str = "the leader latch";
@@ -109,13 +110,14 @@ struct LatchShared {
     next_id: AtomicU64,
 }
 
+#[derive(Default)]
 struct LatchState {
     life: LeaderState,
     listeners: Vec<Told>,
-    /// Those that wait for leadership. Each hears of it once.
-    waiting: Vec<Sender<Result<()>>>,
-    /// Why it does not queue any more.
-    given_up: Option<Error>,
+    /// Cancelled at the next news, for those that wait for leadership. Those that come later wait for another one.
+    news: CancelToken,
+    /// The last news, if it is that an attempt to queue has failed.
+    failed: Option<Error>,
     last_path: Option<String>,
     on_connection: Option<ListenerId>,
 }
@@ -137,18 +139,10 @@ impl LeaderLatch {
         let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
         internals.kind = HoldKind::AnyThread;
         internals.set_data("");
-        let state = LatchState {
-            life: LeaderState::Latent,
-            listeners: Vec::new(),
-            waiting: Vec::new(),
-            given_up: None,
-            last_path: None,
-            on_connection: None,
-        };
         let shared = Arc::new(LatchShared {
             client: client.clone(),
             path: path.to_owned(),
-            state: Mutex::new(state),
+            state: Mutex::default(),
             next_id: AtomicU64::new(1),
         });
         let candidate = Candidate::new(internals, shared.clone());
@@ -256,21 +250,18 @@ impl LeaderLatch {
         let (timer, cancelled) = (options.deadline().map_or_else(never, at), options.cancellation());
         let cancelled = cancelled.map_or_else(never, |token| token.signal().clone());
         loop {
-            // Before the look, so that no news after it is missed.
-            let (waiting, news) = shared.wait()?;
+            // No news are missed. What came before this shows in the look that follows, or ended the wait; and what comes
+            // after it cancels this very token, which stays so.
+            let news = shared.wait()?;
             if self.has_leadership() {
                 return Ok(true);
             }
-            let result = select! {
-                // The next round looks what it is worth.
-                recv(news) -> news => news.unwrap_or(Ok(())).map(|()| true),
-                recv(shared.client.core.closed.signal()) -> _ => Err(Error::ClientClosed),
-                recv(cancelled) -> _ => Err(Error::Cancelled { path: shared.path.clone() }),
-                recv(timer) -> _ => Ok(false),
-            };
-            drop(waiting);
-            if !result? {
-                return Ok(self.has_leadership());
+            select! {
+                // Else the next round looks what it is worth.
+                recv(news.signal()) -> _ => shared.state.lock().failed.clone().map_or(Ok(()), Err)?,
+                recv(shared.client.core.closed.signal()) -> _ => return Err(Error::ClientClosed),
+                recv(cancelled) -> _ => return Err(Error::Cancelled { path: shared.path.clone() }),
+                recv(timer) -> _ => return Ok(self.has_leadership()),
             }
         }
     }
@@ -343,21 +334,9 @@ impl Drop for LeaderLatch {
 
 leader_methods! { LeaderLatch }
 
-/// Signs off whoever does not wait any more.
-struct Waiting<'a> {
-    shared: &'a LatchShared,
-    sender: Sender<Result<()>>,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.shared.state.lock().waiting.retain(|other| !other.same_channel(&self.sender));
-    }
-}
-
 impl LatchShared {
     fn close(&self, close_mode: CloseMode) -> Result<()> {
-        let (listeners, waiting, on_connection) = {
+        let (listeners, on_connection) = {
             let mut state = self.state.lock();
             state.life.check_started(WHAT, &self.path)?;
             state.life = LeaderState::Closed;
@@ -365,46 +344,35 @@ impl LatchShared {
                 CloseMode::Silent => mem::take(&mut state.listeners),
                 CloseMode::NotifyLeader => Vec::new(),
             };
-            (listeners, mem::take(&mut state.waiting), state.on_connection.take())
+            (listeners, state.on_connection.take())
         };
         // The callers' listeners, and what they own: not under the lock.
         drop(listeners);
-        for sender in waiting {
-            // Each looks again, and finds the latch closed.
-            let _ = sender.try_send(Ok(()));
-        }
+        // Whoever waits looks again, and finds the latch closed.
+        self.wake(None);
         if let Some(id) = on_connection {
             self.client.remove_connection_state_listener(id);
         }
         Ok(())
     }
 
-    /// Has the caller told of what happens to this latch from now on.
-    fn wait(&self) -> Result<(Waiting<'_>, Receiver<Result<()>>)> {
+    /// Cancelled when something happens to this latch from now on.
+    fn wait(&self) -> Result<CancelToken> {
         self.client.core.check_open()?;
-        let (sender, news) = bounded(1);
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         state.life.check_started(WHAT, &self.path)?;
-        state.given_up.clone().map_or(Ok(()), Err)?;
-        state.waiting.push(sender.clone());
-        Ok((Waiting { shared: self, sender }, news))
+        // Nothing more would happen.
+        state.failed.clone().filter(Error::is_final).map_or(Ok(()), Err)?;
+        Ok(state.news.clone())
     }
 
-    fn wake(&self, news: &Result<()>) {
-        let waiting = {
+    fn wake(&self, failed: Option<&Error>) {
+        let news = {
             let mut state = self.state.lock();
-            // Under one lock: whoever waits from now on would be told nothing more.
-            if let Err(error) = news
-                && error.is_final()
-            {
-                state.given_up = Some(error.clone());
-            }
-            mem::take(&mut state.waiting)
+            state.failed = failed.cloned();
+            mem::take(&mut state.news)
         };
-        for sender in waiting {
-            // It may have given up.
-            let _ = sender.try_send(news.clone());
-        }
+        news.cancel();
     }
 
     fn tell(&self, telling: &Arc<Telling>, tell: impl Fn(&dyn LeaderLatchListener) + Clone + Send + 'static) {
@@ -429,7 +397,7 @@ impl LatchShared {
 impl Audience for LatchShared {
     fn acquired(&self, term: &Leadership, telling: Arc<Telling>) {
         self.state.lock().last_path = Some(term.path().to_owned());
-        self.wake(&Ok(()));
+        self.wake(None);
         let term = term.clone();
         self.tell(&telling, move |listener| listener.is_leader(&term));
     }
@@ -448,6 +416,6 @@ impl Audience for LatchShared {
     }
 
     fn failed(&self, error: &Error) {
-        self.wake(&Err(error.clone()));
+        self.wake(Some(error));
     }
 }
