@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::{
     base::panics::caught,
-    error::{Error, Result},
+    error::Result,
     framework::{
         client::core::{CuratorFramework, ListenerId},
         events::connection_state::ConnectionState,
@@ -65,15 +65,6 @@ pub(super) struct SelectorTask {
     is_over: bool,
 }
 
-/// How one queueing ended.
-enum SelectorTurn {
-    /// The listener has led.
-    Led,
-    /// It was over before the listener was called.
-    Missed,
-    Failed(Error),
-}
-
 impl SelectorTask {
     pub(super) fn new(shared: &Arc<SelectorShared>, is_dropped: &Arc<AtomicBool>) -> SelectorTask {
         SelectorTask { shared: shared.clone(), is_dropped: is_dropped.clone(), is_over: false }
@@ -82,13 +73,13 @@ impl SelectorTask {
     pub(super) fn run(mut self) {
         loop {
             // The retry policy and the ACL provider are the caller's code.
-            let turn = caught("a leader selector", || self.shared.turn()).unwrap_or(SelectorTurn::Missed);
-            let pause = match &turn {
-                SelectorTurn::Led => Duration::ZERO,
-                SelectorTurn::Failed(error) if !error.is_retryable() => AFTER_REFUSAL,
-                SelectorTurn::Missed | SelectorTurn::Failed(_) => AFTER_LOSS,
+            let has_led = caught("a leader selector", || self.shared.lead()).unwrap_or(Ok(false));
+            let pause = match &has_led {
+                Ok(true) => Duration::ZERO,
+                Err(error) if !error.is_retryable() => AFTER_REFUSAL,
+                Ok(false) | Err(_) => AFTER_LOSS,
             };
-            if !self.goes_on(&turn) {
+            if !self.goes_on(&has_led) {
                 return;
             }
             // Nothing is ever sent: the end of the channel is the selector's.
@@ -97,14 +88,14 @@ impl SelectorTask {
     }
 
     /// Who queues has to lead once. The listener hears of what is in the way.
-    fn goes_on(&mut self, turn: &SelectorTurn) -> bool {
+    fn goes_on(&mut self, has_led: &Result<bool>) -> bool {
         let shared = &self.shared;
         let goes_on = {
             let mut state = shared.state.lock();
-            let wants_more = match turn {
-                SelectorTurn::Led => state.requeues,
-                SelectorTurn::Missed => true,
-                SelectorTurn::Failed(error) => !error.is_final(),
+            let wants_more = match has_led {
+                Ok(true) => state.requeues,
+                Ok(false) => true,
+                Err(error) => !error.is_final(),
             };
             let is_started = state.life == LeaderState::Started;
             state.is_queued = is_started && wants_more;
@@ -115,7 +106,7 @@ impl SelectorTask {
             }
             state.is_queued
         };
-        if let SelectorTurn::Failed(error) = turn {
+        if let Err(error) = has_led {
             let _ = caught("a leader selector's listener", || shared.listener.queueing_failed(&shared.client, error));
         }
         goes_on
@@ -133,39 +124,31 @@ impl Drop for SelectorTask {
 }
 
 impl SelectorShared {
-    fn turn(&self) -> SelectorTurn {
-        self.lead().unwrap_or_else(SelectorTurn::Failed)
-    }
-
-    /// Queues and leads, once.
-    fn lead(&self) -> Result<SelectorTurn> {
+    /// Queues and leads, once. `false`: it was over before the listener was called.
+    fn lead(&self) -> Result<bool> {
         // However long that takes: the retry policy is for the requests.
         let forever = Stop { deadline: None, cancel: Some(&self.closed) };
         if self.client.core.connected_session(forever)?.is_err() {
-            return Ok(SelectorTurn::Missed);
+            return Ok(false);
         }
         let mutex = InterProcessMutex::new(&self.client, &self.path)?;
         let id = self.state.lock().id.clone();
         let mutex = if id.is_empty() { mutex } else { mutex.with_lock_data(id) };
         let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
-            return Ok(SelectorTurn::Missed);
+            return Ok(false);
         };
-        let turn =
-            match mutex.hold().map(|hold| Leadership::new(hold, || ())).filter(|leadership| self.begins(leadership)) {
-                Some(leadership) => {
-                    let lead = || self.listener.take_leadership(&self.client, &leadership);
-                    let _ = caught("a leader", lead);
-                    // Before the release: nobody leads before this one does not.
-                    leadership.end();
-                    self.state.lock().term = None;
-                    SelectorTurn::Led
-                }
-                None => SelectorTurn::Missed,
-            };
+        let term = mutex.hold().map(|hold| Leadership::new(hold, || ())).filter(|leadership| self.begins(leadership));
+        if let Some(leadership) = &term {
+            let lead = || self.listener.take_leadership(&self.client, leadership);
+            let _ = caught("a leader", lead);
+            // Before the release: nobody leads before this one does not.
+            leadership.end();
+            self.state.lock().term = None;
+        }
         if let Err(error) = held.release() {
             log::debug!("{}: at the end of a term: {error}", self.path);
         }
-        Ok(turn)
+        Ok(term.is_some())
     }
 
     /// The term begins, unless it is over already.
