@@ -226,7 +226,7 @@ impl Cache {
             }
             state = self.state.lock();
         }
-        let next = state.turns.leave(who, &self.limits, Instant::now());
+        let next = state.turns.leave(who);
         let effects = state.effects(next);
         // Nobody goes on with it any more.
         let seeks = |mode| state.turns.seeks(mode);

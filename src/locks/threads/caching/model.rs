@@ -541,9 +541,9 @@ impl World {
                 let t = self.processes[p].threads.iter().position(is_looking).unwrap();
                 let wish = self.wish(p, t);
                 let process = &mut self.processes[p];
-                let Thread::Looking { rounds, tenure, .. } = process.threads[t] else { return };
+                let Thread::Looking { rounds, tenure, grant, .. } = process.threads[t] else { return };
                 let (who, only_tries) = (process.waiters[t], wish.only_tries());
-                let (turn, next) = process.turns.come_again(who, wish.mode(), tenure, false, only_tries);
+                let (turn, next) = process.turns.come_again(who, wish.mode(), (tenure, grant), false, only_tries);
                 process.turned(t, rounds, turn);
                 process.follow(next);
             }
@@ -567,7 +567,7 @@ impl World {
         }
         let next = match before {
             Thread::Looking { tenure, grant, .. } => process.turns.release(tenure, grant, &limits, base()),
-            _ => process.turns.leave(process.waiters[t], &limits, base()),
+            _ => process.turns.leave(process.waiters[t]),
         };
         process.follow(next);
     }
@@ -632,7 +632,7 @@ impl World {
                 let is_confirmed = grant == 1 || confirmed_over == process.connection;
                 if footing.is_gone {
                     let (who, only_tries) = (process.waiters[t], wish.only_tries());
-                    let (turn, next) = process.turns.come_again(who, wish.mode(), tenure, true, only_tries);
+                    let (turn, next) = process.turns.come_again(who, wish.mode(), (tenure, grant), true, only_tries);
                     process.turned(t, rounds, turn);
                     process.follow(next);
                 } else if is_firm(&footing, is_confirmed) {

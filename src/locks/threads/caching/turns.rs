@@ -51,18 +51,12 @@ struct Tenure {
     number: u64,
     mode: Mode,
     grants: u64,
-    /// Who has the lock, or looks whether it may take it. While it is nobody, nobody waits either.
-    inside: Vec<Inside>,
+    /// The grants of those who have the lock, or look whether they may take it. While there is none, nobody waits either.
+    inside: Vec<u64>,
     /// It may outlast its first hold: what happens to the znode and in the directory is told in time.
     may_last: bool,
     rivals: Option<Rivals>,
     idle_since: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Inside {
-    who: Waiter,
-    grant: u64,
 }
 
 /// Others who want the lock.
@@ -122,7 +116,7 @@ impl Turns {
     pub(crate) fn come(&mut self, who: Waiter, mode: Mode, only_tries: bool) -> (Turn, Next) {
         let ends_tenure = match &mut self.stage {
             Stage::Vacant => true,
-            Stage::Granted(tenure) if tenure.lets_in(mode) => return (tenure.give(who), Next::default()),
+            Stage::Granted(tenure) if tenure.lets_in(mode) => return (tenure.give(), Next::default()),
             // It is idle, and of the other mode. Or a writer comes: no reader gets in from here on.
             Stage::Granted(tenure) => tenure.inside.is_empty() || tenure.mode == Mode::Shared && !only_tries,
             Stage::Seeking { .. } => false,
@@ -140,23 +134,23 @@ impl Turns {
         }
     }
 
-    /// One that has a turn in this tenure could not make sure of the znode, or found that it is gone: it comes again, and
-    /// keeps its place.
+    /// The one that has this turn could not make sure of the znode, or found that it is gone: it comes again, and keeps its
+    /// place.
     pub(crate) fn come_again(
         &mut self,
         who: Waiter,
         mode: Mode,
-        number: u64,
+        (number, grant): (u64, u64),
         is_gone: bool,
         only_tries: bool,
     ) -> (Turn, Next) {
         if let Some(tenure) = self.tenure(number) {
-            tenure.leave(who);
+            tenure.leave(grant);
             let left = self.retire();
             self.stage = Stage::Seeking { seeker: who, mode, before: left.filter(|_| !is_gone) };
             return (Turn::Seek, Next::farewell(left.filter(|_| is_gone)));
         }
-        let next = self.leave_ended(number, |inside| inside.who == who);
+        let next = self.leave_ended(number, grant);
         let (turn, then) = self.come(who, mode, only_tries);
         if turn == Turn::Wait {
             self.queue.pop_back();
@@ -199,7 +193,7 @@ impl Turns {
             rivals: None,
             idle_since: None,
         };
-        let mut turn = tenure.give(who);
+        let mut turn = tenure.give();
         let mut next = Next::farewell(before);
         let is_shared = mode == Mode::Shared;
         if let Some((first, Mode::Exclusive)) = self.queue.front().copied()
@@ -207,8 +201,8 @@ impl Turns {
             && first < who
         {
             self.queue.pop_front();
-            tenure.leave(who);
-            next.wake.push((first, tenure.give(first)));
+            tenure.inside.clear();
+            next.wake.push((first, tenure.give()));
             turn = Turn::Wait;
             self.wait_again(who, mode);
         }
@@ -217,7 +211,7 @@ impl Turns {
             && let Some((reader, Mode::Shared)) = self.queue.front().copied()
         {
             self.queue.pop_front();
-            next.wake.push((reader, tenure.give(reader)));
+            next.wake.push((reader, tenure.give()));
         }
         self.stage = Stage::Granted(tenure);
         if is_shared && !(may_last && self.queue.is_empty()) {
@@ -241,22 +235,12 @@ impl Turns {
         matches!(self.stage, Stage::Seeking { mode, .. } if mode == wanted)
     }
 
-    /// It does not want the lock any more, and has not begun to look whether it may take it.
-    pub(crate) fn leave(&mut self, who: Waiter, limits: &Caching, now: Instant) -> Next {
+    /// It does not want the lock any more, and has no turn.
+    pub(crate) fn leave(&mut self, who: Waiter) -> Next {
         if let Stage::Seeking { seeker, before, .. } = self.stage
             && seeker == who
         {
             return self.pass_on(before);
-        }
-        let of_now = match &self.stage {
-            Stage::Granted(tenure) => Some(tenure),
-            Stage::Vacant | Stage::Seeking { .. } => None,
-        };
-        let turn = of_now.into_iter().chain(&self.ended).find_map(|tenure| {
-            tenure.inside.iter().find(|inside| inside.who == who).map(|inside| (tenure.number, inside.grant))
-        });
-        if let Some((number, grant)) = turn {
-            return self.release(number, grant, limits, now);
         }
         self.queue.retain(|(other, _)| *other != who);
         Next::default()
@@ -264,10 +248,8 @@ impl Turns {
 
     /// The one that has this turn gives it back, whether it took the lock or only looked.
     pub(crate) fn release(&mut self, number: u64, grant: u64, limits: &Caching, now: Instant) -> Next {
-        let Some(tenure) = self.tenure(number) else {
-            return self.leave_ended(number, |inside| inside.grant == grant);
-        };
-        tenure.inside.retain(|inside| inside.grant != grant);
+        let Some(tenure) = self.tenure(number) else { return self.leave_ended(number, grant) };
+        tenure.leave(grant);
         if !tenure.inside.is_empty() {
             return Next::default();
         }
@@ -279,7 +261,7 @@ impl Turns {
             None => self.rest(limits, now),
             Some((next, wanted)) if wanted == mode => {
                 self.queue.pop_front();
-                let turn = self.tenure(number).map(|tenure| (next, tenure.give(next)));
+                let turn = self.tenure(number).map(|tenure| (next, tenure.give()));
                 Next { wake: turn.into_iter().collect(), ..Next::default() }
             }
             Some(_) if has_rivals => self.end(),
@@ -436,10 +418,10 @@ impl Turns {
     }
 
     /// What is left of a tenure that has ended goes with its last holder.
-    fn leave_ended(&mut self, number: u64, is_meant: impl Fn(&Inside) -> bool) -> Next {
+    fn leave_ended(&mut self, number: u64, grant: u64) -> Next {
         let Some(place) = self.ended.iter().position(|tenure| tenure.number == number) else { return Next::default() };
         let Some(tenure) = self.ended.get_mut(place) else { return Next::default() };
-        tenure.inside.retain(|inside| !is_meant(inside));
+        tenure.leave(grant);
         let is_left = tenure.inside.is_empty();
         if is_left {
             self.ended.swap_remove(place);
@@ -461,15 +443,15 @@ impl Tenure {
         self.mode == mode && (mode == Mode::Shared || self.inside.is_empty())
     }
 
-    fn give(&mut self, who: Waiter) -> Turn {
+    fn give(&mut self) -> Turn {
         self.grants += 1;
-        self.inside.push(Inside { who, grant: self.grants });
+        self.inside.push(self.grants);
         self.idle_since = None;
         Turn::Hold { tenure: self.number, grant: self.grants }
     }
 
-    fn leave(&mut self, who: Waiter) {
-        self.inside.retain(|inside| inside.who != who);
+    fn leave(&mut self, grant: u64) {
+        self.inside.retain(|inside| *inside != grant);
     }
 
     /// Whether the lock moves on although threads of this process want it.
@@ -506,8 +488,8 @@ mod tests {
         matches!(turn, Turn::Hold { tenure, .. } if tenure == number) && next == Next::default()
     }
 
-    fn leaves(turns: &mut Turns, who: Waiter) -> Next {
-        turns.leave(who, &Caching::new(), Instant::now())
+    fn releases(turns: &mut Turns, tenure: u64, grant: u64) -> Next {
+        turns.release(tenure, grant, &Caching::new(), Instant::now())
     }
 
     /// Its turn was in a tenure whose znode is gone. Meanwhile others read.
@@ -516,10 +498,10 @@ mod tests {
         for only_tries in [true, false] {
             let mut turns = Turns::default();
             assert_eq!(turns.come(1, Mode::Exclusive, only_tries).0, Turn::Seek);
-            let Some((Turn::Hold { tenure, .. }, ..)) = turns.granted(1, true) else { panic!("not granted") };
+            let Some((Turn::Hold { tenure, grant }, ..)) = turns.granted(1, true) else { panic!("not granted") };
             assert_eq!(turns.gone(tenure), Next::default());
             let now = sharing(&mut turns, &[2, 3]);
-            let (turn, next) = turns.come_again(1, Mode::Exclusive, tenure, true, only_tries);
+            let (turn, next) = turns.come_again(1, Mode::Exclusive, (tenure, grant), true, only_tries);
             assert_eq!(next, Next::farewell(Some(tenure)));
             assert_eq!(turn, if only_tries { Turn::No } else { Turn::Seek });
             assert_eq!(shares(&mut turns, 4, now), only_tries);
@@ -531,17 +513,16 @@ mod tests {
     fn a_reader_that_only_tries_and_comes_again_takes_no_znode_from_the_others_and_keeps_nobody_out() {
         let mut turns = Turns::default();
         let number = sharing(&mut turns, &[1, 2]);
-        let only_tries = turns.come(3, Mode::Shared, true).0;
-        assert!(matches!(only_tries, Turn::Hold { tenure, .. } if tenure == number));
-        assert_eq!(turns.come_again(3, Mode::Shared, number, false, true), (Turn::Seek, Next::default()));
+        assert_eq!(turns.come(3, Mode::Shared, true).0, Turn::Hold { tenure: number, grant: 3 });
+        assert_eq!(turns.come_again(3, Mode::Shared, (number, 3), false, true), (Turn::Seek, Next::default()));
         // Who comes meanwhile waits for what it finds at the servers.
         assert_eq!(turns.come(4, Mode::Shared, false), (Turn::Wait, Next::default()));
         // It finds nothing.
-        assert_eq!(leaves(&mut turns, 3).wake, [(4, Turn::Seek)]);
+        assert_eq!(turns.leave(3).wake, [(4, Turn::Seek)]);
         let Some((Turn::Hold { tenure, .. }, _, next)) = turns.granted(4, true) else { panic!("not granted") };
         assert!(next == Next::default() && shares(&mut turns, 5, tenure));
         // The znode of before goes with the last who has a turn in it.
-        assert_eq!(leaves(&mut turns, 1), Next::default());
-        assert_eq!(leaves(&mut turns, 2), Next::farewell(Some(number)));
+        assert_eq!(releases(&mut turns, number, 1), Next::default());
+        assert_eq!(releases(&mut turns, number, 2), Next::farewell(Some(number)));
     }
 }

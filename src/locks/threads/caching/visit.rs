@@ -70,9 +70,8 @@ struct Visit<'a> {
     /// Where it is told that it is its turn, from when it begins to wait to when it has taken that.
     words: Option<ReplySlot<Word>>,
     has_waited: bool,
-    /// It has this turn, and looks.
-    looks_in: Option<(u64, u64)>,
-    is_over: bool,
+    /// Where it stands among the others. `No`: it has nothing to give up.
+    turn: Turn,
 }
 
 /// How a turn was used.
@@ -95,8 +94,7 @@ impl<'a> Visit<'a> {
         let who = state.last_waiter;
         let (turn, next) = state.turns.come(who, mode, patience.only_try);
         let effects = state.effects(next);
-        let (words, is_over) = (None, turn == Turn::No);
-        let mut visit = Visit { cache, lock, mode, who, patience, words, has_waited: false, looks_in: None, is_over };
+        let mut visit = Visit { cache, lock, mode, who, patience, words: None, has_waited: false, turn };
         let word = visit.received(&mut state, turn);
         drop(state);
         cache.carry_out(effects);
@@ -105,6 +103,7 @@ impl<'a> Visit<'a> {
 
     /// Its place is there before it sleeps, under the lock under which it has come into the queue.
     fn received(&mut self, state: &mut State, turn: Turn) -> Word {
+        self.turn = turn;
         if turn == Turn::Wait {
             let (sender, words) = reply_slot();
             state.waiters.insert(self.who, sender);
@@ -128,7 +127,7 @@ impl<'a> Visit<'a> {
             let bound = next_recheck(self.lock.client()).map_or(stop, |at| stop.by(at));
             let end = match words.wait(bound) {
                 Ok(word) => {
-                    self.words = None;
+                    (self.words, self.turn) = (None, word.turn);
                     if matches!(word.turn, Turn::Hold { .. }) {
                         self.lock.client().core.counters.waits.record(since.elapsed());
                     }
@@ -166,7 +165,6 @@ impl<'a> Visit<'a> {
     /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this.
     fn take(&mut self, word: &Word, number: u64, grant: u64, owners: &Owners) -> Result<Taken> {
         let (cache, lock) = (self.cache, self.lock);
-        self.looks_in = Some((number, grant));
         let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, grant, true)))) };
         let revocable = lock.revocable_node();
         if let Some(listener) = &revocable {
@@ -190,7 +188,7 @@ impl<'a> Visit<'a> {
         match looked {
             Look::Certain => {
                 entered.stays();
-                self.is_over = true;
+                self.turn = Turn::No;
                 Ok(Taken::Held(held))
             }
             Look::Stopped(WaitEnd::Cancelled) => Err(self.call().cancelled()),
@@ -211,11 +209,11 @@ impl<'a> Visit<'a> {
 
     /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
     fn again(&mut self, number: u64, grant: u64, is_gone: bool) -> Word {
-        self.looks_in = None;
         let cache = self.cache;
         cache.listens_no_more(number, grant);
         let mut state = cache.state.lock();
-        let (turn, next) = state.turns.come_again(self.who, self.mode, number, is_gone, self.patience.only_try);
+        let (turn, next) =
+            state.turns.come_again(self.who, self.mode, (number, grant), is_gone, self.patience.only_try);
         let effects = state.effects(next);
         let word = self.received(&mut state, turn);
         drop(state);
@@ -226,13 +224,13 @@ impl<'a> Visit<'a> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        match self.looks_in {
-            _ if self.is_over => {}
-            Some((tenure, grant)) => {
+        match self.turn {
+            Turn::No => {}
+            Turn::Hold { tenure, grant } => {
                 self.cache.listens_no_more(tenure, grant);
                 self.cache.end_turn(tenure, grant);
             }
-            None => self.cache.leave(self.who, self.words.as_ref()),
+            Turn::Seek | Turn::Wait => self.cache.leave(self.who, self.words.as_ref()),
         }
     }
 }
