@@ -1,7 +1,7 @@
 //! One acquire of one thread: it waits for its turn, queues at the servers where it is the first, and looks before it
 //! returns.
 
-use std::{sync::Arc, time::Instant};
+use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 use crate::{
     error::{Error, Result},
@@ -41,15 +41,15 @@ impl Cache {
     }
 
     fn visit(&self, mode: Mode, patience: Patience<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
-        let (mut visit, mut word) = Visit::begin(self, mode, patience)?;
+        let (mut visit, mut word) = Visit::begin(self, mode, patience, owners)?;
         loop {
             let next = match word.turn {
                 Turn::No => return Ok(None),
                 Turn::Wait => visit.wait()?,
                 Turn::Seek => visit.seek()?,
-                Turn::Hold { tenure, grant } => match visit.take(&word, tenure, grant, owners)? {
-                    Taken::Held(held) => return Ok(Some(held)),
-                    Taken::Not(next) => next,
+                Turn::Hold { tenure, grant } => match visit.take(&word, tenure, grant)? {
+                    ControlFlow::Break(held) => return Ok(held),
+                    ControlFlow::Continue(next) => Some(next),
                 },
             };
             match next {
@@ -67,6 +67,9 @@ struct Visit<'a> {
     mode: Mode,
     who: Waiter,
     patience: Patience<'a>,
+    owners: &'a Owners,
+    /// The thread counts as a holder by this, while it looks.
+    entered: Option<Arc<HeldNode>>,
     /// Where it is told that it is its turn, from when it begins to wait to when it has taken that.
     words: Option<ReplySlot<Word>>,
     has_waited: bool,
@@ -74,15 +77,8 @@ struct Visit<'a> {
     turn: Turn,
 }
 
-/// How a turn was used.
-enum Taken {
-    Held(Arc<HeldNode>),
-    /// It was not, and this comes next; `None`: the time was up.
-    Not(Option<Word>),
-}
-
 impl<'a> Visit<'a> {
-    fn begin(cache: &'a Cache, mode: Mode, patience: Patience<'a>) -> Result<(Visit<'a>, Word)> {
+    fn begin(cache: &'a Cache, mode: Mode, patience: Patience<'a>, owners: &'a Owners) -> Result<(Visit<'a>, Word)> {
         let lock = cache.lock(mode);
         let mut state = cache.state.lock();
         let ahead = state.turns.ahead(mode);
@@ -94,7 +90,8 @@ impl<'a> Visit<'a> {
         let who = state.last_waiter;
         let (turn, next) = state.turns.come(who, mode, patience.only_try);
         let effects = state.effects(next);
-        let mut visit = Visit { cache, lock, mode, who, patience, words: None, has_waited: false, turn };
+        let (entered, words, has_waited) = (None, None, false);
+        let mut visit = Visit { cache, lock, mode, who, patience, owners, entered, words, has_waited, turn };
         let word = visit.received(&mut state, turn);
         drop(state);
         cache.carry_out(effects);
@@ -162,18 +159,19 @@ impl<'a> Visit<'a> {
         cache.begin(self.who, self.mode, node, |state, turn| self.received(state, turn))
     }
 
-    /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this.
-    fn take(&mut self, word: &Word, number: u64, grant: u64, owners: &Owners) -> Result<Taken> {
+    /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this. `Break(None)`: the time was
+    /// up; `Continue`: what comes next.
+    fn take(&mut self, word: &Word, number: u64, grant: u64) -> Result<ControlFlow<Option<Arc<HeldNode>>, Word>> {
         let (cache, lock) = (self.cache, self.lock);
-        let Some(tenure) = &word.tenure else { return Ok(Taken::Not(Some(self.again(number, grant, true)))) };
+        let Some(tenure) = &word.tenure else { return Ok(ControlFlow::Continue(self.again(number, grant, true))) };
         let revocable = lock.revocable_node();
         if let Some(listener) = &revocable {
             cache.listen(number, grant, tenure, listener);
         }
         let is_attended = lock.client().core.config.max_hold_time.is_some();
         let held = tenure.grant(number, grant, revocable, is_attended);
-        owners.entered(lock, held.clone());
-        let entered = Entered { lock, owners, held: &held, stays: false };
+        self.entered = Some(held.clone());
+        self.owners.entered(lock, held);
         let stop = if self.patience.only_try {
             self.patience.io(lock.client().core.config.connection_timeout)
         } else {
@@ -187,28 +185,30 @@ impl<'a> Visit<'a> {
         };
         match looked {
             Look::Certain => {
-                entered.stays();
                 self.turn = Turn::No;
-                Ok(Taken::Held(held))
+                Ok(ControlFlow::Break(self.entered.take()))
             }
             Look::Stopped(WaitEnd::Cancelled) => Err(self.call().cancelled()),
             Look::Stopped(WaitEnd::Deadline) if self.patience.only_try || !lock.client().is_connected() => {
                 Err(self.call().connection_loss())
             }
-            Look::Stopped(WaitEnd::Deadline) => Ok(Taken::Not(None)),
-            Look::Gone => {
-                drop(entered);
-                Ok(Taken::Not(Some(self.again(number, grant, true))))
-            }
-            Look::InDoubt => {
-                drop(entered);
-                Ok(Taken::Not(Some(self.again(number, grant, false))))
-            }
+            Look::Stopped(WaitEnd::Deadline) => Ok(ControlFlow::Break(None)),
+            Look::Gone => Ok(ControlFlow::Continue(self.again(number, grant, true))),
+            Look::InDoubt => Ok(ControlFlow::Continue(self.again(number, grant, false))),
+        }
+    }
+
+    /// It does not count as a holder any more.
+    fn step_back(&mut self) {
+        if let Some(held) = self.entered.take() {
+            drop(self.owners.leave(self.lock, &held));
+            held.released();
         }
     }
 
     /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
     fn again(&mut self, number: u64, grant: u64, is_gone: bool) -> Word {
+        self.step_back();
         let cache = self.cache;
         cache.listens_no_more(number, grant);
         let mut state = cache.state.lock();
@@ -224,6 +224,7 @@ impl<'a> Visit<'a> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
+        self.step_back();
         match self.turn {
             Turn::No => {}
             Turn::Hold { tenure, grant } => {
@@ -231,29 +232,6 @@ impl Drop for Visit<'_> {
                 self.cache.end_turn(tenure, grant);
             }
             Turn::Seek | Turn::Wait => self.cache.leave(self.who, self.words.as_ref()),
-        }
-    }
-}
-
-/// The thread counts as a holder, until this is dropped.
-struct Entered<'a> {
-    lock: &'a LockInternals,
-    owners: &'a Owners,
-    held: &'a Arc<HeldNode>,
-    stays: bool,
-}
-
-impl Entered<'_> {
-    fn stays(mut self) {
-        self.stays = true;
-    }
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        if !self.stays {
-            drop(self.owners.leave(self.lock, self.held));
-            self.held.released();
         }
     }
 }
