@@ -431,12 +431,12 @@ impl Keeper for Cache {
 }
 
 impl Drop for Cache {
+    /// Nobody comes to use what is kept. No acquire is under way: it would borrow this.
     fn drop(&mut self) {
-        let state = self.state.get_mut();
-        let number = state.turns.close();
-        let tenures = std::mem::take(&mut state.tenures);
-        for tenure in tenures.into_iter().filter(|tenure| Some(tenure.number) == number) {
-            self.lock(tenure.mode).release_in_background(&tenure.node);
+        let State { turns, tenures, .. } = self.state.get_mut();
+        let kept: Vec<Tenure> = tenures.extract_if(.., |tenure| turns.inside(tenure.number) == 0).collect();
+        for Tenure { mode, node, .. } in kept {
+            self.lock(mode).release_in_background(&node);
         }
     }
 }

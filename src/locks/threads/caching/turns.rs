@@ -17,7 +17,7 @@ pub(crate) enum Mode {
 }
 
 /// One lock object as its process sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Turns {
     stage: Stage,
     /// Who waits for a turn, first come, first served: the smallest number is in front. Nobody while the tenure of now
@@ -31,9 +31,10 @@ pub(crate) struct Turns {
     is_timed: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 enum Stage {
     /// No znode of ours, and nobody wants one.
+    #[default]
     Vacant,
     /// This one queues at the servers, for itself and those behind it. The znode of the tenure before goes as soon as its
     /// own create is on its way, so that those who wait lose no place.
@@ -102,12 +103,6 @@ impl Next {
         self.wake.extend(then.wake);
         self.tick = self.tick.or(then.tick);
         self
-    }
-}
-
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns { stage: Stage::Vacant, queue: VecDeque::new(), ended: Vec::new(), tenures: 0, is_timed: false }
     }
 }
 
@@ -310,7 +305,7 @@ impl Turns {
     /// Whether there is time to look who came into the directory, and it matters.
     pub(crate) fn looks_for_rivals(&self, number: u64) -> bool {
         let has_time = |tenure: &Tenure| tenure.mode == Mode::Shared || !tenure.inside.is_empty();
-        matches!(&self.stage, Stage::Granted(tenure) if tenure.number == number && has_time(tenure) && tenure.rivals.is_none())
+        self.now().is_some_and(|tenure| tenure.number == number && has_time(tenure) && tenure.rivals.is_none())
     }
 
     /// It is time to look whether the lock has been idle for long.
@@ -328,26 +323,21 @@ impl Turns {
         Next { tick: Some(end), ..Next::default() }
     }
 
-    /// The lock object goes. The tenure whose znode goes with it, unless a thread has the lock.
-    pub(crate) fn close(&mut self) -> Option<u64> {
-        match mem::replace(&mut self.stage, Stage::Vacant) {
-            Stage::Seeking { before, .. } => before,
-            Stage::Granted(tenure) if tenure.inside.is_empty() => Some(tenure.number),
-            Stage::Vacant | Stage::Granted(_) => None,
-        }
-    }
-
     /// The tenure of now.
     pub(crate) fn number(&self) -> Option<u64> {
+        self.now().map(|tenure| tenure.number)
+    }
+
+    fn now(&self) -> Option<&Tenure> {
         match &self.stage {
-            Stage::Granted(tenure) => Some(tenure.number),
+            Stage::Granted(tenure) => Some(tenure),
             Stage::Vacant | Stage::Seeking { .. } => None,
         }
     }
 
     /// Whether this is the tenure of now, and nobody is known to wait elsewhere.
     pub(crate) fn is_of_now(&self, number: u64) -> bool {
-        matches!(&self.stage, Stage::Granted(tenure) if tenure.number == number && tenure.rivals.is_none())
+        self.now().is_some_and(|tenure| tenure.number == number && tenure.rivals.is_none())
     }
 
     /// The rules of fairness.
@@ -377,11 +367,7 @@ impl Turns {
 
     /// How many have a turn in this tenure, or look whether they may take it.
     pub(crate) fn inside(&self, number: u64) -> usize {
-        let of_now = match &self.stage {
-            Stage::Granted(tenure) => Some(tenure),
-            Stage::Vacant | Stage::Seeking { .. } => None,
-        };
-        let mut tenures = of_now.into_iter().chain(&self.ended);
+        let mut tenures = self.now().into_iter().chain(&self.ended);
         tenures.find(|tenure| tenure.number == number).map_or(0, |tenure| tenure.inside.len())
     }
 
@@ -398,7 +384,7 @@ impl Turns {
 
     /// Nobody gets a turn in the tenure of now any more. Its number, if nobody has one: then its znode goes.
     fn retire(&mut self) -> Option<u64> {
-        let Stage::Granted(tenure) = mem::replace(&mut self.stage, Stage::Vacant) else { return None };
+        let Stage::Granted(tenure) = mem::take(&mut self.stage) else { return None };
         if tenure.inside.is_empty() {
             return Some(tenure.number);
         }
