@@ -73,7 +73,8 @@ struct CountShared {
 struct CountState {
     life: CuratorFrameworkState,
     known: VersionedValue<i32>,
-    /// When the known value was written, in the session in which it was read: what was written earlier is old news.
+    /// When the known value was written, in the session in which it was read: what was written earlier is old news, and so is
+    /// what an earlier session says. No order of numbers tells that: other servers may begin them anew.
     mzxid: i64,
     session_id: i64,
     watch: Option<Watch>,
@@ -126,7 +127,7 @@ impl SharedCount {
     /// round trip, or as long as the retry policy says.
     ///
     /// # Errors
-    /// [`Error::AlreadyStarted`]; [`Error::InvalidPath`] if the znode does not hold four bytes; and what every operation
+    /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] if it is closed meanwhile; [`Error::InvalidPath`] if the znode does not hold four bytes; and what every operation
     /// can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
@@ -148,6 +149,9 @@ impl SharedCount {
         let result = shared.read_or_create();
         if result.is_err() {
             shared.stop(CuratorFrameworkState::Latent);
+        }
+        if shared.state.lock().life == CuratorFrameworkState::Stopped {
+            return Err(Error::NotInUse { what: "the shared count", path: shared.path.clone(), state: "closed" });
         }
         result
     }
@@ -406,7 +410,12 @@ impl CountShared {
     /// Takes note of a value that is or was at the server, unless a later one is known, and tells of it.
     fn accept(&self, session: &Arc<dyn Session>, stat: &Stat, value: i32, occasion: Occasion) {
         let mut state = self.state.lock();
-        let is_old = state.session_id == session.id() && stat.mzxid < state.mzxid;
+        let current = self.client.core.current_session();
+        let is_old = if state.session_id == session.id() {
+            stat.mzxid < state.mzxid
+        } else {
+            state.session_id != 0 && !current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session))
+        };
         let known = VersionedValue { version: stat.version, value };
         let is_news = !is_old && known != state.known;
         if !is_old {
@@ -430,7 +439,10 @@ impl CountShared {
 
     fn stop(&self, life: CuratorFrameworkState) {
         let mut state = self.state.lock();
-        state.life = life;
+        // Once closed, it stays so.
+        if state.life != CuratorFrameworkState::Stopped {
+            state.life = life;
+        }
         let (watch, on_connection) = (state.watch.take(), state.on_connection.take());
         drop_unlocked(state, watch);
         if let Some(id) = on_connection {

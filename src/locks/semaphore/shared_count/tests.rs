@@ -8,16 +8,24 @@ use std::{
 use super::*;
 use crate::{framework::config::retry::RetryOneTime, session::fake::stub::StubSession};
 
-#[test]
-fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {
-    const VALUES: i32 = 20_000;
+/// A client whose servers are not there, and its session.
+fn client() -> (CuratorFramework, Arc<StubSession>) {
     let retry = RetryOneTime::new(Duration::from_millis(1));
     let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
     client.start().unwrap();
+    let session = StubSession::new();
+    client.core.set_session(session.clone());
+    (client, session)
+}
+
+#[test]
+fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {
+    const VALUES: i32 = 20_000;
+    let (client, session) = client();
     let count = SharedCount::new(&client, "/c", 0).unwrap();
     let (tell, told) = crossbeam_channel::unbounded();
     count.add_listener(move |value| tell.send(value).unwrap_or_default());
-    let session: Arc<dyn Session> = StubSession::new();
+    let session: Arc<dyn Session> = session;
     let next = AtomicI32::new(1);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -43,11 +51,7 @@ fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {
 
 #[test]
 fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
-    let retry = RetryOneTime::new(Duration::from_millis(1));
-    let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
-    client.start().unwrap();
-    let session = StubSession::new();
-    client.core.set_session(session.clone());
+    let (client, session) = client();
     let count = SharedCount::new(&client, "/c", 5).unwrap();
     count.shared.state.lock().life = CuratorFrameworkState::Started;
     let (tell, told) = crossbeam_channel::unbounded();
@@ -72,4 +76,42 @@ fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
     session.answer(Ok(Response::Stat(stat)));
     session.answer(Ok(Response::Data { data: vec![0, 0, 0, 5], stat }));
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(5), "a reconnect is told in any case");
+}
+
+#[test]
+fn an_answer_of_a_session_before_says_nothing_new() {
+    let (client, session) = client();
+    let count = SharedCount::new(&client, "/c", 0).unwrap();
+    let accept = |session: Arc<dyn Session>, mzxid: i64, value: i32| {
+        let stat = Stat { mzxid, version: value, ..Stat::default() };
+        count.shared.accept(&session, &stat, value, Occasion::Change);
+        count.count()
+    };
+    assert_eq!(accept(session.clone(), 20, 2), 2);
+    // As if another session had read that.
+    count.shared.state.lock().session_id = 8;
+    assert_eq!(accept(StubSession::new(), 30, 1), 2);
+    assert_eq!(accept(session, 10, 3), 3, "the session of now counts, whatever its numbers");
+}
+
+#[test]
+fn a_count_that_is_closed_while_it_starts_stays_closed() {
+    let stat = Stat { version: 0, ..Stat::default() };
+    let data = Response::Data { data: vec![0, 0, 0, 5], stat };
+    for answer in [Ok(data), Err(SessionError::Server(ErrorCode::NoAuth))] {
+        let (client, session) = client();
+        let count = SharedCount::new(&client, "/c", 5).unwrap();
+        thread::scope(|scope| {
+            let starts = scope.spawn(|| count.start());
+            while session.submissions.lock().len() < 2 {
+                thread::yield_now();
+            }
+            count.close();
+            session.answer(Ok(Response::Stat(stat)));
+            session.answer(answer);
+            let started = starts.join().unwrap();
+            assert!(matches!(started, Err(Error::NotInUse { state: "closed", .. })), "{started:?}");
+        });
+        assert!(matches!(count.start(), Err(Error::AlreadyStarted)));
+    }
 }
