@@ -22,7 +22,6 @@ pub(in crate::locks) struct Named {
     pub(in crate::locks) mode: EntryMode,
     sequence: i64,
     may_stay_idle: bool,
-    is_latch: bool,
     /// By which name its kind of lock knows its own.
     word: NameWord,
 }
@@ -41,21 +40,25 @@ enum NameWord {
     Other,
 }
 
+/// What is known to stand in front of the number, and what it wants.
+const WORDS: [(&str, NameWord, EntryMode); 7] = [
+    ("lock-", NameWord::Curators, EntryMode::Exclusive),
+    ("lease-", NameWord::Curators, EntryMode::Exclusive),
+    ("__READ__", NameWord::Curators, EntryMode::Read),
+    ("__WRIT__", NameWord::Curators, EntryMode::Write),
+    ("__lock__", NameWord::Kazoos, EntryMode::Exclusive),
+    ("__rlock__", NameWord::Kazoos, EntryMode::Read),
+    ("latch-", NameWord::Latch, EntryMode::Exclusive),
+];
+
 impl Named {
     /// Of a name that ends in a sequence number.
     pub(in crate::locks) fn of(name: &str) -> Named {
         let prefix = name.strip_suffix(number_text(name)).unwrap_or(name);
-        let is_read = prefix.ends_with("__READ__") || prefix.ends_with("__rlock__");
-        let word = if prefix.ends_with("__lock__") || prefix.ends_with("__rlock__") {
-            NameWord::Kazoos
-        } else if prefix.ends_with("latch-") {
-            NameWord::Latch
-        } else if is_session_of_zookeepers(prefix) {
-            NameWord::Zookeepers
-        } else if ["lock-", "lease-", "__READ__", "__WRIT__"].iter().any(|own| prefix.ends_with(own)) {
-            NameWord::Curators
-        } else {
-            NameWord::Other
+        let (word, mode) = match WORDS.iter().find(|(word, ..)| prefix.ends_with(word)) {
+            Some((_, word, mode)) => (*word, *mode),
+            None if is_session_of_zookeepers(prefix) => (NameWord::Zookeepers, EntryMode::Exclusive),
+            None => (NameWord::Other, EntryMode::Exclusive),
         };
         let style = match word {
             NameWord::Zookeepers => NameStyle::ZooKeeper,
@@ -65,15 +68,8 @@ impl Named {
             _ if is_kazoo_lease(name) => NameStyle::Kazoo,
             _ => NameStyle::Other,
         };
-        let mode = if is_read {
-            EntryMode::Read
-        } else if prefix.ends_with("__WRIT__") {
-            EntryMode::Write
-        } else {
-            EntryMode::Exclusive
-        };
         let sequence = sequence_for(name, "__WRIT__").unwrap_or_default();
-        Named { style, mode, sequence, may_stay_idle: may_stay_idle(name), is_latch: word == NameWord::Latch, word }
+        Named { style, mode, sequence, may_stay_idle: may_stay_idle(name), word }
     }
 }
 
@@ -107,15 +103,15 @@ fn is_session_of_zookeepers(prefix: &str) -> bool {
 
 /// What kind of lock these contenders make.
 pub(in crate::locks) fn kind_of(contenders: &[Named]) -> LockKind {
-    let all = |is: fn(&Named) -> bool| contenders.iter().all(is);
-    let any = |is: fn(&Named) -> bool| contenders.iter().any(is);
-    if all(|named| named.word == NameWord::Zookeepers) {
+    let all = |word: NameWord| contenders.iter().all(|named| named.word == word);
+    let any = |word: NameWord| contenders.iter().any(|named| named.word == word);
+    if all(NameWord::Zookeepers) {
         LockKind::WriteLock
-    } else if all(|named| named.is_latch) {
+    } else if all(NameWord::Latch) {
         LockKind::LeaderLatch
-    } else if any(|named| named.is_latch || named.word == NameWord::Zookeepers) {
+    } else if any(NameWord::Latch) || any(NameWord::Zookeepers) {
         LockKind::Mixed
-    } else if any(|named| named.mode != EntryMode::Exclusive) {
+    } else if contenders.iter().any(|named| named.mode != EntryMode::Exclusive) {
         LockKind::ReadWrite
     } else {
         LockKind::Mutex
