@@ -11,15 +11,6 @@ use crate::{
     locks::{api::options::patience::Patience, contender::internals::LockInternals},
 };
 
-/// Whether a thread that holds one lock of a directory can ever get another one there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Outlook {
-    /// At once, or when others give way: whoever stands in between, or a thread that releases what this one holds.
-    WhenOthersAllow,
-    /// Only this thread can release what it would wait for.
-    Never,
-}
-
 impl LockInternals {
     /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread
     /// would wait for ever for what it holds through another object, or through the other half of a read/write lock.
@@ -31,8 +22,8 @@ impl LockInternals {
         attempt: impl Fn(Patience<'p>) -> Result<Option<Arc<HeldNode>>>,
     ) -> Result<Option<Arc<HeldNode>>> {
         match self.obstacle().filter(|_| !patience.only_try) {
-            Some((Outlook::Never, hold)) => Err(self.would_deadlock(&hold)),
-            Some((Outlook::WhenOthersAllow, hold)) if patience.stop.deadline.is_none() => {
+            Some((true, hold)) => Err(self.would_deadlock(&hold)),
+            Some((false, hold)) if patience.stop.deadline.is_none() => {
                 // A try first: two readers side by side need no warning.
                 match attempt(Patience { only_try: true, ..patience }) {
                     Ok(None) | Err(Error::StillTaken { .. }) => self.warn(&hold),
@@ -58,12 +49,12 @@ impl LockInternals {
         log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
     }
 
-    /// What the calling thread holds and this lock would wait for, the worst of it. No I/O.
-    fn obstacle(&self) -> Option<(Outlook, ThreadHold)> {
+    /// What the calling thread holds and this lock would wait for, the worst of it, and whether for ever. No I/O.
+    fn obstacle(&self) -> Option<(bool, ThreadHold)> {
         let mut holds = self.thread_holds.of_current_thread();
         holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind == HoldKind::Unfair));
-        let obstacles = holds.into_iter().map(|hold| (outlook(self.kind, hold.kind), hold));
-        obstacles.max_by_key(|(outlook, _)| *outlook)
+        let obstacles = holds.into_iter().map(|hold| (is_for_ever(self.kind, hold.kind), hold));
+        obstacles.max_by_key(|(is_for_ever, _)| *is_for_ever)
     }
 
     fn would_deadlock(&self, hold: &ThreadHold) -> Error {
@@ -75,13 +66,15 @@ impl LockInternals {
     }
 }
 
-fn outlook(wanted: HoldKind, held: HoldKind) -> Outlook {
+/// Whether only this thread can release what it would wait for. Otherwise it gets the lock at once, or when others give way:
+/// whoever stands in between, or a thread that releases what this one holds.
+fn is_for_ever(wanted: HoldKind, held: HoldKind) -> bool {
     use HoldKind::{AnyThread, Custom, Mutex, Read, Unfair, Write};
     match (wanted, held) {
         // Any thread may release the former; whom the latter waits for, only its driver knows.
-        (AnyThread | Custom, _) | (_, AnyThread | Custom) => Outlook::WhenOthersAllow,
+        (AnyThread | Custom, _) | (_, AnyThread | Custom) => false,
         // There is room for both, unless a writer queues in between. It waits for the first, but it may give up.
-        (Read, Read) => Outlook::WhenOthersAllow,
-        (Mutex | Write, Mutex | Read | Write) | (Read, Mutex | Write) | (Unfair, _) | (_, Unfair) => Outlook::Never,
+        (Read, Read) => false,
+        (Mutex | Write, Mutex | Read | Write) | (Read, Mutex | Write) | (Unfair, _) | (_, Unfair) => true,
     }
 }
