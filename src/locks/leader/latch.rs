@@ -13,7 +13,7 @@ use crossbeam_channel::{at, never, select};
 use parking_lot::Mutex;
 
 use crate::{
-    base::panics::caught,
+    base::{panics::caught, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
@@ -215,12 +215,9 @@ impl LeaderLatch {
 
     /// Removes a listener; it may still be told what was under way.
     pub fn remove_listener(&self, id: ListenerId) {
-        let removed = {
-            let mut state = self.shared.state.lock();
-            state.listeners.iter().position(|told| told.id == id).map(|at| state.listeners.remove(at))
-        };
-        // The caller's listener, and what it owns: not under the lock.
-        drop(removed);
+        let mut state = self.shared.state.lock();
+        let removed: Vec<_> = state.listeners.extract_if(.., |told| told.id == id).collect();
+        drop_unlocked(state, removed);
     }
 
     /// Blocks until this latch leads, over suspensions and lost sessions. Java: `await()`.
