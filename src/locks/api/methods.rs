@@ -238,7 +238,7 @@ macro_rules! thread_lock_methods {
             /// Whether the calling thread holds the lock through this object.
             #[must_use]
             pub fn is_owned_by_current_thread(&self) -> bool {
-                self.parts().1.is_current()
+                self.parts().1.current().is_some()
             }
 
             /// The path of the calling thread's znode, if it holds the lock through this object.

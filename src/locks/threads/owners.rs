@@ -213,10 +213,6 @@ impl Owners {
         owners.iter().any(counts) || self.are_guards()
     }
 
-    pub(crate) fn is_current(&self) -> bool {
-        self.current().is_some()
-    }
-
     /// What the calling thread would release.
     pub(crate) fn current(&self) -> Option<Arc<HeldNode>> {
         let owners = self.owners.lock();
