@@ -191,6 +191,9 @@ impl QueueEntry {
     }
 }
 
+/// What stands in a directory; `None`: there is no such directory, or it may not be looked into.
+type Names = Option<Vec<String>>;
+
 /// A znode that was read.
 struct SeenZnode {
     node: ServerPath,
@@ -244,8 +247,8 @@ impl QueueScan<'_> {
         Ok(queue)
     }
 
-    /// The names in each of these directories, `None` where there is none, and what the first one carries.
-    fn list(&self, directories: [&ServerPath; 4]) -> Result<([Option<Vec<String>>; 4], Option<Vec<u8>>)> {
+    /// The names in each of these directories, and what the first one carries.
+    fn list(&self, directories: [&ServerPath; 4]) -> Result<([Names; 4], Option<Vec<u8>>)> {
         let [lock, ..] = directories;
         let children =
             |path: &ServerPath| Request::GetChildren { path: path.as_str().to_owned(), watch: false, with_stat: false };
