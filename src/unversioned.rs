@@ -36,7 +36,7 @@
 pub use crate::{
     base::telemetry::counters::SessionCounters,
     proto::{
-        request::{MultiOp, Request},
+        request::Request,
         response::{MultiResult, ReplyKind, Response},
         types::{EventType, WatchTable},
     },

@@ -13,7 +13,7 @@ use crate::{
     base::paths::ServerPath,
     error::{Error, LostReason, Result},
     proto::{
-        request::{MultiOp, Request},
+        request::Request,
         response::{MultiResult, Response},
         types::{Acl, CreateMode, ErrorCode, Stat},
     },
@@ -98,7 +98,7 @@ pub struct Transaction {
 struct TransactionStep {
     /// As the caller sees it.
     path: String,
-    op: MultiOp,
+    op: Request,
 }
 
 #[derive(Debug, Clone)]
@@ -160,7 +160,7 @@ impl Transaction {
         self
     }
 
-    fn add(mut self, path: &str, op: impl FnOnce(&CuratorFramework, ServerPath) -> MultiOp) -> Transaction {
+    fn add(mut self, path: &str, op: impl FnOnce(&CuratorFramework, ServerPath) -> Request) -> Transaction {
         match self.client.prefix.to_server(path) {
             Ok(target) => self.steps.push(TransactionStep { path: path.to_owned(), op: op(&self.client, target) }),
             Err(error) => self.broken = self.broken.or(Some(error)),
@@ -202,7 +202,7 @@ impl Transaction {
 
     fn send(&self, call: &Call<'_>, session: &Arc<dyn Session>) -> Result<Vec<MultiResult>, Failure> {
         // A name with a unique id: as long as it exists, it is this hold's znode.
-        let stands = |guard: &LockCheck| MultiOp::Check { path: guard.held.path().as_str().to_owned(), version: -1 };
+        let stands = |guard: &LockCheck| Request::Check { path: guard.held.path().as_str().to_owned(), version: -1 };
         let ops = self.guards.iter().map(stands).chain(self.steps.iter().map(|step| step.op.clone())).collect();
         match call.reply_or_failure(submit_one(session, Request::Multi(ops)))? {
             Response::Multi(results) => Ok(results),
@@ -306,7 +306,7 @@ impl TransactionCheckBuilder {
     /// The znode. Its ACL has to allow the caller to read it.
     pub fn for_path(self, path: &str) -> Transaction {
         let version = self.version;
-        self.transaction.add(path, |_, path| MultiOp::Check { path: path.into_string(), version })
+        self.transaction.add(path, |_, path| Request::Check { path: path.into_string(), version })
     }
 }
 
@@ -356,7 +356,7 @@ impl TransactionCreateBuilder {
         let (mode, acl, data) = (self.mode, self.acl, data.into());
         self.transaction.add(path, |client, path| {
             let acl = acl.unwrap_or_else(|| client.leaf_acl(&path));
-            MultiOp::Create { path: path.into_string(), data, acl, mode }
+            Request::Create { path: path.into_string(), data, acl, mode, with_stat: false }
         })
     }
 }
@@ -387,7 +387,7 @@ impl TransactionDeleteBuilder {
     /// The znode.
     pub fn for_path(self, path: &str) -> Transaction {
         let version = self.version;
-        self.transaction.add(path, |_, path| MultiOp::Delete { path: path.into_string(), version })
+        self.transaction.add(path, |_, path| Request::Delete { path: path.into_string(), version })
     }
 }
 
@@ -417,6 +417,6 @@ impl TransactionSetDataBuilder {
     /// The znode and its new data.
     pub fn for_path_and_data(self, path: &str, data: impl Into<Vec<u8>>) -> Transaction {
         let (version, data) = (self.version, data.into());
-        self.transaction.add(path, |_, path| MultiOp::SetData { path: path.into_string(), data, version })
+        self.transaction.add(path, |_, path| Request::SetData { path: path.into_string(), data, version })
     }
 }

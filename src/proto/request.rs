@@ -96,8 +96,24 @@ pub enum Request {
     },
     /// op 11.
     Ping,
-    /// op 14: all or nothing.
-    Multi(Vec<MultiOp>),
+    /// op 13, only within a [`Multi`](Request::Multi): fails the whole unless the znode has this version.
+    Check {
+        /// Full path.
+        path: String,
+        /// Expected version, -1 for any.
+        version: i32,
+    },
+    /// op 14: all or nothing. Holds creates, deletes, writes of data and checks.
+    ///
+    /// ```
+    /// use curator_locks::unversioned::Request;
+    ///
+    /// let check = Request::Check { path: "/config".into(), version: 7 };
+    /// let write = Request::SetData { path: "/config/currency".into(), data: b"EUR".to_vec(), version: -1 };
+    /// let both = Request::Multi(vec![check, write]); // or neither
+    /// assert_eq!(both.path(), "/config"); // what errors and logs name
+    /// ```
+    Multi(Vec<Request>),
     /// op 18.
     RemoveWatches {
         /// Full path.
@@ -150,6 +166,7 @@ impl Request {
             Request::GetChildren { with_stat: true, .. } => op::GET_CHILDREN2,
             Request::Sync { .. } => op::SYNC,
             Request::Ping => op::PING,
+            Request::Check { .. } => op::CHECK,
             Request::Multi(_) => op::MULTI,
             Request::RemoveWatches { .. } => op::REMOVE_WATCHES,
             Request::Auth { .. } => op::AUTH,
@@ -174,6 +191,7 @@ impl Request {
             Request::GetChildren { .. } => "get_children",
             Request::Sync { .. } => "sync",
             Request::Ping => "ping",
+            Request::Check { .. } => "check",
             Request::Multi(_) => "multi",
             Request::RemoveWatches { .. } => "remove_watches",
             Request::Auth { .. } => "auth",
@@ -197,9 +215,10 @@ impl Request {
             | Request::SetAcl { path, .. }
             | Request::GetChildren { path, .. }
             | Request::Sync { path }
+            | Request::Check { path, .. }
             | Request::RemoveWatches { path, .. }
             | Request::GetEphemerals { prefix: path } => path,
-            Request::Multi(ops) => ops.first().map_or("", MultiOp::path),
+            Request::Multi(ops) => ops.first().map_or("", Request::path),
             Request::Ping
             | Request::Auth { .. }
             | Request::SetWatches { .. }
@@ -225,6 +244,7 @@ impl Request {
             Request::WhoAmI => ReplyKind::WhoAmI,
             Request::Delete { .. }
             | Request::Ping
+            | Request::Check { .. }
             | Request::RemoveWatches { .. }
             | Request::Auth { .. }
             | Request::SetWatches { .. }
@@ -252,10 +272,12 @@ impl fmt::Debug for Request {
             out.field("path", &self.path());
         }
         match self {
-            Request::Create { data, acl, mode, with_stat, .. } => {
-                debug_create(&mut out, data, acl, *mode).field("with_stat", with_stat)
-            }
-            Request::Delete { version, .. } => out.field("version", version),
+            Request::Create { data, acl, mode, with_stat, .. } => out
+                .field("data_len", &data.len())
+                .field("acl_len", &acl.len())
+                .field("mode", mode)
+                .field("with_stat", with_stat),
+            Request::Delete { version, .. } | Request::Check { version, .. } => out.field("version", version),
             Request::Exists { watch, .. } | Request::GetData { watch, .. } => out.field("watch", watch),
             Request::SetData { data, version, .. } => out.field("data_len", &data.len()).field("version", version),
             Request::SetAcl { acl, version, .. } => out.field("acl_len", &acl.len()).field("version", version),
@@ -277,96 +299,4 @@ impl fmt::Debug for Request {
         }
         .finish()
     }
-}
-
-/// One operation of a [`Request::Multi`].
-///
-/// ```
-/// use curator_locks::unversioned::{MultiOp, Request};
-///
-/// let check = MultiOp::Check { path: "/config".into(), version: 7 };
-/// let write = MultiOp::SetData { path: "/config/currency".into(), data: b"EUR".to_vec(), version: -1 };
-/// let both = Request::Multi(vec![check, write]); // or neither
-/// assert_eq!(both.path(), "/config"); // what errors and logs name
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub enum MultiOp {
-    /// Create a znode (op 1, 15, 19 or 21 as in [`Request::Create`]).
-    Create {
-        /// Full path.
-        path: String,
-        /// The znode's data.
-        data: Vec<u8>,
-        /// Its ACL.
-        acl: Vec<Acl>,
-        /// What kind of znode.
-        mode: CreateMode,
-    },
-    /// Delete a znode.
-    Delete {
-        /// Full path.
-        path: String,
-        /// Expected version, -1 for any.
-        version: i32,
-    },
-    /// Set a znode's data.
-    SetData {
-        /// Full path.
-        path: String,
-        /// The new data.
-        data: Vec<u8>,
-        /// Expected version, -1 for any.
-        version: i32,
-    },
-    /// Fail the whole unless the znode has this version (op 13).
-    Check {
-        /// Full path.
-        path: String,
-        /// Expected version.
-        version: i32,
-    },
-}
-
-impl MultiOp {
-    /// The full path of the znode concerned.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        match self {
-            MultiOp::Create { path, .. }
-            | MultiOp::Delete { path, .. }
-            | MultiOp::SetData { path, .. }
-            | MultiOp::Check { path, .. } => path,
-        }
-    }
-
-    pub(crate) fn operation(&self) -> &'static str {
-        match self {
-            MultiOp::Create { .. } => "create",
-            MultiOp::Delete { .. } => "delete",
-            MultiOp::SetData { .. } => "set_data",
-            MultiOp::Check { .. } => "check",
-        }
-    }
-}
-
-impl fmt::Debug for MultiOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct(self.operation());
-        out.field("path", &self.path());
-        match self {
-            MultiOp::Create { data, acl, mode, .. } => debug_create(&mut out, data, acl, *mode),
-            MultiOp::SetData { data, version, .. } => out.field("data_len", &data.len()).field("version", version),
-            MultiOp::Delete { version, .. } | MultiOp::Check { version, .. } => out.field("version", version),
-        }
-        .finish()
-    }
-}
-
-fn debug_create<'r, 'a, 'b>(
-    out: &'r mut fmt::DebugStruct<'a, 'b>,
-    data: &[u8],
-    acl: &[Acl],
-    mode: CreateMode,
-) -> &'r mut fmt::DebugStruct<'a, 'b> {
-    out.field("data_len", &data.len()).field("acl_len", &acl.len()).field("mode", &mode)
 }

@@ -13,7 +13,7 @@ use curator_locks::{
     Locker, RetryNTimes, Stat, perms,
     testing::TestingServer,
     unversioned::{
-        MultiOp, Request, SessionConfig, Submission,
+        Request, SessionConfig, Submission,
         wire::{ConnectRequest, ConnectResponse, FrameBuffer},
     },
 };
@@ -265,8 +265,8 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
     let secret = SECRET.as_bytes().to_vec();
     let auth = Request::Auth { scheme: "digest".into(), auth: secret.clone() };
     let (path, acl, mode) = ("/a".to_owned(), Acl::creator_all(), CreateMode::Persistent);
-    let create = MultiOp::Create { path: path.clone(), data: secret.clone(), acl: acl.clone(), mode };
-    let set = MultiOp::SetData { path: path.clone(), data: secret.clone(), version: -1 };
+    let create = Request::Create { path: path.clone(), data: secret.clone(), acl: acl.clone(), mode, with_stat: true };
+    let set = Request::SetData { path, data: secret.clone(), version: -1 };
     let connect = ConnectRequest {
         last_zxid_seen: 0,
         timeout_ms: 1,
@@ -293,8 +293,8 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
         show(&connect),
         show(&ConnectResponse { timeout_ms: 1, session_id: 1, password: password.to_vec(), read_only: false }),
         show(&auth),
-        show(&Request::Create { path: path.clone(), data: secret.clone(), acl, mode, with_stat: true }),
-        show(&Request::SetData { path, data: secret, version: -1 }),
+        show(&create),
+        show(&set),
         show(&Request::Multi(vec![create, set])),
         show(&Submission { request: auth, watcher: None, on_reply: Box::new(|_| {}) }),
         show(&config),

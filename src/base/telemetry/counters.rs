@@ -216,6 +216,7 @@ impl SessionCounters {
             | Request::GetData { .. }
             | Request::GetAcl { .. }
             | Request::GetChildren { .. }
+            | Request::Check { .. }
             | Request::GetEphemerals { .. } => &requests.read,
             Request::Sync { .. } => &requests.sync,
             Request::Multi(_) => &requests.multi,

@@ -5,7 +5,7 @@ use crate::{
     base::paths::ServerPath,
     error::Meaning,
     proto::{
-        request::{MultiOp, Request},
+        request::Request,
         response::{MultiResult, Response},
         types::{Acl, CreateMode, ErrorCode, Stat},
     },
@@ -223,9 +223,14 @@ fn delete(path: &ServerPath, version: i32) -> Request {
 /// Creates a child and deletes it at once: the server removes only containers that had one.
 fn use_once(path: &ServerPath) -> Request {
     let child = path.join("_unused").into_string();
-    let create =
-        MultiOp::Create { path: child.clone(), data: Vec::new(), acl: Acl::open_unsafe(), mode: CreateMode::Ephemeral };
-    Request::Multi(vec![create, MultiOp::Delete { path: child, version: -1 }])
+    let create = Request::Create {
+        path: child.clone(),
+        data: Vec::new(),
+        acl: Acl::open_unsafe(),
+        mode: CreateMode::Ephemeral,
+        with_stat: false,
+    };
+    Request::Multi(vec![create, Request::Delete { path: child, version: -1 }])
 }
 
 fn is_gone(reply: &Reply) -> bool {

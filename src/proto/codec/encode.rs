@@ -3,7 +3,7 @@
 use super::jute::Writer;
 use crate::proto::{
     op,
-    request::{MultiOp, Request},
+    request::Request,
     types::{Acl, CreateMode, WatchTable},
 };
 
@@ -27,8 +27,12 @@ impl Request {
     /// The exact size of the body.
     fn body_size(&self) -> usize {
         match self {
-            Request::Create { path, data, acl, mode, .. } => create_size(path, data, acl, *mode),
-            Request::Delete { path, .. } | Request::RemoveWatches { path, .. } => 8 + path.len(),
+            Request::Create { path, data, acl, mode, .. } => {
+                12 + path.len() + data.len() + acl_size(acl) + if mode.ttl().is_some() { 8 } else { 0 }
+            }
+            Request::Delete { path, .. } | Request::Check { path, .. } | Request::RemoveWatches { path, .. } => {
+                8 + path.len()
+            }
             Request::Exists { path, .. } | Request::GetData { path, .. } | Request::GetChildren { path, .. } => {
                 5 + path.len()
             }
@@ -37,7 +41,7 @@ impl Request {
                 4 + path.len()
             }
             Request::SetAcl { path, acl, .. } => 8 + path.len() + acl_size(acl),
-            Request::Multi(ops) => MULTI_HEADER + ops.iter().map(|each| MULTI_HEADER + each.size()).sum::<usize>(),
+            Request::Multi(ops) => MULTI_HEADER + ops.iter().map(|each| MULTI_HEADER + each.body_size()).sum::<usize>(),
             Request::Auth { scheme, auth } => 12 + scheme.len() + auth.len(),
             Request::SetWatches { data, exist, child, .. } => {
                 8 + strings_size(data) + strings_size(exist) + strings_size(child)
@@ -48,15 +52,29 @@ impl Request {
 
     fn write_body(&self, writer: &mut Writer) {
         match self {
-            Request::Create { path, data, acl, mode, .. } => write_create(writer, path, data, acl, *mode),
-            Request::Delete { path, version } => write_versioned(writer, path, *version),
+            Request::Create { path, data, acl, mode, .. } => {
+                writer.string(path);
+                writer.buffer(data);
+                write_acl(writer, acl);
+                writer.i32(mode.flags());
+                if let Some(ttl) = mode.ttl() {
+                    writer.i64(ttl);
+                }
+            }
+            Request::Delete { path, version } | Request::Check { path, version } => {
+                write_versioned(writer, path, *version);
+            }
             Request::Exists { path, watch }
             | Request::GetData { path, watch }
             | Request::GetChildren { path, watch, .. } => {
                 writer.string(path);
                 writer.bool(*watch);
             }
-            Request::SetData { path, data, version } => write_set_data(writer, path, data, *version),
+            Request::SetData { path, data, version } => {
+                writer.string(path);
+                writer.buffer(data);
+                writer.i32(*version);
+            }
             Request::GetAcl { path } | Request::Sync { path } | Request::GetEphemerals { prefix: path } => {
                 writer.string(path);
             }
@@ -75,35 +93,6 @@ impl Request {
                 }
             }
             Request::Ping | Request::WhoAmI | Request::CloseSession => {}
-        }
-    }
-}
-
-impl MultiOp {
-    fn op_code(&self) -> i32 {
-        match self {
-            MultiOp::Create { mode, .. } => mode.op_code(false),
-            MultiOp::Delete { .. } => op::DELETE,
-            MultiOp::SetData { .. } => op::SET_DATA,
-            MultiOp::Check { .. } => op::CHECK,
-        }
-    }
-
-    fn size(&self) -> usize {
-        match self {
-            MultiOp::Create { path, data, acl, mode } => create_size(path, data, acl, *mode),
-            MultiOp::Delete { path, .. } | MultiOp::Check { path, .. } => 8 + path.len(),
-            MultiOp::SetData { path, data, .. } => 12 + path.len() + data.len(),
-        }
-    }
-
-    fn write(&self, writer: &mut Writer) {
-        match self {
-            MultiOp::Create { path, data, acl, mode } => write_create(writer, path, data, acl, *mode),
-            MultiOp::Delete { path, version } | MultiOp::Check { path, version } => {
-                write_versioned(writer, path, *version);
-            }
-            MultiOp::SetData { path, data, version } => write_set_data(writer, path, data, *version),
         }
     }
 }
@@ -148,30 +137,9 @@ impl WatchTable {
     }
 }
 
-fn write_create(writer: &mut Writer, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) {
-    writer.string(path);
-    writer.buffer(data);
-    write_acl(writer, acl);
-    writer.i32(mode.flags());
-    if let Some(ttl) = mode.ttl() {
-        writer.i64(ttl);
-    }
-}
-
-fn create_size(path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> usize {
-    let ttl = if mode.ttl().is_some() { 8 } else { 0 };
-    12 + path.len() + data.len() + acl_size(acl) + ttl
-}
-
 /// A path and a number: delete, check, and removeWatches too.
 fn write_versioned(writer: &mut Writer, path: &str, version: i32) {
     writer.string(path);
-    writer.i32(version);
-}
-
-fn write_set_data(writer: &mut Writer, path: &str, data: &[u8], version: i32) {
-    writer.string(path);
-    writer.buffer(data);
     writer.i32(version);
 }
 
@@ -181,10 +149,10 @@ fn write_auth(writer: &mut Writer, scheme: &str, auth: &[u8]) {
     writer.buffer(auth);
 }
 
-fn write_multi(writer: &mut Writer, ops: &[MultiOp]) {
+fn write_multi(writer: &mut Writer, ops: &[Request]) {
     for each in ops {
         write_multi_header(writer, each.op_code(), false);
-        each.write(writer);
+        each.write_body(writer);
     }
     write_multi_header(writer, op::NONE, true);
 }

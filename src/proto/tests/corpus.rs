@@ -1,7 +1,7 @@
 //! Replies of every kind as a server writes them, and what can become of them on the way.
 
 use crate::proto::{
-    request::{MultiOp, Request},
+    request::Request,
     response::ReplyKind,
     types::{Acl, CreateMode, WatchTable},
 };
@@ -33,10 +33,10 @@ pub(crate) fn requests() -> Vec<Request> {
         with_stat,
     };
     let multi = vec![
-        MultiOp::Create { path: path(), data: Vec::new(), acl: Acl::open_unsafe(), mode: CreateMode::Ephemeral },
-        MultiOp::Check { path: path(), version: 0 },
-        MultiOp::SetData { path: path(), data: Vec::new(), version: 0 },
-        MultiOp::Delete { path: path(), version: -1 },
+        create(CreateMode::Ephemeral, false),
+        Request::Check { path: path(), version: 0 },
+        Request::SetData { path: path(), data: Vec::new(), version: 0 },
+        Request::Delete { path: path(), version: -1 },
     ];
     let mut requests = vec![
         create(CreateMode::EphemeralSequential, true),

@@ -14,7 +14,7 @@ use crate::proto::{
     error::ProtoError,
     frame::FrameBuffer,
     header::decode_header,
-    request::{MultiOp, Request},
+    request::Request,
     response::{MultiResult, Response},
     types::{Acl, CreateMode, ErrorCode, Notification, Stat, WatchTable},
 };
@@ -47,41 +47,40 @@ fn mode() -> impl Strategy<Value = CreateMode> {
     ]
 }
 
-fn multi_op() -> impl Strategy<Value = MultiOp> {
+/// What may stand in a multi.
+fn multi_op() -> impl Strategy<Value = Request> {
     let version = any::<i32>;
     prop_oneof![
-        (text(), bytes(), acl(), mode()).prop_map(|(path, data, acl, mode)| MultiOp::Create { path, data, acl, mode }),
-        (text(), version()).prop_map(|(path, version)| MultiOp::Delete { path, version }),
-        (text(), bytes(), version()).prop_map(|(path, data, version)| MultiOp::SetData { path, data, version }),
-        (text(), version()).prop_map(|(path, version)| MultiOp::Check { path, version }),
+        (text(), bytes(), acl(), mode(), any::<bool>()).prop_map(|(path, data, acl, mode, with_stat)| {
+            // Containers and TTL znodes are answered with a stat in any case, and look alike on the wire.
+            let with_stat = with_stat || !matches!(mode.op_code(false), 1);
+            Request::Create { path, data, acl, mode, with_stat }
+        }),
+        (text(), version()).prop_map(|(path, version)| Request::Delete { path, version }),
+        (text(), bytes(), version()).prop_map(|(path, data, version)| Request::SetData { path, data, version }),
+        (text(), version()).prop_map(|(path, version)| Request::Check { path, version }),
     ]
 }
 
 fn request() -> impl Strategy<Value = Request> {
     let (flag, version) = (any::<bool>, any::<i32>);
     prop_oneof![
-        (text(), bytes(), acl(), mode(), flag()).prop_map(|(path, data, acl, mode, with_stat)| {
-            // Containers and TTL znodes are answered with a stat in any case, and look alike on the wire.
-            let with_stat = with_stat || !matches!(mode.op_code(false), 1);
-            Request::Create { path, data, acl, mode, with_stat }
-        }),
-        (text(), version()).prop_map(|(path, version)| Request::Delete { path, version }),
-        (text(), flag()).prop_map(|(path, watch)| Request::Exists { path, watch }),
-        (text(), flag()).prop_map(|(path, watch)| Request::GetData { path, watch }),
-        (text(), bytes(), version()).prop_map(|(path, data, version)| Request::SetData { path, data, version }),
-        text().prop_map(|path| Request::GetAcl { path }),
-        (text(), acl(), version()).prop_map(|(path, acl, version)| Request::SetAcl { path, acl, version }),
-        (text(), flag(), flag()).prop_map(|(path, watch, with_stat)| Request::GetChildren { path, watch, with_stat }),
-        text().prop_map(|path| Request::Sync { path }),
-        vec(multi_op(), 0..5).prop_map(Request::Multi),
-        (text(), prop_oneof![Just(WatchTable::Data), Just(WatchTable::Children)])
+        4 => multi_op(),
+        1 => (text(), flag()).prop_map(|(path, watch)| Request::Exists { path, watch }),
+        1 => (text(), flag()).prop_map(|(path, watch)| Request::GetData { path, watch }),
+        1 => text().prop_map(|path| Request::GetAcl { path }),
+        1 => (text(), acl(), version()).prop_map(|(path, acl, version)| Request::SetAcl { path, acl, version }),
+        1 => (text(), flag(), flag()).prop_map(|(path, watch, with_stat)| Request::GetChildren { path, watch, with_stat }),
+        1 => text().prop_map(|path| Request::Sync { path }),
+        1 => vec(multi_op(), 0..5).prop_map(Request::Multi),
+        1 => (text(), prop_oneof![Just(WatchTable::Data), Just(WatchTable::Children)])
             .prop_map(|(path, table)| Request::RemoveWatches { path, table }),
-        (text(), bytes()).prop_map(|(scheme, auth)| Request::Auth { scheme, auth }),
-        (any::<i64>(), texts(), texts(), texts()).prop_map(|(relative_zxid, data, exist, child)| {
+        1 => (text(), bytes()).prop_map(|(scheme, auth)| Request::Auth { scheme, auth }),
+        1 => (any::<i64>(), texts(), texts(), texts()).prop_map(|(relative_zxid, data, exist, child)| {
             Request::SetWatches { relative_zxid, data, exist, child }
         }),
-        text().prop_map(|prefix| Request::GetEphemerals { prefix }),
-        prop_oneof![Just(Request::Ping), Just(Request::WhoAmI), Just(Request::CloseSession)],
+        1 => text().prop_map(|prefix| Request::GetEphemerals { prefix }),
+        1 => prop_oneof![Just(Request::Ping), Just(Request::WhoAmI), Just(Request::CloseSession)],
     ]
 }
 

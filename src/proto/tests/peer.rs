@@ -3,7 +3,7 @@
 use crate::proto::{
     codec::jute::{Reader, Writer},
     op,
-    request::{MultiOp, Request},
+    request::Request,
     response::{MultiResult, ReplyKind, Response},
     types::{Acl, CreateMode, ErrorCode, Stat, WatchTable},
 };
@@ -38,6 +38,7 @@ fn read_request(op_code: i32, reader: &mut Reader<'_>) -> Request {
         },
         op::SYNC => Request::Sync { path: path(reader) },
         op::PING => Request::Ping,
+        op::CHECK => Request::Check { path: path(reader), version: reader.i32().unwrap() },
         op::MULTI => Request::Multi(read_multi(reader)),
         op::REMOVE_WATCHES => Request::RemoveWatches { path: path(reader), table: read_table(reader) },
         op::AUTH => {
@@ -57,21 +58,14 @@ fn read_request(op_code: i32, reader: &mut Reader<'_>) -> Request {
     }
 }
 
-fn read_multi(reader: &mut Reader<'_>) -> Vec<MultiOp> {
+fn read_multi(reader: &mut Reader<'_>) -> Vec<Request> {
     let mut ops = Vec::new();
     loop {
         let (op_code, done, err) = (reader.i32().unwrap(), reader.bool().unwrap(), reader.i32().unwrap());
         assert_eq!((err, done), (-1, op_code == op::NONE));
         ops.push(match op_code {
-            op::CREATE | op::CREATE_CONTAINER | op::CREATE_TTL => {
-                let (path, data, acl, mode) = read_create(op_code, reader);
-                MultiOp::Create { path, data, acl, mode }
-            }
-            op::DELETE => MultiOp::Delete { path: path(reader), version: reader.i32().unwrap() },
-            op::SET_DATA => MultiOp::SetData { path: path(reader), data: data(reader), version: reader.i32().unwrap() },
-            op::CHECK => MultiOp::Check { path: path(reader), version: reader.i32().unwrap() },
             op::NONE => return ops,
-            other => panic!("op code {other}"),
+            _ => read_request(op_code, reader),
         });
     }
 }

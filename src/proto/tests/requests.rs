@@ -2,7 +2,7 @@ use super::{hex, peer};
 use crate::proto::{
     connect::ConnectRequest,
     header::set_xid,
-    request::{MultiOp, Request},
+    request::Request,
     response::ReplyKind,
     types::{Acl, CreateMode, WatchTable},
 };
@@ -126,15 +126,21 @@ fn multi_ends_with_a_header_of_its_own() {
 
 #[test]
 fn multi() {
-    let create = |path: &str, mode| MultiOp::Create { path: path.into(), data: b"m".to_vec(), acl: vec![], mode };
+    let create = |path: &str, mode, with_stat| Request::Create {
+        path: path.into(),
+        data: b"m".to_vec(),
+        acl: vec![],
+        mode,
+        with_stat,
+    };
     let request = Request::Multi(vec![
-        MultiOp::Check { path: "/pa".into(), version: 2 },
-        create("/m1", CreateMode::Persistent),
-        create("/m2", CreateMode::Container),
-        create("/m3", CreateMode::PersistentWithTtl(1000)),
-        create("/m4", CreateMode::EphemeralSequential),
-        MultiOp::SetData { path: "/m1".into(), data: vec![7], version: 0 },
-        MultiOp::Delete { path: "/m1".into(), version: -1 },
+        Request::Check { path: "/pa".into(), version: 2 },
+        create("/m1", CreateMode::Persistent, false),
+        create("/m2", CreateMode::Container, true),
+        create("/m3", CreateMode::PersistentWithTtl(1000), true),
+        create("/m4", CreateMode::EphemeralSequential, false),
+        Request::SetData { path: "/m1".into(), data: vec![7], version: 0 },
+        Request::Delete { path: "/m1".into(), version: -1 },
     ]);
     let expected = "000000ce 00000005 0000000e
         0000000d 00 ffffffff  00000003 2f7061 00000002
@@ -225,8 +231,8 @@ fn debug_shows_lengths_in_place_of_secrets() {
         format!(
             "{:?}",
             Request::Multi(vec![
-                MultiOp::Create { path: "/a".into(), data: secret(), acl: acl(), mode },
-                MultiOp::SetData { path: "/a".into(), data: secret(), version: 1 },
+                Request::Create { path: "/a".into(), data: secret(), acl: acl(), mode, with_stat: false },
+                Request::SetData { path: "/a".into(), data: secret(), version: 1 },
             ])
         ),
         format!("{connect:?}"),

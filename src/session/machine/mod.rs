@@ -231,7 +231,7 @@ impl<C, W: Clone> Machine<C, W> {
             return Err(SessionError::FrameTooLarge { size, limit });
         }
         // A watch without a watcher would stay at the server for ever.
-        if is_own(request) || request.leaves_watch() != has_watcher {
+        if is_out_of_place(request) || request.leaves_watch() != has_watcher {
             return Err(SessionError::Server(ErrorCode::BadArguments));
         }
         Ok(())
@@ -715,9 +715,15 @@ fn watched_table(request: &Request) -> Option<WatchTable> {
     }
 }
 
-/// What only the session itself sends: the server answers these under numbers of their own, or they end the session.
-fn is_own(request: &Request) -> bool {
-    matches!(request, Request::Ping | Request::Auth { .. } | Request::SetWatches { .. } | Request::CloseSession)
+/// What only the session itself sends, as the server answers it under a number of its own or ends the session; and what
+/// stands on the wrong side of a multi.
+fn is_out_of_place(request: &Request) -> bool {
+    use Request::{Auth, Check, CloseSession, Create, Delete, Multi, Ping, SetData, SetWatches};
+    match request {
+        Ping | Auth { .. } | SetWatches { .. } | CloseSession | Check { .. } => true,
+        Multi(ops) => ops.iter().any(|op| !matches!(op, Create { .. } | Delete { .. } | SetData { .. } | Check { .. })),
+        _ => false,
+    }
 }
 
 fn earlier_of(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {

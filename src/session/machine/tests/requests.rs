@@ -242,6 +242,20 @@ fn what_only_the_session_may_send_is_refused() {
 }
 
 #[test]
+fn what_stands_on_the_wrong_side_of_a_multi_is_refused() {
+    let mut rig = Rig::connected();
+    let check = || Request::Check { path: "/a".into(), version: 1 };
+    let delete = Request::Delete { path: "/a".into(), version: 1 };
+    rig.submit(&check(), 0);
+    for (tag, request) in (1..).zip([sync("/a"), get_data("/a"), Request::Multi(vec![check()])]) {
+        rig.submit(&Request::Multi(vec![check(), request]), tag);
+    }
+    assert_eq!(rig.take_log(), ["0 BadArguments", "1 BadArguments", "2 BadArguments", "3 BadArguments"]);
+    rig.submit(&Request::Multi(vec![check(), delete]), 4);
+    assert_eq!(ops(&rig.written()), [14]);
+}
+
+#[test]
 fn a_watch_without_a_watcher_and_a_watcher_without_a_watch_are_refused() {
     let mut rig = Rig::connected();
     for (request, watcher) in [(get_data("/a"), None), (sync("/a"), Some(7))] {
