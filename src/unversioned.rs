@@ -37,7 +37,7 @@ pub use crate::{
     base::telemetry::counters::SessionCounters,
     proto::{
         request::Request,
-        response::{MultiResult, ReplyKind, Response},
+        response::{MultiResult, Response},
         types::{EventType, WatchTable},
     },
     session::{

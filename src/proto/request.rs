@@ -4,18 +4,17 @@ use std::fmt;
 
 use super::{
     op,
-    response::ReplyKind,
     types::{Acl, CreateMode, WatchTable},
 };
 
 /// A request, without its header. Paths are full paths at the server (chroot and namespace included).
 ///
 /// ```
-/// use curator_locks::unversioned::{ReplyKind, Request};
+/// use curator_locks::unversioned::Request;
 ///
 /// let read = Request::GetData { path: "/shop/currency".into(), watch: true };
 /// assert!(read.leaves_watch()); // so its submission has a watcher
-/// assert_eq!((read.operation(), read.op_code(), read.reply_kind()), ("get_data", 4, ReplyKind::Data));
+/// assert_eq!((read.operation(), read.op_code()), ("get_data", 4));
 ///
 /// let secret = Request::Auth { scheme: "digest".into(), auth: b"shop:pass".to_vec() };
 /// assert!(!format!("{secret:?}").contains("pass")); // requests end up in logs
@@ -224,31 +223,6 @@ impl Request {
             | Request::SetWatches { .. }
             | Request::WhoAmI
             | Request::CloseSession => "",
-        }
-    }
-
-    /// What the body of a successful reply holds.
-    #[must_use]
-    pub fn reply_kind(&self) -> ReplyKind {
-        match self {
-            Request::Create { .. } if self.op_code() == op::CREATE => ReplyKind::Path,
-            Request::Create { .. } => ReplyKind::PathStat,
-            Request::Exists { .. } | Request::SetData { .. } | Request::SetAcl { .. } => ReplyKind::Stat,
-            Request::GetData { .. } => ReplyKind::Data,
-            Request::GetAcl { .. } => ReplyKind::Acl,
-            Request::GetChildren { with_stat: false, .. } => ReplyKind::Children,
-            Request::GetChildren { with_stat: true, .. } => ReplyKind::ChildrenStat,
-            Request::Sync { .. } => ReplyKind::Sync,
-            Request::Multi(_) => ReplyKind::Multi,
-            Request::GetEphemerals { .. } => ReplyKind::Ephemerals,
-            Request::WhoAmI => ReplyKind::WhoAmI,
-            Request::Delete { .. }
-            | Request::Ping
-            | Request::Check { .. }
-            | Request::RemoveWatches { .. }
-            | Request::Auth { .. }
-            | Request::SetWatches { .. }
-            | Request::CloseSession => ReplyKind::Done,
         }
     }
 

@@ -2,44 +2,6 @@
 
 use super::types::{Acl, ErrorCode, Stat};
 
-/// What the body of a reply holds, which only the request tells.
-///
-/// ```
-/// use curator_locks::{Acl, CreateMode};
-/// use curator_locks::unversioned::{ReplyKind, Request};
-///
-/// let create = |mode| Request::Create { path: "/a".into(), data: vec![], acl: Acl::open_unsafe(), mode, with_stat: false };
-/// assert_eq!(create(CreateMode::Persistent).reply_kind(), ReplyKind::Path);
-/// assert_eq!(create(CreateMode::Container).reply_kind(), ReplyKind::PathStat); // the server adds it unasked
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ReplyKind {
-    /// Nothing: delete, ping, auth, setWatches, removeWatches, closeSession.
-    Done,
-    /// A path: create.
-    Path,
-    /// Path and stat: create2, createContainer, createTTL.
-    PathStat,
-    /// A stat: exists, setData, setACL.
-    Stat,
-    /// Data and stat: getData.
-    Data,
-    /// Names: getChildren.
-    Children,
-    /// Names and stat: getChildren2.
-    ChildrenStat,
-    /// ACL and stat: getACL.
-    Acl,
-    /// A path: sync.
-    Sync,
-    /// A result for each operation: multi.
-    Multi,
-    /// Paths: getEphemerals.
-    Ephemerals,
-    /// Schemes and users: whoAmI.
-    WhoAmI,
-}
-
 /// The body of a successful reply.
 ///
 /// ```

@@ -83,7 +83,7 @@ impl Socket {
         if header.err != 0 {
             return Ok(Some(Incoming::Reply(Err(format!("{request:?}: error {}", header.err).into()))));
         }
-        Ok(Some(Incoming::Reply(Ok(Response::decode(request.reply_kind(), body)?))))
+        Ok(Some(Incoming::Reply(Ok(Response::decode(request.op_code(), body)?))))
     }
 
     fn next(&mut self) -> Outcome<Incoming> {

@@ -4,36 +4,40 @@ use super::jute::Reader;
 use crate::proto::{
     error::ProtoError,
     op,
-    response::{MultiResult, ReplyKind, Response},
+    response::{MultiResult, Response},
     types::{Acl, ErrorCode, EventType, Notification, Stat},
 };
 
 impl Response {
-    /// Decodes the body of a successful reply.
+    /// Decodes the body of a successful reply to a request with this [op code](crate::unversioned::Request::op_code), which
+    /// alone tells what it holds.
     ///
     /// # Errors
-    /// The body is not of this kind.
-    pub fn decode(kind: ReplyKind, body: &[u8]) -> Result<Response, ProtoError> {
+    /// The body is not that of such a reply.
+    pub fn decode(op_code: i32, body: &[u8]) -> Result<Response, ProtoError> {
         let mut reader = Reader::new(body);
-        let response = Response::read(kind, &mut reader)?;
+        let response = Response::read(op_code, &mut reader)?;
         reader.finish()?;
         Ok(response)
     }
 
-    fn read(kind: ReplyKind, reader: &mut Reader<'_>) -> Result<Response, ProtoError> {
-        Ok(match kind {
-            ReplyKind::Done => Response::Done,
-            ReplyKind::Path => Response::Created { path: reader.string()?, stat: None },
-            ReplyKind::PathStat => Response::Created { path: reader.string()?, stat: Some(Stat::read(reader)?) },
-            ReplyKind::Stat => Response::Stat(Stat::read(reader)?),
-            ReplyKind::Data => Response::Data { data: reader.buffer()?.to_vec(), stat: Stat::read(reader)? },
-            ReplyKind::Children => Response::Children { names: reader.strings()?, stat: None },
-            ReplyKind::ChildrenStat => Response::Children { names: reader.strings()?, stat: Some(Stat::read(reader)?) },
-            ReplyKind::Acl => Response::Acl { acl: reader.vector(12, Acl::read)?, stat: Stat::read(reader)? },
-            ReplyKind::Sync => Response::Synced { path: reader.string()? },
-            ReplyKind::Multi => Response::Multi(read_multi(reader)?),
-            ReplyKind::Ephemerals => Response::Ephemerals(reader.strings()?),
-            ReplyKind::WhoAmI => Response::WhoAmI(reader.vector(8, |reader| Ok((reader.string()?, reader.string()?)))?),
+    fn read(op_code: i32, reader: &mut Reader<'_>) -> Result<Response, ProtoError> {
+        Ok(match op_code {
+            op::CREATE => Response::Created { path: reader.string()?, stat: None },
+            op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
+                Response::Created { path: reader.string()?, stat: Some(Stat::read(reader)?) }
+            }
+            op::EXISTS | op::SET_DATA | op::SET_ACL => Response::Stat(Stat::read(reader)?),
+            op::GET_DATA => Response::Data { data: reader.buffer()?.to_vec(), stat: Stat::read(reader)? },
+            op::GET_CHILDREN => Response::Children { names: reader.strings()?, stat: None },
+            op::GET_CHILDREN2 => Response::Children { names: reader.strings()?, stat: Some(Stat::read(reader)?) },
+            op::GET_ACL => Response::Acl { acl: reader.vector(12, Acl::read)?, stat: Stat::read(reader)? },
+            op::SYNC => Response::Synced { path: reader.string()? },
+            op::MULTI => Response::Multi(read_multi(reader)?),
+            op::GET_EPHEMERALS => Response::Ephemerals(reader.strings()?),
+            op::WHO_AM_I => Response::WhoAmI(reader.vector(8, |reader| Ok((reader.string()?, reader.string()?)))?),
+            // Delete, ping, auth, setWatches, removeWatches, closeSession.
+            _ => Response::Done,
         })
     }
 }

@@ -1,25 +1,25 @@
 //! Replies of every kind as a server writes them, and what can become of them on the way.
 
 use crate::proto::{
+    op,
     request::Request,
-    response::ReplyKind,
     types::{Acl, CreateMode, WatchTable},
 };
 
-/// Every kind of reply.
-pub(crate) const KINDS: [ReplyKind; 12] = [
-    ReplyKind::Done,
-    ReplyKind::Path,
-    ReplyKind::PathStat,
-    ReplyKind::Stat,
-    ReplyKind::Data,
-    ReplyKind::Children,
-    ReplyKind::ChildrenStat,
-    ReplyKind::Acl,
-    ReplyKind::Sync,
-    ReplyKind::Multi,
-    ReplyKind::Ephemerals,
-    ReplyKind::WhoAmI,
+/// Op codes with every kind of reply.
+pub(crate) const KINDS: [i32; 12] = [
+    op::DELETE,
+    op::CREATE,
+    op::CREATE2,
+    op::EXISTS,
+    op::GET_DATA,
+    op::GET_CHILDREN,
+    op::GET_CHILDREN2,
+    op::GET_ACL,
+    op::SYNC,
+    op::MULTI,
+    op::GET_EPHEMERALS,
+    op::WHO_AM_I,
 ];
 
 /// Every request that a caller can send, with and without a watch.
@@ -102,27 +102,26 @@ fn multi(out: &mut Vec<u8>) {
     int(out, -1);
 }
 
-/// The body of a reply of this kind.
-pub(crate) fn body(kind: ReplyKind) -> Vec<u8> {
+/// The body of a reply to a request with this op code.
+pub(crate) fn body(op_code: i32) -> Vec<u8> {
     let mut out = Vec::new();
-    match kind {
-        ReplyKind::Done => {}
-        ReplyKind::Path | ReplyKind::Sync => text(&mut out, "/locks/one"),
-        ReplyKind::PathStat => {
+    match op_code {
+        op::CREATE | op::SYNC => text(&mut out, "/locks/one"),
+        op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
             text(&mut out, "/locks/one/_c_7a1b-lock-0000000007");
             stat(&mut out);
         }
-        ReplyKind::Stat => stat(&mut out),
-        ReplyKind::Data => {
+        op::EXISTS | op::SET_DATA | op::SET_ACL => stat(&mut out),
+        op::GET_DATA => {
             text(&mut out, "192.0.2.1");
             stat(&mut out);
         }
-        ReplyKind::Children => names(&mut out, 12),
-        ReplyKind::ChildrenStat => {
+        op::GET_CHILDREN => names(&mut out, 12),
+        op::GET_CHILDREN2 => {
             names(&mut out, 3);
             stat(&mut out);
         }
-        ReplyKind::Acl => {
+        op::GET_ACL => {
             int(&mut out, 2);
             for (scheme, id) in [("world", "anyone"), ("digest", "u\u{e9}:x")] {
                 int(&mut out, 31);
@@ -131,15 +130,16 @@ pub(crate) fn body(kind: ReplyKind) -> Vec<u8> {
             }
             stat(&mut out);
         }
-        ReplyKind::Multi => multi(&mut out),
-        ReplyKind::Ephemerals => names(&mut out, 2),
-        ReplyKind::WhoAmI => {
+        op::MULTI => multi(&mut out),
+        op::GET_EPHEMERALS => names(&mut out, 2),
+        op::WHO_AM_I => {
             int(&mut out, 2);
             for (scheme, user) in [("ip", "127.0.0.1"), ("digest", "me")] {
                 text(&mut out, scheme);
                 text(&mut out, user);
             }
         }
+        _ => {}
     }
     out
 }

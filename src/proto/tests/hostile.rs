@@ -151,9 +151,9 @@ fn heap(response: &Response) -> usize {
 /// Decodes as everything there is. A result of a multi takes 9 bytes on the wire and about 100 in memory, in a vector
 /// that doubles (from 4 on): nothing takes more.
 fn decode_as_everything(bytes: &[u8]) {
-    for kind in KINDS {
-        if let Ok(response) = Response::decode(kind, bytes) {
-            assert!(heap(&response) <= 32 * bytes.len() + 512, "{kind:?}: {} bytes", heap(&response));
+    for op_code in KINDS {
+        if let Ok(response) = Response::decode(op_code, bytes) {
+            assert!(heap(&response) <= 32 * bytes.len() + 512, "op {op_code}: {} bytes", heap(&response));
         }
     }
     let _ = decode_header(bytes);
@@ -199,23 +199,23 @@ proptest! {
 
     #[test]
     fn replies_are_what_the_server_wrote(response in response()) {
-        let (kind, body) = encode_response(&response);
-        prop_assert_eq!(Response::decode(kind, &body), Ok(response));
+        let (op_code, body) = encode_response(&response);
+        prop_assert_eq!(Response::decode(op_code, &body), Ok(response));
     }
 
     #[test]
     fn replies_cut_anywhere_are_refused(response in response()) {
-        let (kind, body) = encode_response(&response);
+        let (op_code, body) = encode_response(&response);
         for end in 0..body.len() {
-            prop_assert!(Response::decode(kind, &body[..end]).is_err(), "{} bytes", end);
+            prop_assert!(Response::decode(op_code, &body[..end]).is_err(), "{} bytes", end);
         }
     }
 
     #[test]
     fn replies_prolonged_are_refused(response in response(), more in vec(any::<u8>(), 1..9)) {
-        let (kind, mut body) = encode_response(&response);
+        let (op_code, mut body) = encode_response(&response);
         body.extend_from_slice(&more);
-        prop_assert_eq!(Response::decode(kind, &body), Err(ProtoError::Trailing { left: more.len() }));
+        prop_assert_eq!(Response::decode(op_code, &body), Err(ProtoError::Trailing { left: more.len() }));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::proto::{
     codec::jute::{Reader, Writer},
     op,
     request::Request,
-    response::{MultiResult, ReplyKind, Response},
+    response::{MultiResult, Response},
     types::{Acl, CreateMode, ErrorCode, Stat, WatchTable},
 };
 
@@ -107,28 +107,28 @@ fn data(reader: &mut Reader<'_>) -> Vec<u8> {
     reader.buffer().unwrap().to_vec()
 }
 
-/// The body of a reply, and what kind it is.
-pub(super) fn encode_response(response: &Response) -> (ReplyKind, Vec<u8>) {
+/// The body of a reply, and the op code of a request that is answered so.
+pub(super) fn encode_response(response: &Response) -> (i32, Vec<u8>) {
     let mut writer = Writer::frame(0);
-    let kind = write_response(&mut writer, response);
-    (kind, writer.finish().split_off(4))
+    let op_code = write_response(&mut writer, response);
+    (op_code, writer.finish().split_off(4))
 }
 
-fn write_response(writer: &mut Writer, response: &Response) -> ReplyKind {
+fn write_response(writer: &mut Writer, response: &Response) -> i32 {
     match response {
-        Response::Done => ReplyKind::Done,
+        Response::Done => op::DELETE,
         Response::Created { path, stat } => {
             writer.string(path);
-            write_optional(writer, *stat, ReplyKind::Path, ReplyKind::PathStat)
+            write_optional(writer, *stat, op::CREATE, op::CREATE2)
         }
-        Response::Stat(stat) => write_optional(writer, Some(*stat), ReplyKind::Stat, ReplyKind::Stat),
+        Response::Stat(stat) => write_optional(writer, Some(*stat), op::EXISTS, op::EXISTS),
         Response::Data { data, stat } => {
             writer.buffer(data);
-            write_optional(writer, Some(*stat), ReplyKind::Data, ReplyKind::Data)
+            write_optional(writer, Some(*stat), op::GET_DATA, op::GET_DATA)
         }
         Response::Children { names, stat } => {
             writer.vector(names, |writer, name| writer.string(name));
-            write_optional(writer, *stat, ReplyKind::Children, ReplyKind::ChildrenStat)
+            write_optional(writer, *stat, op::GET_CHILDREN, op::GET_CHILDREN2)
         }
         Response::Acl { acl, stat } => {
             writer.vector(acl, |writer, entry| {
@@ -136,27 +136,27 @@ fn write_response(writer: &mut Writer, response: &Response) -> ReplyKind {
                 writer.string(&entry.scheme);
                 writer.string(&entry.id);
             });
-            write_optional(writer, Some(*stat), ReplyKind::Acl, ReplyKind::Acl)
+            write_optional(writer, Some(*stat), op::GET_ACL, op::GET_ACL)
         }
         Response::Synced { path } => {
             writer.string(path);
-            ReplyKind::Sync
+            op::SYNC
         }
         Response::Multi(results) => {
             results.iter().for_each(|result| write_result(writer, result));
             write_multi_header(writer, op::NONE, true, -1);
-            ReplyKind::Multi
+            op::MULTI
         }
         Response::Ephemerals(paths) => {
             writer.vector(paths, |writer, path| writer.string(path));
-            ReplyKind::Ephemerals
+            op::GET_EPHEMERALS
         }
         Response::WhoAmI(users) => {
             writer.vector(users, |writer, (scheme, user)| {
                 writer.string(scheme);
                 writer.string(user);
             });
-            ReplyKind::WhoAmI
+            op::WHO_AM_I
         }
     }
 }
@@ -166,7 +166,7 @@ fn write_result(writer: &mut Writer, result: &MultiResult) {
         MultiResult::Created { path, stat } => {
             write_multi_header(writer, if stat.is_some() { op::CREATE2 } else { op::CREATE }, false, 0);
             writer.string(path);
-            write_optional(writer, *stat, ReplyKind::Path, ReplyKind::PathStat);
+            write_optional(writer, *stat, op::CREATE, op::CREATE2);
         }
         MultiResult::Done => write_multi_header(writer, op::DELETE, false, 0),
         MultiResult::Stat(stat) => {
@@ -187,7 +187,7 @@ fn write_multi_header(writer: &mut Writer, op_code: i32, done: bool, err: i32) {
     writer.i32(err);
 }
 
-fn write_optional(writer: &mut Writer, stat: Option<Stat>, without: ReplyKind, with: ReplyKind) -> ReplyKind {
+fn write_optional(writer: &mut Writer, stat: Option<Stat>, without: i32, with: i32) -> i32 {
     let Some(stat) = stat else { return without };
     write_stat(writer, stat);
     with

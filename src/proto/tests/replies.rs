@@ -3,7 +3,8 @@ use crate::proto::{
     connect::ConnectResponse,
     error::ProtoError,
     header::{ReplyHeader, decode_header},
-    response::{MultiResult, ReplyKind, Response},
+    op,
+    response::{MultiResult, Response},
     types::{Acl, ErrorCode, EventType, Notification, Stat},
 };
 
@@ -27,8 +28,8 @@ fn stat() -> Stat {
     }
 }
 
-fn decodes_to(kind: ReplyKind, digits: &str, response: Response) {
-    assert_eq!(Response::decode(kind, &hex(digits)), Ok(response));
+fn decodes_to(op_code: i32, digits: &str, response: Response) {
+    assert_eq!(Response::decode(op_code, &hex(digits)), Ok(response));
 }
 
 #[test]
@@ -76,51 +77,51 @@ fn header() {
 
 #[test]
 fn done() {
-    decodes_to(ReplyKind::Done, "", Response::Done);
-    assert_eq!(Response::decode(ReplyKind::Done, &[0]), Err(ProtoError::Trailing { left: 1 }));
+    decodes_to(op::DELETE, "", Response::Done);
+    assert_eq!(Response::decode(op::DELETE, &[0]), Err(ProtoError::Trailing { left: 1 }));
 }
 
 #[test]
 fn created() {
     let path = || "/pc0000000002".to_owned();
     let digits = "0000000d 2f706330303030303030303032";
-    decodes_to(ReplyKind::Path, digits, Response::Created { path: path(), stat: None });
+    decodes_to(op::CREATE, digits, Response::Created { path: path(), stat: None });
     let created = Response::Created { path: path(), stat: Some(stat()) };
-    decodes_to(ReplyKind::PathStat, &format!("{digits} {STAT}"), created);
+    decodes_to(op::CREATE2, &format!("{digits} {STAT}"), created);
 }
 
 #[test]
 fn stat_of_exists_set_data_and_set_acl() {
-    decodes_to(ReplyKind::Stat, STAT, Response::Stat(stat()));
+    decodes_to(op::EXISTS, STAT, Response::Stat(stat()));
 }
 
 #[test]
 fn data() {
     let data = |data: &[u8]| Response::Data { data: data.to_vec(), stat: stat() };
-    decodes_to(ReplyKind::Data, &format!("00000002 6869 {STAT}"), data(b"hi"));
-    decodes_to(ReplyKind::Data, &format!("00000000 {STAT}"), data(b""));
-    decodes_to(ReplyKind::Data, &format!("ffffffff {STAT}"), data(b""));
+    decodes_to(op::GET_DATA, &format!("00000002 6869 {STAT}"), data(b"hi"));
+    decodes_to(op::GET_DATA, &format!("00000000 {STAT}"), data(b""));
+    decodes_to(op::GET_DATA, &format!("ffffffff {STAT}"), data(b""));
 }
 
 #[test]
 fn children() {
     let names = || vec!["pa".to_owned(), "zookeeper".to_owned()];
     let digits = "00000002 00000002 7061 00000009 7a6f6f6b6565706572";
-    decodes_to(ReplyKind::Children, digits, Response::Children { names: names(), stat: None });
-    decodes_to(ReplyKind::Children, "00000000", Response::Children { names: vec![], stat: None });
+    decodes_to(op::GET_CHILDREN, digits, Response::Children { names: names(), stat: None });
+    decodes_to(op::GET_CHILDREN, "00000000", Response::Children { names: vec![], stat: None });
     let children = Response::Children { names: names(), stat: Some(stat()) };
-    decodes_to(ReplyKind::ChildrenStat, &format!("{digits} {STAT}"), children);
+    decodes_to(op::GET_CHILDREN2, &format!("{digits} {STAT}"), children);
 }
 
 #[test]
 fn acl() {
     let digits = format!("00000001 0000001f 00000005 776f726c64 00000006 616e796f6e65 {STAT}");
-    decodes_to(ReplyKind::Acl, &digits, Response::Acl { acl: Acl::open_unsafe(), stat: stat() });
+    decodes_to(op::GET_ACL, &digits, Response::Acl { acl: Acl::open_unsafe(), stat: stat() });
 }
 
 #[test]
 fn synced() {
-    decodes_to(ReplyKind::Sync, "00000001 2f", Response::Synced { path: "/".into() });
+    decodes_to(op::SYNC, "00000001 2f", Response::Synced { path: "/".into() });
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn multi_that_succeeded() {
         MultiResult::Stat(stat()),
         MultiResult::Done,
     ];
-    decodes_to(ReplyKind::Multi, &digits, Response::Multi(results));
+    decodes_to(op::MULTI, &digits, Response::Multi(results));
 }
 
 #[test]
@@ -154,19 +155,19 @@ fn multi_that_failed() {
         MultiResult::Failed(Some(ErrorCode::NoNode)),
         MultiResult::Failed(Some(ErrorCode::RuntimeInconsistency)),
     ];
-    decodes_to(ReplyKind::Multi, digits, Response::Multi(results));
+    decodes_to(op::MULTI, digits, Response::Multi(results));
 }
 
 #[test]
 fn multi_with_an_unknown_operation_is_refused() {
     let unknown = ProtoError::Unexpected { what: "operation in the reply of a multi", value: 4 };
-    assert_eq!(Response::decode(ReplyKind::Multi, &hex("00000004 00 00000000")), Err(unknown));
+    assert_eq!(Response::decode(op::MULTI, &hex("00000004 00 00000000")), Err(unknown));
 }
 
 #[test]
 fn ephemerals() {
     let paths = vec!["/pb".to_owned(), "/sb".to_owned()];
-    decodes_to(ReplyKind::Ephemerals, "00000002 00000003 2f7062 00000003 2f7362", Response::Ephemerals(paths));
+    decodes_to(op::GET_EPHEMERALS, "00000002 00000003 2f7062 00000003 2f7362", Response::Ephemerals(paths));
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn who_am_i() {
     let digits = "00000002 00000006 646967657374 00000009 75eda0bdedb880c3a9
         00000002 6970 00000009 3132372e302e302e31";
     let users = vec![("digest".into(), "u\u{1F600}\u{e9}".into()), ("ip".into(), "127.0.0.1".into())];
-    decodes_to(ReplyKind::WhoAmI, digits, Response::WhoAmI(users));
+    decodes_to(op::WHO_AM_I, digits, Response::WhoAmI(users));
 }
 
 #[test]

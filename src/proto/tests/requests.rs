@@ -1,9 +1,10 @@
-use super::{hex, peer};
+use super::{corpus::body, hex, peer};
 use crate::proto::{
     connect::ConnectRequest,
     header::set_xid,
+    op,
     request::Request,
-    response::ReplyKind,
+    response::Response,
     types::{Acl, CreateMode, WatchTable},
 };
 
@@ -210,10 +211,17 @@ fn only_three_requests_leave_watches() {
 
 #[test]
 fn containers_and_ttl_znodes_are_answered_with_a_stat() {
-    assert_eq!(create(CreateMode::Ephemeral, false).reply_kind(), ReplyKind::Path);
-    assert_eq!(create(CreateMode::Ephemeral, true).reply_kind(), ReplyKind::PathStat);
-    assert_eq!(create(CreateMode::Container, false).reply_kind(), ReplyKind::PathStat);
-    assert_eq!(create(CreateMode::PersistentWithTtl(1), false).reply_kind(), ReplyKind::PathStat);
+    for (request, like) in [
+        (create(CreateMode::Ephemeral, false), op::CREATE),
+        (create(CreateMode::Ephemeral, true), op::CREATE2),
+        (create(CreateMode::Container, false), op::CREATE2),
+        (create(CreateMode::PersistentWithTtl(1), false), op::CREATE2),
+    ] {
+        let Ok(Response::Created { stat, .. }) = Response::decode(request.op_code(), &body(like)) else {
+            panic!("{request:?}");
+        };
+        assert_eq!(stat.is_some(), like == op::CREATE2, "{request:?}");
+    }
 }
 
 #[test]

@@ -20,8 +20,9 @@ use crate::proto::{
     connect::{ConnectRequest, ConnectResponse},
     error::ProtoError,
     header::{XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, decode_header, set_xid},
+    op,
     request::Request,
-    response::{ReplyKind, Response},
+    response::Response,
     types::{ErrorCode, Notification, WatchTable},
 };
 
@@ -67,13 +68,13 @@ enum Fate {
 struct Unsent<C> {
     ticket: u64,
     frame: Vec<u8>,
-    kind: ReplyKind,
+    op: i32,
     purpose: Purpose<C>,
 }
 
 struct InFlight<C> {
     xid: i32,
-    kind: ReplyKind,
+    op: i32,
     purpose: Purpose<C>,
 }
 
@@ -219,7 +220,7 @@ impl<C, W: Clone> Machine<C, W> {
         });
         self.config.counters.requested(request);
         let purpose = Purpose::Caller { completion, watch };
-        self.unsent.push_back(Unsent { ticket, frame, kind: request.reply_kind(), purpose });
+        self.unsent.push_back(Unsent { ticket, frame, op: request.op_code(), purpose });
         ticket
     }
 
@@ -266,7 +267,7 @@ impl<C, W: Clone> Machine<C, W> {
     fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
         let ticket = self.take_ticket();
         self.config.counters.requested(request);
-        self.unsent.push_back(Unsent { ticket, frame: request.encode(0), kind: request.reply_kind(), purpose });
+        self.unsent.push_back(Unsent { ticket, frame: request.encode(0), op: request.op_code(), purpose });
     }
 
     fn take_ticket(&mut self) -> u64 {
@@ -301,7 +302,7 @@ impl<C, W: Clone> Machine<C, W> {
             out.reserve(room);
         }
         let mut taken = 0;
-        while let Some(Unsent { mut frame, kind, purpose, .. }) = self.next_unsent(taken) {
+        while let Some(Unsent { mut frame, op, purpose, .. }) = self.next_unsent(taken) {
             let xid = self.next_xid;
             self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
             set_xid(&mut frame, xid);
@@ -311,7 +312,7 @@ impl<C, W: Clone> Machine<C, W> {
             } else {
                 out.extend_from_slice(&frame);
             }
-            self.in_flight.push_back(InFlight { xid, kind, purpose });
+            self.in_flight.push_back(InFlight { xid, op, purpose });
         }
     }
 
@@ -525,17 +526,15 @@ impl<C, W: Clone> Machine<C, W> {
             }
             None => return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid }),
         };
-        let reply = match (err, request.kind) {
+        let reply = match (err, request.op) {
             // A failed multi has code and body; what failed is in the body.
-            (0, kind) | (_, kind @ ReplyKind::Multi) if !body.is_empty() || err == 0 => {
-                match Response::decode(kind, body) {
-                    Ok(response) => Ok(response),
-                    Err(error) => {
-                        self.in_flight.push_front(request);
-                        return Err(error);
-                    }
+            (0, op) | (_, op @ op::MULTI) if !body.is_empty() || err == 0 => match Response::decode(op, body) {
+                Ok(response) => Ok(response),
+                Err(error) => {
+                    self.in_flight.push_front(request);
+                    return Err(error);
                 }
-            }
+            },
             (err, _) => Err(ErrorCode::from_wire(err)),
         };
         if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
@@ -556,7 +555,7 @@ impl<C, W: Clone> Machine<C, W> {
         match request.purpose {
             Purpose::Caller { completion, watch } => {
                 if let Some(ticket) = watch {
-                    let forgotten = self.book_watch(ticket, request.kind, &reply);
+                    let forgotten = self.book_watch(ticket, request.op, &reply);
                     self.forgotten(forgotten, actions);
                 }
                 actions.push(Action::Complete(completion, reply.map_err(SessionError::Server)));
@@ -582,16 +581,11 @@ impl<C, W: Clone> Machine<C, W> {
         Ok(())
     }
 
-    fn book_watch(
-        &mut self,
-        ticket: u64,
-        kind: ReplyKind,
-        reply: &Result<Response, ErrorCode>,
-    ) -> Option<Forgotten<W>> {
+    fn book_watch(&mut self, ticket: u64, op: i32, reply: &Result<Response, ErrorCode>) -> Option<Forgotten<W>> {
         match reply {
             Ok(_) => self.watches.armed(ticket, false),
             // `exists` alone leaves a watch on a znode that is not there.
-            Err(ErrorCode::NoNode) if kind == ReplyKind::Stat => self.watches.armed(ticket, true),
+            Err(ErrorCode::NoNode) if op == op::EXISTS => self.watches.armed(ticket, true),
             Err(_) => self.watches.rejected(ticket),
         }
     }

@@ -65,8 +65,8 @@ struct World {
     requests: Vec<Request>,
     rig: Rig<Happened>,
     is_up: bool,
-    /// Number and kind of what is on the wire.
-    in_flight: VecDeque<(i32, ReplyKind)>,
+    /// Number and op code of what is on the wire.
+    in_flight: VecDeque<(i32, i32)>,
     fates: Vec<Fate>,
     tickets: Vec<u64>,
     zxid: i64,
@@ -201,7 +201,7 @@ impl World {
             let xid = i32::from_be_bytes(*frame.first_chunk().unwrap());
             let op = i32::from_be_bytes(*frame[4..].first_chunk().unwrap());
             if xid > 0 {
-                self.in_flight.push_back((xid, kind_of(op)));
+                self.in_flight.push_back((xid, op));
             }
             rest = after;
         }
@@ -214,15 +214,15 @@ impl World {
         let err = *rng.choice(&[0, 0, 0, 0, -101, -110, -119, rng.clone().i32(..)]).unwrap();
         let mut frame = match (rng.u8(..20), self.in_flight.front().copied()) {
             // The reply that is expected, mostly a good one.
-            (0..12, Some((xid, kind))) => {
+            (0..12, Some((xid, op))) => {
                 self.in_flight.pop_front();
-                let body = if err == 0 { body(kind) } else { Vec::new() };
+                let body = if err == 0 { body(op) } else { Vec::new() };
                 reply(xid, self.zxid, err, &body)
             }
             // Another's reply, too early or to nobody.
             (12, Some(_)) => {
-                let (xid, kind) = self.in_flight[rng.usize(..self.in_flight.len())];
-                reply(xid, self.zxid, 0, &body(kind))
+                let (xid, op) = self.in_flight[rng.usize(..self.in_flight.len())];
+                reply(xid, self.zxid, 0, &body(op))
             }
             (13, _) => reply(rng.i32(..), rng.i64(..), err, &body(KINDS[rng.usize(..KINDS.len())])),
             // Pings, credentials, watches set again.
@@ -259,23 +259,6 @@ impl World {
         let fate = &mut self.fates[tag as usize];
         assert!(*fate == Fate::Open, "request {tag} is answered twice, seed {SEED:#x}");
         *fate = Fate::Answered;
-    }
-}
-
-fn kind_of(op: i32) -> ReplyKind {
-    match op {
-        1 => ReplyKind::Path,
-        15 | 19 | 21 => ReplyKind::PathStat,
-        3 | 5 | 7 => ReplyKind::Stat,
-        4 => ReplyKind::Data,
-        6 => ReplyKind::Acl,
-        8 => ReplyKind::Children,
-        12 => ReplyKind::ChildrenStat,
-        9 => ReplyKind::Sync,
-        14 => ReplyKind::Multi,
-        103 => ReplyKind::Ephemerals,
-        107 => ReplyKind::WhoAmI,
-        _ => ReplyKind::Done,
     }
 }
 
