@@ -37,7 +37,7 @@ pub use crate::{
     base::telemetry::counters::SessionCounters,
     proto::{
         request::Request,
-        response::{MultiResult, Response},
+        response::Response,
         types::{EventType, WatchTable},
     },
     session::{

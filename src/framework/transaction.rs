@@ -14,7 +14,7 @@ use crate::{
     error::{Error, LostReason, Result},
     proto::{
         request::Request,
-        response::{MultiResult, Response},
+        response::Response,
         types::{Acl, CreateMode, ErrorCode, Stat},
     },
     session::{
@@ -200,7 +200,11 @@ impl Transaction {
         }
     }
 
-    fn send(&self, call: &Call<'_>, session: &Arc<dyn Session>) -> Result<Vec<MultiResult>, Failure> {
+    fn send(
+        &self,
+        call: &Call<'_>,
+        session: &Arc<dyn Session>,
+    ) -> Result<Vec<Result<Response, Option<ErrorCode>>>, Failure> {
         // A name with a unique id: as long as it exists, it is this hold's znode.
         let stands = |guard: &LockCheck| Request::Check { path: guard.held.path().as_str().to_owned(), version: -1 };
         let ops = self.guards.iter().map(stands).chain(self.steps.iter().map(|step| step.op.clone())).collect();
@@ -214,24 +218,24 @@ impl Transaction {
         &self,
         call: &Call<'_>,
         session: &Arc<dyn Session>,
-        results: Vec<MultiResult>,
+        results: Vec<Result<Response, Option<ErrorCode>>>,
     ) -> Result<Vec<TransactionResult>> {
         if results.len() != self.guards.len() + self.steps.len() {
             return Err(call.unexpected(&Response::Multi(results)));
         }
-        let codes: Vec<Option<ErrorCode>> = results.iter().map(code_of).collect();
-        if results.iter().any(|result| matches!(result, MultiResult::Failed(_))) {
+        if results.iter().any(Result::is_err) {
+            let codes: Vec<_> = results.into_iter().map(|result| result.err().flatten()).collect();
             return Err(self.refused(session, &codes));
         }
-        let of_steps = self.steps.iter().zip(results.into_iter().skip(self.guards.len()));
-        Ok(of_steps.map(|(step, result)| self.result(step, result)).collect())
+        let of_steps = self.steps.iter().zip(results.into_iter().skip(self.guards.len()).flatten());
+        Ok(of_steps.map(|(step, response)| self.result(step, response)).collect())
     }
 
-    fn result(&self, step: &TransactionStep, result: MultiResult) -> TransactionResult {
-        let (created, stat) = match result {
-            MultiResult::Created { path, .. } => (Some(self.client.prefix.to_client(&path)), None),
-            MultiResult::Stat(stat) => (None, Some(stat)),
-            MultiResult::Done | MultiResult::Failed(_) => (None, None),
+    fn result(&self, step: &TransactionStep, response: Response) -> TransactionResult {
+        let (created, stat) = match response {
+            Response::Created { path, .. } => (Some(self.client.prefix.to_client(&path)), None),
+            Response::Stat(stat) => (None, Some(stat)),
+            _ => (None, None),
         };
         TransactionResult { operation: step.op.operation(), path: step.path.clone(), created, stat }
     }
@@ -270,13 +274,6 @@ impl LockCheck {
         }
         let reason = self.held.lost().unwrap_or(LostReason::NodeDeleted);
         Error::LockLost { path: self.lock.clone(), reason }
-    }
-}
-
-fn code_of(result: &MultiResult) -> Option<ErrorCode> {
-    match result {
-        MultiResult::Failed(code) => *code,
-        _ => None,
     }
 }
 

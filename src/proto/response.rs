@@ -54,41 +54,23 @@ pub enum Response {
         /// The path given.
         path: String,
     },
-    /// Multi: a result for each operation, in order. On failure all are errors, and the first real one is the cause
-    /// (the others carry code 0 before it, `RuntimeInconsistency` after it).
-    Multi(Vec<MultiResult>),
+    /// Multi: a result for each operation, in order. On failure all are errors, and the first with a code is the cause:
+    /// those before it were rolled back (`None`, code 0), those after it have `RuntimeInconsistency`.
+    ///
+    /// ```
+    /// use curator_locks::ErrorCode;
+    /// use curator_locks::unversioned::Response;
+    ///
+    /// // As the servers answer where the second of three operations has failed.
+    /// let codes = [None, Some(ErrorCode::BadVersion), Some(ErrorCode::RuntimeInconsistency)];
+    /// let results = codes.map(Err::<Response, _>);
+    /// assert_eq!(results.iter().position(|result| matches!(result, Err(Some(_)))), Some(1));
+    /// ```
+    Multi(Vec<Result<Response, Option<ErrorCode>>>),
     /// GetEphemerals.
     Ephemerals(Vec<String>),
     /// WhoAmI: (scheme, user).
     WhoAmI(Vec<(String, String)>),
-}
-
-/// The result of one operation of a multi.
-///
-/// ```
-/// use curator_locks::ErrorCode;
-/// use curator_locks::unversioned::MultiResult;
-///
-/// // As the servers answer where the second of three operations has failed.
-/// let results = [None, Some(ErrorCode::BadVersion), Some(ErrorCode::RuntimeInconsistency)].map(MultiResult::Failed);
-/// let cause = results.iter().position(|result| matches!(result, MultiResult::Failed(Some(_))));
-/// assert_eq!(cause, Some(1));
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum MultiResult {
-    /// A create succeeded.
-    Created {
-        /// The full path.
-        path: String,
-        /// The stat, where the operation reports one.
-        stat: Option<Stat>,
-    },
-    /// A delete or check succeeded.
-    Done,
-    /// A setData succeeded.
-    Stat(Stat),
-    /// The operation failed, or was rolled back (`None`: code 0, an operation before the one that failed).
-    Failed(Option<ErrorCode>),
 }
 
 impl Response {

@@ -6,7 +6,7 @@ use crate::{
     error::Meaning,
     proto::{
         request::Request,
-        response::{MultiResult, Response},
+        response::Response,
         types::{Acl, CreateMode, ErrorCode, Stat},
     },
     session::api::{Reply, SessionError},
@@ -247,7 +247,7 @@ fn is_answered(reply: &Reply) -> bool {
     let is_final = |code: ErrorCode| code.meaning() == Meaning::Final;
     match reply {
         Ok(Response::Multi(results)) => {
-            results.iter().all(|result| !matches!(result, MultiResult::Failed(Some(code)) if !is_final(*code)))
+            results.iter().all(|result| !matches!(result, Err(Some(code)) if !is_final(*code)))
         }
         Ok(_) => true,
         Err(SessionError::Server(code)) => is_final(*code),

@@ -4,7 +4,7 @@ use super::jute::Reader;
 use crate::proto::{
     error::ProtoError,
     op,
-    response::{MultiResult, Response},
+    response::Response,
     types::{Acl, ErrorCode, EventType, Notification, Stat},
 };
 
@@ -81,7 +81,7 @@ impl Acl {
 }
 
 /// Results up to the end marker: the reply of a multi carries no count.
-fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<MultiResult>, ProtoError> {
+fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<Result<Response, Option<ErrorCode>>>, ProtoError> {
     let mut results = Vec::new();
     loop {
         let op_code = reader.i32()?;
@@ -90,21 +90,14 @@ fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<MultiResult>, ProtoError> {
         if done {
             return Ok(results);
         }
-        results.push(read_multi_result(reader, op_code)?);
+        results.push(match op_code {
+            // The server answers containers and TTL znodes as it answers create2.
+            op::CREATE | op::CREATE2 | op::DELETE | op::CHECK | op::SET_DATA => Ok(Response::read(op_code, reader)?),
+            op::NONE => Err(match reader.i32()? {
+                0 => None,
+                code => Some(ErrorCode::from_wire(code)),
+            }),
+            value => return Err(ProtoError::Unexpected { what: "operation in the reply of a multi", value }),
+        });
     }
-}
-
-fn read_multi_result(reader: &mut Reader<'_>, op_code: i32) -> Result<MultiResult, ProtoError> {
-    Ok(match op_code {
-        op::CREATE => MultiResult::Created { path: reader.string()?, stat: None },
-        // The server answers containers and TTL znodes as it answers create2.
-        op::CREATE2 => MultiResult::Created { path: reader.string()?, stat: Some(Stat::read(reader)?) },
-        op::DELETE | op::CHECK => MultiResult::Done,
-        op::SET_DATA => MultiResult::Stat(Stat::read(reader)?),
-        op::NONE => MultiResult::Failed(match reader.i32()? {
-            0 => None,
-            code => Some(ErrorCode::from_wire(code)),
-        }),
-        value => return Err(ProtoError::Unexpected { what: "operation in the reply of a multi", value }),
-    })
 }

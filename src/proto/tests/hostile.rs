@@ -15,7 +15,7 @@ use crate::proto::{
     frame::FrameBuffer,
     header::decode_header,
     request::Request,
-    response::{MultiResult, Response},
+    response::Response,
     types::{Acl, CreateMode, ErrorCode, Notification, Stat, WatchTable},
 };
 
@@ -104,13 +104,13 @@ fn maybe_stat() -> impl Strategy<Value = Option<Stat>> {
     proptest::option::of(stat())
 }
 
-fn multi_result() -> impl Strategy<Value = MultiResult> {
+fn multi_result() -> impl Strategy<Value = Result<Response, Option<ErrorCode>>> {
     prop_oneof![
-        (text(), maybe_stat()).prop_map(|(path, stat)| MultiResult::Created { path, stat }),
-        Just(MultiResult::Done),
-        stat().prop_map(MultiResult::Stat),
-        Just(MultiResult::Failed(None)),
-        (i32::MIN..0).prop_map(|code| MultiResult::Failed(Some(ErrorCode::from_wire(code)))),
+        (text(), maybe_stat()).prop_map(|(path, stat)| Ok(Response::Created { path, stat })),
+        Just(Ok(Response::Done)),
+        stat().prop_map(|stat| Ok(Response::Stat(stat))),
+        Just(Err(None)),
+        (i32::MIN..0).prop_map(|code| Err(Some(ErrorCode::from_wire(code)))),
     ]
 }
 
@@ -142,8 +142,8 @@ fn heap(response: &Response) -> usize {
         Response::Acl { acl, .. } => table(acl, |entry| entry.scheme.capacity() + entry.id.capacity()),
         Response::WhoAmI(users) => table(users, |(scheme, user)| scheme.capacity() + user.capacity()),
         Response::Multi(results) => table(results, |result| match result {
-            MultiResult::Created { path, .. } => path.capacity(),
-            _ => 0,
+            Ok(response) => heap(response),
+            Err(_) => 0,
         }),
     }
 }

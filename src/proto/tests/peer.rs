@@ -4,7 +4,7 @@ use crate::proto::{
     codec::jute::{Reader, Writer},
     op,
     request::Request,
-    response::{MultiResult, Response},
+    response::Response,
     types::{Acl, CreateMode, ErrorCode, Stat, WatchTable},
 };
 
@@ -161,19 +161,19 @@ fn write_response(writer: &mut Writer, response: &Response) -> i32 {
     }
 }
 
-fn write_result(writer: &mut Writer, result: &MultiResult) {
+fn write_result(writer: &mut Writer, result: &Result<Response, Option<ErrorCode>>) {
     match result {
-        MultiResult::Created { path, stat } => {
-            write_multi_header(writer, if stat.is_some() { op::CREATE2 } else { op::CREATE }, false, 0);
-            writer.string(path);
-            write_optional(writer, *stat, op::CREATE, op::CREATE2);
+        Ok(response) => {
+            let op_code = match response {
+                Response::Created { stat: None, .. } => op::CREATE,
+                Response::Created { .. } => op::CREATE2,
+                Response::Stat(_) => op::SET_DATA,
+                _ => op::DELETE,
+            };
+            write_multi_header(writer, op_code, false, 0);
+            write_response(writer, response);
         }
-        MultiResult::Done => write_multi_header(writer, op::DELETE, false, 0),
-        MultiResult::Stat(stat) => {
-            write_multi_header(writer, op::SET_DATA, false, 0);
-            write_stat(writer, *stat);
-        }
-        MultiResult::Failed(code) => {
+        Err(code) => {
             let code = code.map_or(0, ErrorCode::to_wire);
             write_multi_header(writer, op::NONE, false, code);
             writer.i32(code);

@@ -4,7 +4,7 @@ use crate::proto::{
     error::ProtoError,
     header::{ReplyHeader, decode_header},
     op,
-    response::{MultiResult, Response},
+    response::Response,
     types::{Acl, ErrorCode, EventType, Notification, Stat},
 };
 
@@ -135,11 +135,11 @@ fn multi_that_succeeded() {
         ffffffff 01 ffffffff"
     );
     let results = vec![
-        MultiResult::Done,
-        MultiResult::Created { path: "/m1".into(), stat: None },
-        MultiResult::Created { path: "/m2".into(), stat: Some(stat()) },
-        MultiResult::Stat(stat()),
-        MultiResult::Done,
+        Ok(Response::Done),
+        Ok(Response::Created { path: "/m1".into(), stat: None }),
+        Ok(Response::Created { path: "/m2".into(), stat: Some(stat()) }),
+        Ok(Response::Stat(stat())),
+        Ok(Response::Done),
     ];
     decodes_to(op::MULTI, &digits, Response::Multi(results));
 }
@@ -150,11 +150,7 @@ fn multi_that_failed() {
         ffffffff 00 ffffff9b ffffff9b
         ffffffff 00 fffffffe fffffffe
         ffffffff 01 ffffffff";
-    let results = vec![
-        MultiResult::Failed(None),
-        MultiResult::Failed(Some(ErrorCode::NoNode)),
-        MultiResult::Failed(Some(ErrorCode::RuntimeInconsistency)),
-    ];
+    let results = vec![Err(None), Err(Some(ErrorCode::NoNode)), Err(Some(ErrorCode::RuntimeInconsistency))];
     decodes_to(op::MULTI, digits, Response::Multi(results));
 }
 

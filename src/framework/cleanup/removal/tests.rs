@@ -172,9 +172,9 @@ fn a_marked_znode_is_read_until_the_read_is_answered() {
 
 #[test]
 fn a_container_that_was_not_used_is_used_once_unless_that_is_refused_for_good() {
-    let failed = |code| Ok(Response::Multi(vec![MultiResult::Failed(None), MultiResult::Failed(Some(code))]));
+    let failed = |code| Ok(Response::Multi(vec![Err(None), Err(Some(code))]));
     let rows = [
-        (Ok(Response::Multi(vec![MultiResult::Done])), Progress::Done),
+        (Ok(Response::Multi(vec![Ok(Response::Done)])), Progress::Done),
         (code(ErrorCode::NoAuth), Progress::Done),
         (failed(ErrorCode::NoNode), Progress::Done),
         (code(ErrorCode::ThrottledOp), Progress::Again),
