@@ -153,51 +153,36 @@ impl Request {
     /// The operation's number on the wire.
     #[must_use]
     pub fn op_code(&self) -> i32 {
-        match self {
-            Request::Create { mode, with_stat, .. } => mode.op_code(*with_stat),
-            Request::Delete { .. } => op::DELETE,
-            Request::Exists { .. } => op::EXISTS,
-            Request::GetData { .. } => op::GET_DATA,
-            Request::SetData { .. } => op::SET_DATA,
-            Request::GetAcl { .. } => op::GET_ACL,
-            Request::SetAcl { .. } => op::SET_ACL,
-            Request::GetChildren { with_stat: false, .. } => op::GET_CHILDREN,
-            Request::GetChildren { with_stat: true, .. } => op::GET_CHILDREN2,
-            Request::Sync { .. } => op::SYNC,
-            Request::Ping => op::PING,
-            Request::Check { .. } => op::CHECK,
-            Request::Multi(_) => op::MULTI,
-            Request::RemoveWatches { .. } => op::REMOVE_WATCHES,
-            Request::Auth { .. } => op::AUTH,
-            Request::SetWatches { .. } => op::SET_WATCHES,
-            Request::GetEphemerals { .. } => op::GET_EPHEMERALS,
-            Request::WhoAmI => op::WHO_AM_I,
-            Request::CloseSession => op::CLOSE_SESSION,
-        }
+        self.named().0
     }
 
     /// The operation's name, as errors and logs give it.
     #[must_use]
     pub fn operation(&self) -> &'static str {
+        self.named().1
+    }
+
+    fn named(&self) -> (i32, &'static str) {
         match self {
-            Request::Create { .. } => "create",
-            Request::Delete { .. } => "delete",
-            Request::Exists { .. } => "exists",
-            Request::GetData { .. } => "get_data",
-            Request::SetData { .. } => "set_data",
-            Request::GetAcl { .. } => "get_acl",
-            Request::SetAcl { .. } => "set_acl",
-            Request::GetChildren { .. } => "get_children",
-            Request::Sync { .. } => "sync",
-            Request::Ping => "ping",
-            Request::Check { .. } => "check",
-            Request::Multi(_) => "multi",
-            Request::RemoveWatches { .. } => "remove_watches",
-            Request::Auth { .. } => "auth",
-            Request::SetWatches { .. } => "set_watches",
-            Request::GetEphemerals { .. } => "get_ephemerals",
-            Request::WhoAmI => "who_am_i",
-            Request::CloseSession => "close_session",
+            Request::Create { mode, with_stat, .. } => (mode.op_code(*with_stat), "create"),
+            Request::Delete { .. } => (op::DELETE, "delete"),
+            Request::Exists { .. } => (op::EXISTS, "exists"),
+            Request::GetData { .. } => (op::GET_DATA, "get_data"),
+            Request::SetData { .. } => (op::SET_DATA, "set_data"),
+            Request::GetAcl { .. } => (op::GET_ACL, "get_acl"),
+            Request::SetAcl { .. } => (op::SET_ACL, "set_acl"),
+            Request::GetChildren { with_stat: false, .. } => (op::GET_CHILDREN, "get_children"),
+            Request::GetChildren { with_stat: true, .. } => (op::GET_CHILDREN2, "get_children"),
+            Request::Sync { .. } => (op::SYNC, "sync"),
+            Request::Ping => (op::PING, "ping"),
+            Request::Check { .. } => (op::CHECK, "check"),
+            Request::Multi(_) => (op::MULTI, "multi"),
+            Request::RemoveWatches { .. } => (op::REMOVE_WATCHES, "remove_watches"),
+            Request::Auth { .. } => (op::AUTH, "auth"),
+            Request::SetWatches { .. } => (op::SET_WATCHES, "set_watches"),
+            Request::GetEphemerals { .. } => (op::GET_EPHEMERALS, "get_ephemerals"),
+            Request::WhoAmI => (op::WHO_AM_I, "who_am_i"),
+            Request::CloseSession => (op::CLOSE_SESSION, "close_session"),
         }
     }
 
