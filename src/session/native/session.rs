@@ -1,7 +1,7 @@
 //! [`Session`] as its callers see it, over what they share with the reader thread.
 
 use std::{
-    fmt, io,
+    io,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -36,12 +36,6 @@ const LEAVE_TIME: Duration = Duration::from_secs(1);
 /// which it happened.
 pub(super) struct NativeSession {
     shared: Arc<SessionShared>,
-}
-
-impl fmt::Debug for NativeSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NativeSession").field("id", &self.id()).finish_non_exhaustive()
-    }
 }
 
 impl NativeSession {

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    fmt, io,
+    io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -115,12 +115,6 @@ impl Names {
 /// The address of a host that needs no look-up.
 fn literal(host: &Host) -> Option<SocketAddr> {
     host.0.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, host.1))
-}
-
-impl fmt::Debug for Names {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Names").field("known", &self.known).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ pub(crate) enum NextTry {
 }
 
 /// The round robin over the servers.
-#[derive(Debug)]
 pub(crate) struct Rotation {
     hosts: Vec<(String, u16)>,
     names: Names,

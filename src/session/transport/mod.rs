@@ -7,7 +7,7 @@ pub(crate) mod tls;
 pub(crate) mod tls_config;
 
 use std::{
-    fmt, io,
+    io,
     net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
     sync::Arc,
     time::{Duration, Instant},
@@ -55,11 +55,5 @@ impl Closer {
     pub(crate) fn close(&self) {
         // An error means that the peer was faster.
         let _ = self.0.shutdown(Shutdown::Both);
-    }
-}
-
-impl fmt::Debug for Closer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Closer")
     }
 }

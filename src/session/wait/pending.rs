@@ -1,7 +1,6 @@
 //! Blocking on top of [`Session`]: replies that can be waited for, and watches as objects.
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -87,12 +86,6 @@ impl Drop for Pending {
     }
 }
 
-impl fmt::Debug for Pending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("ticket", &self.ticket).finish_non_exhaustive()
-    }
-}
-
 /// A watch at the server.
 ///
 /// Dropping it gives the watch up on both sides, which may send a request: drop it with no lock held
@@ -112,12 +105,6 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.session.unwatch(self.ticket);
-    }
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("ticket", &self.ticket).finish_non_exhaustive()
     }
 }
 

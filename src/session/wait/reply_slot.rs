@@ -3,7 +3,6 @@
 //! Not a channel: the thread that was just woken would have to wait for the channel's locks.
 
 use std::{
-    fmt,
     sync::Arc,
     thread::{self, Thread},
     time::Instant,
@@ -109,12 +108,6 @@ impl<T> ReplySlot<T> {
                 None => thread::park(),
             }
         }
-    }
-}
-
-impl<T> fmt::Debug for ReplySlot<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplySlot").field("is_settled", &self.is_settled()).finish()
     }
 }
 
