@@ -4,7 +4,7 @@ use std::{fmt, net::UdpSocket, sync::Arc, time::Duration};
 
 use super::core::CuratorFramework;
 #[cfg(feature = "tls")]
-use crate::session::{native::factory::TlsSessionFactory, transport::tls_config::TlsConfig};
+use crate::session::transport::{tls::Tls, tls_config::TlsConfig};
 use crate::{
     base::paths::Prefix,
     error::{Error, Result},
@@ -266,7 +266,7 @@ impl Builder {
                 Err(invalid("tls", String::new(), rule))
             }
             (Some(factory), None) => Ok(factory),
-            (None, Some(tls)) => Ok(Arc::new(TlsSessionFactory::new(&tls)?)),
+            (None, Some(tls)) => Ok(Arc::new(Tls::new(&tls)?)),
             (None, None) => Ok(Arc::new(NativeSessionFactory)),
         }
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::session::NativeSession;
 #[cfg(feature = "tls")]
-use crate::session::transport::{tls::Tls, tls_config::TlsConfig};
+use crate::session::transport::tls::Tls;
 use crate::{
     error::Result,
     session::{
         api::{Session, SessionConfig, SessionFactory, SessionObserver},
-        transport::{Transport, tcp::Tcp},
+        transport::tcp::Tcp,
     },
 };
 
@@ -29,36 +29,14 @@ pub struct NativeSessionFactory;
 
 impl SessionFactory for NativeSessionFactory {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        open_over(Arc::new(Tcp), config, observer)
+        NativeSession::open(config, Arc::new(Tcp), observer)
     }
-}
-
-/// Opens a session whose connections are this transport's.
-pub(crate) fn open_over(
-    transport: Arc<dyn Transport>,
-    config: &SessionConfig,
-    observer: SessionObserver,
-) -> Result<Arc<dyn Session>> {
-    Ok(Arc::new(NativeSession::open(config.clone(), transport, observer)?))
 }
 
 /// Opens sessions whose connections are encrypted.
 #[cfg(feature = "tls")]
-#[derive(Debug, Clone)]
-pub(crate) struct TlsSessionFactory {
-    transport: Tls,
-}
-
-#[cfg(feature = "tls")]
-impl TlsSessionFactory {
-    pub(crate) fn new(config: &TlsConfig) -> Result<TlsSessionFactory> {
-        Ok(TlsSessionFactory { transport: Tls::new(config)? })
-    }
-}
-
-#[cfg(feature = "tls")]
-impl SessionFactory for TlsSessionFactory {
+impl SessionFactory for Tls {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        open_over(Arc::new(self.transport.clone()), config, observer)
+        NativeSession::open(config, Arc::new(self.clone()), observer)
     }
 }

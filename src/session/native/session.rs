@@ -40,19 +40,19 @@ pub(super) struct NativeSession {
 
 impl NativeSession {
     pub(super) fn open(
-        config: SessionConfig,
+        config: &SessionConfig,
         transport: Arc<dyn Transport>,
         observer: SessionObserver,
-    ) -> Result<NativeSession> {
+    ) -> Result<Arc<dyn Session>> {
         let (wake, pauses) = bounded(1);
         let (alive, done) = bounded(0);
-        let shared = Arc::new(SessionShared::new(config, transport, observer, wake, done));
+        let shared = Arc::new(SessionShared::new(config.clone(), transport, observer, wake, done));
         let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
         std::thread::Builder::new()
             .name("zk-session".into())
             .spawn(move || reader.run())
             .map_err(|error| Error::Io { what: "cannot start the session's thread".into(), source: Arc::new(error) })?;
-        Ok(NativeSession { shared })
+        Ok(Arc::new(NativeSession { shared }))
     }
 }
 

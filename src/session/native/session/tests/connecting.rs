@@ -116,7 +116,7 @@ impl Transport for Nowhere {
 #[test]
 fn attempts_to_connect_stay_short_however_many_failed() {
     let (sender, limits) = unbounded();
-    let _session = NativeSession::open(server::config(), Arc::new(Nowhere(sender)), Arc::new(|_| {})).unwrap();
+    let _session = NativeSession::open(&server::config(), Arc::new(Nowhere(sender)), Arc::new(|_| {})).unwrap();
     let seconds: Vec<u64> = (0..4).map(|_| limits.recv_timeout(LONG).unwrap().as_secs()).collect();
     assert_eq!(seconds, [1, 2, 3, 3]);
 }
@@ -247,7 +247,7 @@ fn open_scripted(fake: &Fake, hosts: &str) -> (Client, Sender<()>, Receiver<()>)
         let _ = sender.send(event);
     });
     let config = SessionConfig { hosts: hosts.parse().unwrap(), ..fake.config() };
-    (Client { session: open_over(Arc::new(transport), &config, observer).unwrap(), events }, open, asked)
+    (Client { session: NativeSession::open(&config, Arc::new(transport), observer).unwrap(), events }, open, asked)
 }
 
 #[test]

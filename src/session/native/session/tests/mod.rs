@@ -22,10 +22,7 @@ use crate::{
     session::{
         api::{Reply, SessionEvent, SessionFactory, WatchEvent, Watcher},
         fake::server_side::{self as server, Frame},
-        native::{
-            factory::{NativeSessionFactory, open_over},
-            reader::LONGEST_READ,
-        },
+        native::{factory::NativeSessionFactory, reader::LONGEST_READ},
         transport::{Connection, tcp::Tcp},
         wait::{
             deadline::Stop,
