@@ -29,11 +29,6 @@ use crate::{
 /// have no time left.
 pub(super) const LONGEST_READ: Duration = Duration::from_secs(1);
 
-/// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
-/// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
-/// at once.
-const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-
 /// What a server may mean that closes the connection instead of answering.
 const HUNG_UP: &str = "the server closed the connection instead of answering the handshake: it does not serve yet or has no \
                        quorum, has too many connections (maxClientCnxns), or this is its port for TLS";
@@ -112,7 +107,7 @@ impl ReaderThread {
         limit: Duration,
     ) -> io::Result<(Connection, FrameBuffer)> {
         let deadline = Instant::now() + limit;
-        let mut connection = self.shared.transport.connect(host, address, limit.min(CONNECT_LIMIT))?;
+        let mut connection = self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
         let sent = Instant::now();
         let request = {
             let mut state = self.shared.state.lock();

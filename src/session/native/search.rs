@@ -115,7 +115,7 @@ impl Search {
 fn find_writable(transport: &dyn Transport, host: &str, port: u16, limit: Duration) -> io::Result<Option<SocketAddr>> {
     let addresses = transport.resolve(host, port)?;
     let Some(address) = fastrand::choice(addresses) else { return Ok(None) };
-    let connection = transport.connect(host, address, limit)?;
+    let connection = transport.connect(host, address, limit, &|| false)?;
     let closer = connection.closer.clone();
     let can_write = ask_isro(connection, Instant::now() + limit);
     closer.close();

@@ -20,8 +20,15 @@ pub(crate) trait Transport: Send + Sync + 'static {
         Ok((host, port).to_socket_addrs()?.collect())
     }
 
-    /// Connects to one address of `host`, for at most `limit`.
-    fn connect(&self, host: &str, address: SocketAddr, limit: Duration) -> io::Result<Connection>;
+    /// Connects to one address of `host`, for at most `limit`. Where it waits for what the server says, it gives up soon
+    /// after `is_over` says so.
+    fn connect(
+        &self,
+        host: &str,
+        address: SocketAddr,
+        limit: Duration,
+        is_over: &dyn Fn() -> bool,
+    ) -> io::Result<Connection>;
 }
 
 /// One connection, in halves that two threads use at the same time.

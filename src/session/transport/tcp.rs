@@ -10,13 +10,24 @@ use std::{
 
 use super::{Closer, Connection, ReadHalf, Transport, WriteHalf};
 
+/// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
+/// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
+/// at once.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+
 /// Plain TCP.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tcp;
 
 impl Transport for Tcp {
-    fn connect(&self, _host: &str, address: SocketAddr, limit: Duration) -> io::Result<Connection> {
-        let stream = TcpStream::connect_timeout(&address, limit.max(Duration::from_millis(1)))?;
+    fn connect(
+        &self,
+        _host: &str,
+        address: SocketAddr,
+        limit: Duration,
+        _is_over: &dyn Fn() -> bool,
+    ) -> io::Result<Connection> {
+        let stream = TcpStream::connect_timeout(&address, limit.clamp(Duration::from_millis(1), CONNECT_LIMIT))?;
         stream.set_nodelay(true)?;
         let stream = Arc::new(stream);
         Ok(Connection {
@@ -89,4 +100,29 @@ impl WriteHalf for TcpWriter {
 
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+#[cfg(all(test, feature = "testing"))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+    use crate::machine::{Machine, since};
+
+    #[test]
+    fn a_network_that_swallows_packets_is_asked_anew_soon() {
+        let machine = Machine::watch();
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        // Nobody accepts: once the queue is full, the system drops who asks for more.
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
+        let _queue: Vec<_> = std::iter::from_fn(|| connect().ok()).collect();
+        let begin = Instant::now();
+        let error = Tcp.connect("", address, Duration::from_secs(15), &|| false).err().unwrap();
+        machine.assert_at_most("gave up", since(begin), CONNECT_LIMIT + Duration::from_millis(500));
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
 }

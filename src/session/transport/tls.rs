@@ -17,6 +17,9 @@ use crate::error::Result;
 /// How much is encrypted at a time, and how much is read from the socket at a time.
 const CHUNK: usize = 16 * 1024;
 
+/// So often it is asked whether a handshake is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What a server may mean that ends the connection instead of shaking hands.
 const HUNG_UP: &str =
     "the server ended the connection in the TLS handshake: not a secureClientPort, or it wants a client certificate";
@@ -41,12 +44,18 @@ impl Tls {
 type TlsState = Arc<Mutex<ClientConnection>>;
 
 impl Transport for Tls {
-    fn connect(&self, host: &str, address: SocketAddr, limit: Duration) -> io::Result<Connection> {
+    fn connect(
+        &self,
+        host: &str,
+        address: SocketAddr,
+        limit: Duration,
+        is_over: &dyn Fn() -> bool,
+    ) -> io::Result<Connection> {
         let deadline = Instant::now() + limit;
         let name = ServerName::try_from(host.to_owned()).map_err(invalid_data)?;
         let mut tls = ClientConnection::new(self.config.clone(), name).map_err(invalid_data)?;
-        let Connection { mut reader, mut writer, closer, .. } = Tcp.connect(host, address, limit)?;
-        shake_hands(&mut tls, &mut *reader, &mut *writer, deadline)?;
+        let Connection { mut reader, mut writer, closer, .. } = Tcp.connect(host, address, limit, is_over)?;
+        shake_hands(&mut tls, &mut *reader, &mut *writer, deadline, is_over)?;
         let state = Arc::new(Mutex::new(tls));
         Ok(Connection {
             reader: Box::new(TlsReader { tcp: reader, state: state.clone(), encrypted: Vec::new(), is_closed: false }),
@@ -61,6 +70,7 @@ fn shake_hands(
     reader: &mut dyn ReadHalf,
     writer: &mut dyn WriteHalf,
     deadline: Instant,
+    is_over: &dyn Fn() -> bool,
 ) -> io::Result<()> {
     let mut encrypted = vec![0; CHUNK];
     loop {
@@ -68,8 +78,8 @@ fn shake_hands(
         if !tls.is_handshaking() {
             return Ok(());
         }
-        let timeout = deadline.saturating_duration_since(Instant::now());
-        if timeout.is_zero() {
+        let timeout = deadline.saturating_duration_since(Instant::now()).min(LOOK);
+        if timeout.is_zero() || is_over() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the TLS handshake"));
         }
         let Some(count) = reader.read(&mut encrypted, timeout).map_err(hung_up)? else { continue };
@@ -246,4 +256,29 @@ fn refusal(error: rustls::Error) -> io::Error {
 
 fn invalid_data(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(all(test, feature = "testing"))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+    use crate::testing::TestingAuthority;
+
+    #[test]
+    fn a_handshake_that_is_not_wanted_any_more_waits_for_no_server() {
+        let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = silent.local_addr().unwrap();
+        let tls = Tls::new(&TestingAuthority::new("authority").unwrap().trusted().unwrap()).unwrap();
+        let is_over = Mutex::new(false);
+        let limit = Duration::from_secs(600);
+        thread::scope(|scope| {
+            let connecting =
+                scope.spawn(|| tls.connect("127.0.0.1", address, limit, &|| *is_over.lock()).err().unwrap());
+            let _accepted = silent.accept().unwrap();
+            *is_over.lock() = true;
+            assert_eq!(connecting.join().unwrap().kind(), io::ErrorKind::TimedOut);
+        });
+    }
 }

@@ -18,7 +18,13 @@ struct Notes {
 }
 
 impl Transport for Notes {
-    fn connect(&self, _host: &str, address: SocketAddr, _limit: Duration) -> io::Result<Connection> {
+    fn connect(
+        &self,
+        _host: &str,
+        address: SocketAddr,
+        _limit: Duration,
+        _is_over: &dyn Fn() -> bool,
+    ) -> io::Result<Connection> {
         self.asked.send(address).unwrap();
         let _ = self.may_end.recv();
         Err(io::ErrorKind::ConnectionRefused.into())
@@ -28,7 +34,7 @@ impl Transport for Notes {
 /// A connection that nobody uses.
 fn connection() -> (Closer, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let connection = Tcp.connect("", listener.local_addr().unwrap(), LONG).unwrap();
+    let connection = Tcp.connect("", listener.local_addr().unwrap(), LONG, &|| false).unwrap();
     (connection.closer, listener.accept().unwrap().0)
 }
 
