@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::{
     search::Search,
-    shared::{CurrentWriter, SessionShared, does_not_take, invalid_data},
+    shared::{CurrentWriter, SessionShared, does_not_take},
     troubles::Troubles,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
             resolver::Names,
             rotation::{NextTry, Rotation},
         },
-        transport::{Closer, Connection, ReadHalf, WriteHalf},
+        transport::{Closer, Connection, ReadHalf, WriteHalf, hung_up, invalid_data},
     },
 };
 
@@ -73,10 +73,10 @@ impl ReaderThread {
                     self.pause(pause);
                 }
                 NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
-                    Ok((connection, buffer)) => {
+                    Ok((reader, closer, buffer)) => {
                         let since = Instant::now();
                         troubles.clear();
-                        self.serve(connection, buffer, rotation.hosts(), &mut search);
+                        self.serve(reader, closer, buffer, rotation.hosts(), &mut search);
                         rotation.connection_ended(since.elapsed());
                     }
                     Err(error) => {
@@ -105,9 +105,10 @@ impl ReaderThread {
         host: &str,
         address: std::net::SocketAddr,
         limit: Duration,
-    ) -> io::Result<(Connection, FrameBuffer)> {
+    ) -> io::Result<(Box<dyn ReadHalf>, Closer, FrameBuffer)> {
         let deadline = Instant::now() + limit;
-        let mut connection = self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
+        let Connection { mut reader, mut writer, closer } =
+            self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
         let sent = Instant::now();
         let request = {
             let mut state = self.shared.state.lock();
@@ -115,17 +116,17 @@ impl ReaderThread {
                 // A handshake would make a session that nobody closes.
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            state.closer = Some(connection.closer.clone());
+            state.closer = Some(closer.clone());
             state.machine.connect_request().encode()
         };
-        if connection.writer.write(&request, deadline).map_err(hung_up)? < request.len() {
+        if writer.write(&request, deadline).map_err(|error| hung_up(error, HUNG_UP))? < request.len() {
             return Err(does_not_take());
         }
         let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
-        let response = self.handshake_reply(&mut *connection.reader, &mut buffer, deadline)?;
+        let response = self.handshake_reply(&mut *reader, &mut buffer, deadline)?;
         log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
-        self.connected(&mut connection, response, sent)?;
-        Ok((connection, buffer))
+        self.connected(writer, response, sent)?;
+        Ok((reader, closer, buffer))
     }
 
     fn handshake_reply(
@@ -144,17 +145,16 @@ impl ReaderThread {
             }
             // In steps, so that a close does not wait for a server that says nothing.
             let timeout = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
-            match reader.read(buffer.space(), timeout).map_err(hung_up)? {
-                Some(0) => return Err(hung_up(io::ErrorKind::UnexpectedEof.into())),
+            match reader.read(buffer.space(), timeout).map_err(|error| hung_up(error, HUNG_UP))? {
+                Some(0) => return Err(hung_up(io::ErrorKind::UnexpectedEof.into(), HUNG_UP)),
                 Some(count) => buffer.filled(count),
                 None => {}
             }
         }
     }
 
-    fn connected(&self, connection: &mut Connection, response: ConnectResponse, sent: Instant) -> io::Result<()> {
+    fn connected(&self, half: Box<dyn WriteHalf>, response: ConnectResponse, sent: Instant) -> io::Result<()> {
         // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
-        let half = std::mem::replace(&mut connection.writer, Box::new(TakenHalf));
         let number = self.shared.state.lock().machine.next_connection();
         *self.shared.writer.lock() = CurrentWriter { connection: number, half: Some(half) };
         let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
@@ -166,8 +166,14 @@ impl ReaderThread {
 
     /// Reads until the connection ends; if it is with a server that can only read, at the latest when another one was
     /// found.
-    fn serve(&self, connection: Connection, mut buffer: FrameBuffer, hosts: &[(String, u16)], search: &mut Search) {
-        let Connection { mut reader, closer, .. } = connection;
+    fn serve(
+        &self,
+        mut reader: Box<dyn ReadHalf>,
+        closer: Closer,
+        mut buffer: FrameBuffer,
+        hosts: &[(String, u16)],
+        search: &mut Search,
+    ) {
         let is_read_only = self.shared.state.lock().machine.is_read_only();
         if is_read_only {
             search.begin(Instant::now());
@@ -271,26 +277,7 @@ impl Drop for ReaderThread {
     }
 }
 
-/// The end of the connection instead of an answer, in whatever way it came.
-fn hung_up(error: io::Error) -> io::Error {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    match error.kind() {
-        kind @ (BrokenPipe | ConnectionReset | UnexpectedEof) => io::Error::new(kind, HUNG_UP),
-        _ => error,
-    }
-}
-
 /// What the first answer is not, and so who is not there.
 fn no_server(error: ProtoError) -> io::Error {
-    let what = format!("this is not the client port of a ZooKeeper server, which answers otherwise ({error})");
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
-/// Stands where the writing half was.
-struct TakenHalf;
-
-impl WriteHalf for TakenHalf {
-    fn write(&mut self, _bytes: &[u8], _until: Instant) -> io::Result<usize> {
-        Err(io::ErrorKind::NotConnected.into())
-    }
+    invalid_data(format!("this is not the client port of a ZooKeeper server, which answers otherwise ({error})"))
 }

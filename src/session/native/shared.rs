@@ -13,17 +13,14 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
-use crate::{
-    proto::error::ProtoError,
-    session::{
-        api::{OnReply, SessionConfig, SessionError, SessionObserver, Watcher},
-        machine::{
-            Machine,
-            actions::{Actions, carry_out},
-        },
-        servers::connect_string::ConnectString,
-        transport::{Closer, Transport, WriteHalf},
+use crate::session::{
+    api::{OnReply, SessionConfig, SessionError, SessionObserver, Watcher},
+    machine::{
+        Machine,
+        actions::{Actions, carry_out},
     },
+    servers::connect_string::ConnectString,
+    transport::{Closer, Transport, WriteHalf},
 };
 
 /// How long a thread that submits, or the one that reads, writes at most: its own requests and those of others. What then
@@ -250,8 +247,4 @@ pub(super) fn does_not_take() -> io::Error {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-pub(super) fn invalid_data(error: ProtoError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }

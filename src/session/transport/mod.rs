@@ -64,3 +64,16 @@ impl Closer {
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
+
+/// The end of the connection instead of an answer, in whatever way it came, and what that may mean.
+pub(super) fn hung_up(error: io::Error, meaning: &str) -> io::Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match error.kind() {
+        kind @ (BrokenPipe | ConnectionReset | UnexpectedEof) => io::Error::new(kind, meaning),
+        _ => error,
+    }
+}
+
+pub(super) fn invalid_data(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

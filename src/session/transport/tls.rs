@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 
-use super::{Connection, ReadHalf, Transport, WriteHalf, tcp::Tcp, tls_config::TlsConfig};
+use super::{Connection, ReadHalf, Transport, WriteHalf, hung_up, invalid_data, tcp::Tcp, tls_config::TlsConfig};
 use crate::error::Result;
 
 /// How much is encrypted at a time, and how much is read from the socket at a time.
@@ -82,15 +82,17 @@ fn shake_hands(
         if timeout.is_zero() || is_over() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the TLS handshake"));
         }
-        let Some(count) = reader.read(&mut encrypted, timeout).map_err(hung_up)? else { continue };
+        let Some(count) = reader.read(&mut encrypted, timeout).map_err(|error| hung_up(error, HUNG_UP))? else {
+            continue;
+        };
         if count == 0 {
-            return Err(hung_up(io::ErrorKind::UnexpectedEof.into()));
+            return Err(hung_up(io::ErrorKind::UnexpectedEof.into(), HUNG_UP));
         }
         let mut received = encrypted.get(..count).unwrap_or_default();
         while !received.is_empty() {
             // After its farewell nothing more is taken.
             if tls.read_tls(&mut received)? == 0 {
-                return Err(hung_up(io::ErrorKind::UnexpectedEof.into()));
+                return Err(hung_up(io::ErrorKind::UnexpectedEof.into(), HUNG_UP));
             }
             if let Err(error) = tls.process_new_packets() {
                 // So that the server's log says why. The error stays the same if that fails.
@@ -229,15 +231,6 @@ impl TlsWriter {
     }
 }
 
-/// The end of the connection in the handshake, in whatever way it came.
-fn hung_up(error: io::Error) -> io::Error {
-    use io::ErrorKind::{ConnectionReset, UnexpectedEof};
-    match error.kind() {
-        kind @ (ConnectionReset | UnexpectedEof) => io::Error::new(kind, HUNG_UP),
-        _ => error,
-    }
-}
-
 /// Why the handshake failed, and what to do where that is known.
 fn refusal(error: rustls::Error) -> io::Error {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
@@ -252,10 +245,6 @@ fn refusal(error: rustls::Error) -> io::Error {
         _ => return invalid_data(error),
     };
     invalid_data(format!("{error}: {hint}"))
-}
-
-fn invalid_data(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 #[cfg(all(test, feature = "testing"))]
