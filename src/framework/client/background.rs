@@ -8,8 +8,8 @@ use std::{
 
 use super::core::{Core, CuratorFramework, LastHandle};
 use crate::{
-    base::{panics::caught, paths::Prefix},
-    error::{Error, LostReason, Result},
+    base::{panics::caught, paths::Prefix, threads::spawn},
+    error::{LostReason, Result},
     framework::events::{
         connection_state::{ConnectionState, ConnectionStateMachine},
         event::{Event, Task},
@@ -67,11 +67,7 @@ impl Background {
             has_warned: false,
         };
         background.open_session()?;
-        std::thread::Builder::new()
-            .name("curator-client".into())
-            .spawn(move || background.run())
-            .map(drop)
-            .map_err(|error| Error::Io { what: "cannot start the client's thread".into(), source: error.into() })
+        spawn("curator-client", move || background.run())
     }
 
     fn run(mut self) {
@@ -326,7 +322,7 @@ mod tests {
             }
             observer(SessionEvent::Expired);
             let source = std::io::Error::from(std::io::ErrorKind::WouldBlock);
-            Err(Error::Io { what: "no thread".into(), source: source.into() })
+            Err(crate::error::Error::Io { what: "no thread".into(), source: source.into() })
         }
     }
 

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::event::Task;
 use crate::{
-    base::panics::caught,
-    error::{Error, Result},
+    base::{panics::caught, threads::spawn},
+    error::Result,
 };
 
 thread_local! {
@@ -44,19 +44,14 @@ impl Dispatcher {
     /// Starts the thread. It ends when `stop` was called and what was handed in before has run.
     pub(crate) fn start(&self) -> Result<()> {
         let Some(queue) = self.queue.lock().take() else { return Ok(()) };
-        let run = move || {
+        spawn("curator-dispatch", move || {
             as_listener(|| {
                 for task in queue {
                     // The panic of one listener must not silence the others.
                     let _ = caught("a listener", task);
                 }
             });
-        };
-        std::thread::Builder::new()
-            .name("curator-dispatch".into())
-            .spawn(run)
-            .map(drop)
-            .map_err(|error| Error::Io { what: "cannot start the dispatch thread".into(), source: error.into() })
+        })
     }
 
     /// Runs one callback. Give each callback a task of its own: a panic ends its task. `false`: it was stopped before.

@@ -10,7 +10,8 @@ use crossbeam_channel::{RecvTimeoutError, TryRecvError, bounded};
 
 use super::{reader::ReaderThread, shared::SessionShared};
 use crate::{
-    error::{Error, Result},
+    base::threads::spawn,
+    error::Result,
     session::{
         api::{Session, SessionConfig, SessionError, SessionObserver, Submission, Ticket},
         servers::connect_string::ConnectString,
@@ -48,10 +49,7 @@ impl NativeSession {
         let (alive, done) = bounded(0);
         let shared = Arc::new(SessionShared::new(config.clone(), transport, observer, wake, done));
         let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
-        std::thread::Builder::new()
-            .name("zk-session".into())
-            .spawn(move || reader.run())
-            .map_err(|error| Error::Io { what: "cannot start the session's thread".into(), source: Arc::new(error) })?;
+        spawn("zk-session", move || reader.run())?;
         Ok(Arc::new(NativeSession { shared }))
     }
 }

@@ -18,7 +18,7 @@ use super::{
     api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
     servers::connect_string::ConnectString,
 };
-use crate::error::{Error, Result};
+use crate::{base::threads::spawn, error::Result};
 use shared::HandleShared;
 use worker::{Source, Worker};
 
@@ -112,7 +112,7 @@ impl ZooKeeperSessionFactory {
     /// create and delete.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`].
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath).
     pub fn probe_directory(mut self, path: &str) -> Result<ZooKeeperSessionFactory> {
         crate::base::paths::validate_path(path)?;
         self.probe_directory = path.trim_end_matches('/').to_owned();
@@ -137,14 +137,6 @@ impl SessionFactory for ZooKeeperSessionFactory {
         spawn("zk-worker", move || worker.run())?;
         Ok(Arc::new(ZooKeeperSession { shared }))
     }
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .spawn(run)
-        .map(drop)
-        .map_err(|error| Error::Io { what: "cannot start the session's thread".into(), source: Arc::new(error) })
 }
 
 /// One session over a handle.
