@@ -260,8 +260,7 @@ impl<C, W: Clone> Machine<C, W> {
         actions.push(Action::DropWatcher(watcher));
         // Without a connection there is no server that holds the watch.
         let (Some(removal), Link::Up { .. }, true) = (removal, self.link, self.is_alive()) else { return };
-        let request = Request::RemoveWatches { path: removal.path.to_string(), table: removal.table };
-        self.queue_own(&request, Purpose::Housekeeping);
+        self.queue_own(&removal, Purpose::Housekeeping);
     }
 
     fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
@@ -404,9 +403,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     fn queue_set_watches(&mut self) {
-        let rearm = self.watches.rearm();
-        let all = [(rearm.data, 0), (rearm.exist, 1), (rearm.child, 2)];
-        let mut paths = all.into_iter().flat_map(|(paths, list)| paths.into_iter().map(move |path| (path, list)));
+        let mut paths = self.watches.rearm().into_iter();
         let mut chunk = [Vec::new(), Vec::new(), Vec::new()];
         let mut size = 0;
         loop {
@@ -680,9 +677,10 @@ impl<C, W: Clone> Machine<C, W> {
     /// Ends every request and watch. What is on the wire stays in order, so that the reply to the close is known.
     fn end(&mut self, error: SessionError, actions: &mut Actions<C, W>) {
         self.end = error;
-        let watchers = self.watches.end();
-        actions.extend(watchers.waiting.into_iter().map(|watcher| Action::Notify(watcher, WatchEvent::Ended)));
-        actions.extend(watchers.given_up.into_iter().map(Action::DropWatcher));
+        actions.extend(self.watches.end().into_iter().map(|(watcher, is_given_up)| match is_given_up {
+            true => Action::DropWatcher(watcher),
+            false => Action::Notify(watcher, WatchEvent::Ended),
+        }));
         let error = &self.end;
         for request in &mut self.in_flight {
             if let Purpose::Caller { completion, .. } = std::mem::replace(&mut request.purpose, Purpose::Housekeeping) {

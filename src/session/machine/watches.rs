@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use crate::proto::types::{EventType, WatchTable};
+use crate::proto::{
+    request::Request,
+    types::{EventType, WatchTable},
+};
 
 /// Where one watcher's registration stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,34 +35,12 @@ struct WatchedNode<W> {
     at_server: bool,
 }
 
-/// A `removeWatches` that the server has to be sent, after everything submitted so far.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct WatchRemoval {
-    pub(crate) path: Arc<str>,
-    pub(crate) table: WatchTable,
-}
-
 /// What a registration that is forgotten leaves to do.
 pub(crate) struct Forgotten<W> {
-    pub(crate) removal: Option<WatchRemoval>,
+    /// A `removeWatches` that the server has to be sent, after everything submitted so far.
+    pub(crate) removal: Option<Request>,
     /// Dropping it may run any code, so not under the lock that orders requests.
     pub(crate) watcher: W,
-}
-
-/// The watchers of a session that has ended.
-pub(crate) struct Ended<W> {
-    /// Still waiting: they have to hear of the end.
-    pub(crate) waiting: Vec<W>,
-    /// Given up: they only have to be dropped.
-    pub(crate) given_up: Vec<W>,
-}
-
-/// What `setWatches` has to say after a reconnect.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rearm {
-    pub(crate) data: Vec<String>,
-    pub(crate) exist: Vec<String>,
-    pub(crate) child: Vec<String>,
 }
 
 /// The watches of one session. `W` is what is called when a watch fires.
@@ -124,7 +105,7 @@ impl<W: Clone> Watches<W> {
             // The last of them decides, also one that was given up and whose reply is still to come.
             return Some(Forgotten { removal: None, watcher });
         }
-        let removal = node.at_server.then(|| WatchRemoval { path: key.1.clone(), table: key.0 });
+        let removal = node.at_server.then(|| Request::RemoveWatches { path: key.1.to_string(), table: key.0 });
         self.nodes.remove(&key);
         Some(Forgotten { removal, watcher })
     }
@@ -170,18 +151,19 @@ impl<W: Clone> Watches<W> {
         }
     }
 
-    /// What has to be set again on a new connection, which from then on counts as set.
-    pub(crate) fn rearm(&mut self) -> Rearm {
-        let mut rearm = Rearm::default();
+    /// What has to be set again on a new connection, which from then on counts as set. With each path the list of
+    /// `setWatches` in which it belongs: 0 for data, 1 for exist, 2 for child.
+    pub(crate) fn rearm(&mut self) -> Vec<(String, usize)> {
+        let mut rearm = Vec::new();
         for ((table, path), node) in &mut self.nodes {
             let armed = |stage| node.entries.iter().any(|entry| entry.stage == stage);
             let list = match table {
-                WatchTable::Children if armed(Arming::Armed) => &mut rearm.child,
-                WatchTable::Data if armed(Arming::Armed) => &mut rearm.data,
-                WatchTable::Data if armed(Arming::ArmedOnAbsence) => &mut rearm.exist,
+                WatchTable::Data if armed(Arming::Armed) => 0,
+                WatchTable::Data if armed(Arming::ArmedOnAbsence) => 1,
+                WatchTable::Children if armed(Arming::Armed) => 2,
                 _ => continue,
             };
-            list.push(path.to_string());
+            rearm.push((path.to_string(), list));
             node.at_server = true;
         }
         rearm
@@ -193,15 +175,11 @@ impl<W: Clone> Watches<W> {
         entries.filter(|entry| entry.stage != Arming::GivenUp).map(|entry| entry.watcher.clone()).collect()
     }
 
-    /// Takes out every watcher, at the end of the session.
-    pub(crate) fn end(&mut self) -> Ended<W> {
+    /// Takes out every watcher, at the end of the session, and says whether it was given up.
+    pub(crate) fn end(&mut self) -> Vec<(W, bool)> {
         self.by_ticket.clear();
-        let mut ended = Ended { waiting: Vec::new(), given_up: Vec::new() };
-        for entry in self.nodes.drain().flat_map(|(_, node)| node.entries) {
-            let list = if entry.stage == Arming::GivenUp { &mut ended.given_up } else { &mut ended.waiting };
-            list.push(entry.watcher);
-        }
-        ended
+        let entries = self.nodes.drain().flat_map(|(_, node)| node.entries);
+        entries.map(|entry| (entry.watcher, entry.stage == Arming::GivenUp)).collect()
     }
 
     /// How many watches are booked, in whatever stage.
