@@ -60,7 +60,7 @@ enum Fate {
     /// It is in use.
     Alive,
     /// It is only taken up to be closed, at the longest until then.
-    Leaving { until: Option<Instant> },
+    Leaving { until: Instant },
     /// It is over.
     Ended,
 }
@@ -180,7 +180,7 @@ impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         match self.fate {
             Fate::Alive => false,
-            Fate::Leaving { until } => until.is_some_and(|until| now >= until),
+            Fate::Leaving { until } => now >= until,
             Fate::Ended => true,
         }
     }
@@ -500,7 +500,7 @@ impl<C, W: Clone> Machine<C, W> {
             actions.push(Action::Raise(SessionEvent::AuthFailed(scheme)));
             // The server hangs up now. To close the session, which may own znodes from before, no credentials are
             // needed; after a session timeout the servers do it themselves.
-            self.close_at_server(Some(now + self.timeout));
+            self.close_at_server(now + self.timeout);
         }
         Ok(())
     }
@@ -628,15 +628,15 @@ impl<C, W: Clone> Machine<C, W> {
         match self.fate {
             Fate::Alive => self.liveness.next_timer(),
             // No heartbeats: to keep the session alive is not what is wanted any more.
-            Fate::Leaving { until: Some(until) } => until.min(self.liveness.dead_at()),
-            Fate::Leaving { until: None } | Fate::Ended => self.liveness.dead_at(),
+            Fate::Leaving { until } => until.min(self.liveness.dead_at()),
+            Fate::Ended => self.liveness.dead_at(),
         }
     }
 
     /// When the session gives up leaving; `None` while it does not.
     pub(crate) fn leaves_at(&self) -> Option<Instant> {
         match self.fate {
-            Fate::Leaving { until } => until,
+            Fate::Leaving { until } => Some(until),
             _ => None,
         }
     }
@@ -652,10 +652,10 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// The client gives the session up, or closes it. Every request fails with `error` from now on. The session is closed
     /// at a server if the client reaches one until then.
-    pub(crate) fn leave(&mut self, error: SessionError, until: Option<Instant>, actions: &mut Actions<C, W>) {
+    pub(crate) fn leave(&mut self, error: SessionError, until: Instant, actions: &mut Actions<C, W>) {
         match self.fate {
             Fate::Ended => {}
-            Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: earlier_of(earlier, until) },
+            Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: until.min(earlier) },
             Fate::Alive => {
                 self.end(error, actions);
                 self.close_at_server(until);
@@ -663,7 +663,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn close_at_server(&mut self, until: Option<Instant>) {
+    fn close_at_server(&mut self, until: Instant) {
         if !self.is_known {
             self.fate = Fate::Ended;
             return;
@@ -715,13 +715,6 @@ fn is_out_of_place(request: &Request) -> bool {
         Ping | Auth { .. } | SetWatches { .. } | CloseSession | Check { .. } => true,
         Multi(ops) => ops.iter().any(|op| !matches!(op, Create { .. } | Delete { .. } | SetData { .. } | Check { .. })),
         _ => false,
-    }
-}
-
-fn earlier_of(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (one, other) => one.or(other),
     }
 }
 

@@ -59,7 +59,7 @@ impl Drop for NativeSession {
         // Nobody can use the session any more: the thread closes it if a server is at hand. One that was abandoned is
         // on its way already, and takes the time that needs.
         if !self.is_ended() {
-            self.shared.leave(SessionError::Closed, Some(Instant::now() + LEAVE_TIME));
+            self.shared.leave(SessionError::Closed, Instant::now() + LEAVE_TIME);
         }
     }
 }
@@ -137,13 +137,13 @@ impl Session for NativeSession {
 
     fn abandon(&self) {
         let until = Instant::now() + self.timeout() * LEAVE_WITHIN;
-        self.shared.leave(SessionError::Expired, Some(until));
+        self.shared.leave(SessionError::Expired, until);
     }
 
     fn close(&self, deadline: Instant) {
         // Who does not wait wants the session closed all the same, and not to expire with its znodes in the way of others.
         let until = deadline.max(Instant::now() + LEAVE_TIME);
-        self.shared.leave(SessionError::Closed, Some(until));
+        self.shared.leave(SessionError::Closed, until);
         // Nothing is ever sent on it: the channel ends when the reader thread does.
         let timed_out = self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
         if timed_out && Instant::now() >= until {

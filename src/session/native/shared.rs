@@ -206,7 +206,7 @@ impl SessionShared {
         }
     }
 
-    pub(super) fn leave(self: &Arc<Self>, error: SessionError, until: Option<Instant>) {
+    pub(super) fn leave(self: &Arc<Self>, error: SessionError, until: Instant) {
         self.input(|machine, actions| machine.leave(error, until, actions));
         let state = self.state.lock();
         if state.machine.is_over(Instant::now()) {

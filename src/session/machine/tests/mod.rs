@@ -84,7 +84,9 @@ impl<L> Rig<L> {
         self.input(|machine, actions| machine.unwatch(ticket, actions));
     }
 
+    /// `None`: with all the time it takes.
     fn leave(&mut self, error: SessionError, until: Option<Instant>) {
+        let until = until.unwrap_or(self.now + 100 * T);
         self.input(|machine, actions| machine.leave(error, until, actions));
     }
 

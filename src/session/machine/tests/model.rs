@@ -220,7 +220,8 @@ impl World {
     }
 
     fn leave(&mut self) {
-        self.input(|machine, actions| machine.leave(SessionError::Closed, None, actions));
+        let until = self.rig.now + 100 * T;
+        self.input(|machine, actions| machine.leave(SessionError::Closed, until, actions));
         self.over = true;
     }
 

@@ -189,8 +189,8 @@ fn leaving_takes_no_longer_than_the_earliest_limit() {
     let mut rig = Rig::connected();
     let seconds = Duration::from_secs;
     let start = rig.now;
-    rig.leave(SessionError::Expired, None);
     assert_eq!(rig.machine.leaves_at(), None);
+    rig.leave(SessionError::Expired, None);
     rig.leave(SessionError::Closed, Some(start + seconds(5)));
     rig.leave(SessionError::Closed, Some(start + seconds(3)));
     rig.leave(SessionError::Closed, Some(start + seconds(4)));
