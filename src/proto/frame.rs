@@ -51,7 +51,9 @@ impl FrameBuffer {
             self.end = pending;
         }
         if self.bytes.len() < needed {
-            self.grow(needed.max(INITIAL));
+            let size = needed.max(INITIAL);
+            self.bytes.reserve_exact(size.saturating_sub(self.bytes.len()));
+            self.bytes.resize(size, 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
@@ -85,7 +87,7 @@ impl FrameBuffer {
         body.first_chunk().map(|xid| i32::from_be_bytes(*xid))
     }
 
-    /// Forgets all bytes, for the next connection.
+    /// Forgets all bytes, and gives a large buffer back.
     pub fn clear(&mut self) {
         self.start = 0;
         self.end = 0;
@@ -112,11 +114,6 @@ impl FrameBuffer {
     /// How much the frame that has begun takes with its prefix, if it is to be accepted.
     fn accepted_size(&self) -> Option<usize> {
         self.checked_size().ok().flatten().map(|size| size.saturating_add(PREFIX))
-    }
-
-    fn grow(&mut self, size: usize) {
-        self.bytes.reserve_exact(size.saturating_sub(self.bytes.len()));
-        self.bytes.resize(size, 0);
     }
 }
 

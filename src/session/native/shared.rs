@@ -116,7 +116,7 @@ impl SessionShared {
         self.publish(&state.machine);
         let output = take_output(&mut state);
         drop(state);
-        let carried_out = catch_unwind(AssertUnwindSafe(|| self.carry_out(actions)));
+        let carried_out = catch_unwind(AssertUnwindSafe(|| carry_out(actions, &self.observer)));
         if let Some(output) = output {
             // Also after a panic: nobody else may write before this is written, not even the session's last request.
             self.write(output);
@@ -143,10 +143,6 @@ impl SessionShared {
             self.watches.store(watches, Ordering::Relaxed);
             self.config.counters.watches.change(before, watches);
         }
-    }
-
-    fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
-        carry_out(actions, &self.observer);
     }
 
     /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.

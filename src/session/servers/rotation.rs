@@ -29,13 +29,12 @@ pub(crate) struct Rotation {
     names: Names,
     next_host: usize,
     round: Vec<(String, SocketAddr)>,
+    /// How many addresses the last round had.
     addresses: usize,
-    is_empty_round: bool,
     /// A round is under way: when its servers are used up, the round has failed.
     in_round: bool,
     failed_rounds: u32,
     longest: Duration,
-    rng: fastrand::Rng,
 }
 
 impl Rotation {
@@ -46,7 +45,6 @@ impl Rotation {
         connection_timeout: Duration,
         session_timeout: Duration,
     ) -> Self {
-        let rng = fastrand::Rng::new();
         let longest = connection_timeout.min(session_timeout);
         let mut rotation = Rotation {
             hosts: Vec::new(),
@@ -54,11 +52,9 @@ impl Rotation {
             next_host: 0,
             round: Vec::new(),
             addresses: 1,
-            is_empty_round: false,
             in_round: false,
             failed_rounds: 0,
             longest,
-            rng,
         };
         rotation.set_hosts(hosts);
         rotation
@@ -67,7 +63,7 @@ impl Rotation {
     /// Begins anew with these servers.
     pub(crate) fn set_hosts(&mut self, hosts: &[(String, u16)]) {
         self.hosts = hosts.to_vec();
-        self.rng.shuffle(&mut self.hosts);
+        fastrand::shuffle(&mut self.hosts);
         self.names.retain(hosts);
         self.next_host = 0;
         self.round.clear();
@@ -87,7 +83,7 @@ impl Rotation {
 
     /// Whether the last round had nowhere to go.
     pub(crate) fn has_no_address(&self) -> bool {
-        self.is_empty_round
+        self.addresses == 0
     }
 
     /// The next step. Names are resolved anew at the start of each round.
@@ -97,7 +93,7 @@ impl Rotation {
                 // The servers are used up, and none of them took the session for long.
                 self.in_round = false;
                 self.failed_rounds = self.failed_rounds.saturating_add(1);
-                return NextTry::Pause(Duration::from_millis(self.rng.u64(0..=LONGEST_PAUSE_MS)));
+                return NextTry::Pause(Duration::from_millis(fastrand::u64(0..=LONGEST_PAUSE_MS)));
             }
             self.begin_round();
         }
@@ -112,8 +108,7 @@ impl Rotation {
         let (later, sooner) = self.hosts.split_at(self.next_host.min(self.hosts.len()));
         let mut round = self.names.look_up(&[sooner, later].concat());
         self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
-        self.addresses = round.len().max(1);
-        self.is_empty_round = round.is_empty();
+        self.addresses = round.len();
         round.reverse();
         self.round = round;
     }
@@ -121,7 +116,7 @@ impl Rotation {
     /// Doubles from round to round, for servers that are slow, up to the server's share of the time: one that accepts and
     /// says nothing must not keep the session from those that have come back meanwhile.
     fn limit(&self) -> Duration {
-        let share = self.longest / u32::try_from(self.addresses).unwrap_or(u32::MAX);
+        let share = self.longest / u32::try_from(self.addresses.max(1)).unwrap_or(u32::MAX);
         let most = share.max(FIRST_LIMIT).min(self.longest);
         share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most)
     }
