@@ -34,8 +34,8 @@ use crate::{
 /// ```
 pub type Reply = Result<Response, SessionError>;
 
-/// Receives the answer to one request. Runs on the session's reader thread, or on the thread that submits the request
-/// (before it has the ticket), abandons or closes the session. Must not block: while it runs, nobody gets a reply.
+/// Receives the answer to one request. Runs on a thread of the session, or on the thread that submits the request (before
+/// it has the ticket), abandons or closes the session. Must not block: while it runs, nobody gets a reply.
 ///
 /// ```
 /// use curator_locks::unversioned::{OnReply, Response};
@@ -47,8 +47,8 @@ pub type Reply = Result<Response, SessionError>;
 /// ```
 pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
-/// Receives what happens to one watch. Runs on the session's reader thread, or on the thread that abandons or closes the
-/// session. Must not block: while it runs, nobody gets a reply.
+/// Receives what happens to one watch. Runs on a thread of the session, or on the thread that abandons or closes it. Must
+/// not block: while it runs, nobody gets a reply.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -61,7 +61,7 @@ pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 /// ```
 pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 
-/// Receives what happens to the session, in order. Runs on the session's reader thread. Must not block: while it runs,
+/// Receives what happens to the session, in order. Runs on a thread of the session. Must not block: while it runs,
 /// nobody gets a reply.
 ///
 /// ```
