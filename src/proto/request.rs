@@ -10,10 +10,10 @@ use super::{
 /// A request, without its header. Paths are full paths at the server (chroot and namespace included).
 ///
 /// ```
-/// use curator_locks::unversioned::Request;
+/// use curator_locks::unversioned::{Request, WatchTable};
 ///
 /// let read = Request::GetData { path: "/shop/currency".into(), watch: true };
-/// assert!(read.leaves_watch()); // so its submission has a watcher
+/// assert_eq!(read.watch_table(), Some(WatchTable::Data)); // so its submission has a watcher
 /// assert_eq!((read.operation(), read.op_code()), ("get_data", 4));
 ///
 /// let secret = Request::Auth { scheme: "digest".into(), auth: b"shop:pass".to_vec() };
@@ -211,15 +211,14 @@ impl Request {
         }
     }
 
-    /// Whether the request asks the server to leave a watch. Which one it leaves depends on the reply.
+    /// Which table of watches the request leaves one in; `None` if it leaves none. Which watch it leaves depends on the reply.
     #[must_use]
-    pub fn leaves_watch(&self) -> bool {
-        matches!(
-            self,
-            Request::Exists { watch: true, .. }
-                | Request::GetData { watch: true, .. }
-                | Request::GetChildren { watch: true, .. }
-        )
+    pub fn watch_table(&self) -> Option<WatchTable> {
+        match self {
+            Request::Exists { watch: true, .. } | Request::GetData { watch: true, .. } => Some(WatchTable::Data),
+            Request::GetChildren { watch: true, .. } => Some(WatchTable::Children),
+            _ => None,
+        }
     }
 }
 

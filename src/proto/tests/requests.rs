@@ -204,9 +204,10 @@ fn only_three_requests_leave_watches() {
             Request::GetChildren { path: "/a".into(), watch, with_stat: true },
         ]
     };
-    assert!(watching(true).iter().all(Request::leaves_watch));
-    assert!(!watching(false).iter().any(Request::leaves_watch));
-    assert!(!Request::Sync { path: "/a".into() }.leaves_watch());
+    use WatchTable::{Children, Data};
+    assert_eq!(watching(true).map(|request| request.watch_table()), [Data, Data, Children].map(Some));
+    assert_eq!(watching(false).map(|request| request.watch_table()), [None; 3]);
+    assert_eq!(Request::Sync { path: "/a".into() }.watch_table(), None);
 }
 
 #[test]

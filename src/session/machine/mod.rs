@@ -23,7 +23,7 @@ use crate::proto::{
     op,
     request::Request,
     response::Response,
-    types::{ErrorCode, Notification, WatchTable},
+    types::{ErrorCode, Notification},
 };
 
 /// The largest `setWatches` frame, well below the server's own frame limit of 1 MiB. Only a single path that is longer
@@ -214,7 +214,7 @@ impl<C, W: Clone> Machine<C, W> {
             actions.extend(watcher.map(Action::DropWatcher));
             return ticket;
         }
-        let watch = watched_table(request).zip(watcher).map(|(table, watcher)| {
+        let watch = request.watch_table().zip(watcher).map(|(table, watcher)| {
             self.watches.request(ticket, table, request.path(), watcher);
             ticket
         });
@@ -232,7 +232,7 @@ impl<C, W: Clone> Machine<C, W> {
             return Err(SessionError::FrameTooLarge { size, limit });
         }
         // A watch without a watcher would stay at the server for ever.
-        if is_out_of_place(request) || request.leaves_watch() != has_watcher {
+        if is_out_of_place(request) || request.watch_table().is_some() != has_watcher {
             return Err(SessionError::Server(ErrorCode::BadArguments));
         }
         Ok(())
@@ -696,14 +696,6 @@ impl<C, W: Clone> Machine<C, W> {
 
     fn notify_all(&self, event: &WatchEvent, actions: &mut Actions<C, W>) {
         actions.extend(self.watches.watchers().into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
-    }
-}
-
-fn watched_table(request: &Request) -> Option<WatchTable> {
-    match request {
-        Request::Exists { watch: true, .. } | Request::GetData { watch: true, .. } => Some(WatchTable::Data),
-        Request::GetChildren { watch: true, .. } => Some(WatchTable::Children),
-        _ => None,
     }
 }
 

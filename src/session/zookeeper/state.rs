@@ -110,7 +110,7 @@ impl HandleState {
             actions.extend(watcher.map(Action::DropWatcher));
             return Ticket(ticket);
         }
-        if let (true, Some(watcher)) = (request.leaves_watch(), watcher) {
+        if let (Some(_), Some(watcher)) = (request.watch_table(), watcher) {
             self.watches.insert(ticket, Watched { stage: WatchStage::Requested { early: None }, watcher });
         }
         self.queue.push_back(QueuedRequest { ticket, request, on_reply });

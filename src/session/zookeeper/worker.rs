@@ -174,7 +174,7 @@ impl Worker {
 
     fn request(&mut self, ticket: u64, request: &Request) {
         let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
-        let on_event = request.leaves_watch().then(|| self.on_event(ticket));
+        let on_event = request.watch_table().map(|_| self.on_event(ticket));
         let result = guarded(|| match request {
             Request::Sync { path } => {
                 self.prove(&zookeeper).map(|(owner, _)| (owner, Response::Synced { path: path.clone() }))

@@ -72,7 +72,7 @@ impl<L> Rig<L> {
     }
 
     fn submit(&mut self, request: &Request, tag: u32) -> u64 {
-        let watcher = request.leaves_watch().then_some(tag);
+        let watcher = request.watch_table().map(|_| tag);
         self.input(|machine, actions| machine.submit(request, request.encode(0), tag, watcher, actions))
     }
 

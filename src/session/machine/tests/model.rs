@@ -181,7 +181,7 @@ impl World {
             ended: false,
             zxid: 0,
         });
-        let watcher = request.leaves_watch().then_some(tag);
+        let watcher = request.watch_table().map(|_| tag);
         let ticket = self.input(|machine, actions| machine.submit(&request, request.encode(0), tag, watcher, actions));
         self.asked[tag as usize].ticket = ticket;
     }
