@@ -29,7 +29,7 @@ impl ConnectRequest {
     /// The whole frame, with its length prefix.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::frame(self.password.len().saturating_add(29));
+        let mut writer = Writer::frame();
         writer.i32(PROTOCOL_VERSION);
         writer.i64(self.last_zxid_seen);
         writer.i32(self.timeout_ms);

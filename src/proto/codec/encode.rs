@@ -7,47 +7,15 @@ use crate::proto::{
     types::{Acl, CreateMode, WatchTable},
 };
 
-/// Bytes of xid and op code.
-const HEADER: usize = 8;
-
-/// Bytes of the header before each operation of a multi: type, done, err.
-const MULTI_HEADER: usize = 9;
-
 impl Request {
-    /// The whole frame: length, xid, op code, body. Allocates once.
+    /// The whole frame: length, xid, op code, body.
     #[must_use]
     pub fn encode(&self, xid: i32) -> Vec<u8> {
-        let mut writer = Writer::frame(HEADER.saturating_add(self.body_size()));
+        let mut writer = Writer::frame();
         writer.i32(xid);
         writer.i32(self.op_code());
         self.write_body(&mut writer);
         writer.finish()
-    }
-
-    /// The exact size of the body.
-    fn body_size(&self) -> usize {
-        match self {
-            Request::Create { path, data, acl, mode, .. } => {
-                12 + path.len() + data.len() + acl_size(acl) + if mode.ttl().is_some() { 8 } else { 0 }
-            }
-            Request::Delete { path, .. } | Request::Check { path, .. } | Request::RemoveWatches { path, .. } => {
-                8 + path.len()
-            }
-            Request::Exists { path, .. } | Request::GetData { path, .. } | Request::GetChildren { path, .. } => {
-                5 + path.len()
-            }
-            Request::SetData { path, data, .. } => 12 + path.len() + data.len(),
-            Request::GetAcl { path } | Request::Sync { path } | Request::GetEphemerals { prefix: path } => {
-                4 + path.len()
-            }
-            Request::SetAcl { path, acl, .. } => 8 + path.len() + acl_size(acl),
-            Request::Multi(ops) => MULTI_HEADER + ops.iter().map(|each| MULTI_HEADER + each.body_size()).sum::<usize>(),
-            Request::Auth { scheme, auth } => 12 + scheme.len() + auth.len(),
-            Request::SetWatches { data, exist, child, .. } => {
-                8 + strings_size(data) + strings_size(exist) + strings_size(child)
-            }
-            Request::Ping | Request::WhoAmI | Request::CloseSession => 0,
-        }
     }
 
     fn write_body(&self, writer: &mut Writer) {
@@ -169,12 +137,4 @@ fn write_acl(writer: &mut Writer, acl: &[Acl]) {
         writer.string(&entry.scheme);
         writer.string(&entry.id);
     });
-}
-
-fn acl_size(acl: &[Acl]) -> usize {
-    4 + acl.iter().map(|entry| 12 + entry.scheme.len() + entry.id.len()).sum::<usize>()
-}
-
-fn strings_size(strings: &[String]) -> usize {
-    4 + strings.iter().map(|text| 4 + text.len()).sum::<usize>()
 }

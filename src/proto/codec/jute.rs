@@ -125,15 +125,15 @@ fn split_surrogates(bytes: &[u8], at: usize) -> Option<(char, &[u8])> {
     Some((char::from_u32(0x1_0000 + (a << 16 | b << 10 | c << 6 | d))?, rest))
 }
 
-/// Builds one frame. The capacity is reserved once, so it should cover the whole frame.
+/// Builds one frame.
 pub(in crate::proto) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// Begins a frame whose body takes at most `body` bytes.
-    pub(in crate::proto) fn frame(body: usize) -> Self {
-        let mut bytes = Vec::with_capacity(body.saturating_add(4));
+    pub(in crate::proto) fn frame() -> Self {
+        // Enough for nearly every request, so that it grows seldom.
+        let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(&[0; 4]);
         Writer { bytes }
     }
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let mut writer = Writer::frame(64);
+        let mut writer = Writer::frame();
         writer.i32(i32::MIN);
         writer.i64(i64::MIN);
         writer.bool(true);

@@ -109,7 +109,7 @@ fn data(reader: &mut Reader<'_>) -> Vec<u8> {
 
 /// The body of a reply, and the op code of a request that is answered so.
 pub(super) fn encode_response(response: &Response) -> (i32, Vec<u8>) {
-    let mut writer = Writer::frame(0);
+    let mut writer = Writer::frame();
     let op_code = write_response(&mut writer, response);
     (op_code, writer.finish().split_off(4))
 }
