@@ -290,27 +290,13 @@ impl<C, W: Clone> Machine<C, W> {
     /// as on the wire.
     pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.preamble);
-        if self.unsent.len() > 1 {
-            let mut room = 0;
-            for unsent in self.unsent.iter().take_while(|unsent| unsent.frame.len() < OUTPUT_CHUNK) {
-                room += unsent.frame.len();
-                if room >= OUTPUT_CHUNK {
-                    break;
-                }
-            }
-            out.reserve(room);
-        }
         let mut taken = 0;
         while let Some(Unsent { mut frame, op, purpose, .. }) = self.next_unsent(taken) {
             let xid = self.next_xid;
             self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
             set_xid(&mut frame, xid);
             taken += frame.len();
-            if out.capacity() == 0 {
-                *out = frame;
-            } else {
-                out.extend_from_slice(&frame);
-            }
+            out.extend_from_slice(&frame);
             self.in_flight.push_back(InFlight { xid, op, purpose });
         }
     }
