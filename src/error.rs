@@ -342,7 +342,7 @@ fn list(errors: &[Error]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// What a server's error code says about the request that it answers.
+/// What an error says about the request that it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The session is gone; whether the request was carried out before is unknown.
@@ -370,49 +370,14 @@ impl ErrorCode {
     }
 }
 
-/// What an error calls for. The one place that decides it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Handling {
-    /// It passes: a retry policy may be asked. Carries whether the session survives it.
-    Retry {
-        /// The session that sent the request is gone.
-        session_gone: bool,
-    },
-    /// The error is the answer.
-    GiveUp,
-}
-
 impl Error {
-    /// What to do about the error: ask the retry policy, or hand it to the caller.
-    pub(crate) fn reaction(&self) -> Handling {
+    /// What it says about the request. The one place that decides it.
+    pub(crate) fn meaning(&self) -> Meaning {
         match self {
-            Error::ConnectionLoss { .. } => Handling::Retry { session_gone: false },
-            Error::SessionExpired { .. } => Handling::Retry { session_gone: true },
-            Error::Server { code, .. } => match code.meaning() {
-                Meaning::Unknown | Meaning::NotNow => Handling::Retry { session_gone: false },
-                Meaning::SessionGone => Handling::Retry { session_gone: true },
-                Meaning::Final => Handling::GiveUp,
-            },
-            Error::InvalidPath { .. }
-            | Error::InvalidArgument { .. }
-            | Error::NotStarted
-            | Error::AlreadyStarted
-            | Error::NotInUse { .. }
-            | Error::ClientClosed
-            | Error::NotOwner { .. }
-            | Error::LockLost { .. }
-            | Error::WouldDeadlock { .. }
-            | Error::Busy { .. }
-            | Error::StillTaken { .. }
-            | Error::SequenceExhausted { .. }
-            | Error::Cancelled { .. }
-            | Error::Timeout { .. }
-            | Error::AuthFailed { .. }
-            | Error::FrameTooLarge { .. }
-            | Error::Protocol(_)
-            | Error::Several { .. }
-            | Error::TransactionFailed { .. }
-            | Error::Io { .. } => Handling::GiveUp,
+            Error::ConnectionLoss { .. } => Meaning::Unknown,
+            Error::SessionExpired { .. } => Meaning::SessionGone,
+            Error::Server { code, .. } => code.meaning(),
+            _ => Meaning::Final,
         }
     }
 
@@ -420,7 +385,7 @@ impl Error {
     /// was refused for good.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.reaction(), Handling::Retry { .. })
+        self.meaning() != Meaning::Final
     }
 
     /// Whether every other attempt to queue would end the same way.
@@ -436,11 +401,7 @@ impl Error {
 
     /// Whether the server may have carried the request out all the same.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        match self {
-            Error::Server { code, .. } => matches!(code.meaning(), Meaning::Unknown | Meaning::SessionGone),
-            Error::ClientClosed => true,
-            other => other.is_retryable(),
-        }
+        matches!(self, Error::ClientClosed) || matches!(self.meaning(), Meaning::Unknown | Meaning::SessionGone)
     }
 
     /// Whether the server answered that the znode does not exist.

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::error::{Error, Handling};
+use crate::error::{Error, Meaning};
 
 /// Above this, [`ExponentialBackoffRetry`] does not count: the factor of the next sleep would leave 31 bits.
 const MAX_BACKOFF_RETRIES: u32 = 29;
@@ -339,7 +339,7 @@ impl<P: RetryPolicy> RetryPolicy for SessionFailedRetryPolicy<P> {
     }
 
     fn allows_error(&self, error: &Error) -> bool {
-        error.reaction() != Handling::Retry { session_gone: true } && self.delegate.allows_error(error)
+        error.meaning() != Meaning::SessionGone && self.delegate.allows_error(error)
     }
 }
 
