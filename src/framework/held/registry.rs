@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     limits::WATCH_AFTER,
-    node::{HeldNode, Inner, RevocableNode, Znode, report::Reports},
+    node::{HeldNode, Inner, RevocableNode, WatchState, Znode},
 };
 use crate::{
     base::telemetry::counters::Counters,
@@ -93,10 +93,13 @@ impl HeldNodes {
         watch: Option<Watch>,
         revocable: Option<Arc<RevocableNode>>,
     ) -> Arc<HeldNode> {
-        let reports = if znode.is_place { Reports::Uncounted } else { Reports::Counted(self.counters.clone()) };
-        if let Some(counters) = reports.counters() {
+        let counters = (!znode.is_place).then(|| self.counters.clone());
+        if let Some(counters) = &counters {
             counters.held.add(1);
         }
+        let is_watched = watch.is_some();
+        let watch = watch.map_or(WatchState::Absent, WatchState::Present);
+        let inner = Inner { is_watched, watch, ..Inner::default() };
         let node = Arc::new(HeldNode {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             znode: Arc::new(znode),
@@ -109,9 +112,9 @@ impl HeldNodes {
             dispatcher: self.dispatcher.clone(),
             grant: None,
             keeper: OnceLock::new(),
-            reports,
+            counters,
             out: AtomicUsize::new(0),
-            inner: Mutex::new(Inner::new(watch)),
+            inner: Mutex::new(inner),
         });
         if let Some(revocable) = &node.revocable {
             revocable.holds(&node);
@@ -140,7 +143,7 @@ impl HeldNodes {
 
     pub(crate) fn remove(&self, node: &HeldNode) {
         let was_there = self.nodes.lock().nodes.remove(&node.id).is_some();
-        if let Some(counters) = node.reports.counters().filter(|_| was_there) {
+        if let Some(counters) = node.counters().filter(|_| was_there) {
             counters.held.add(-1);
         }
     }

@@ -11,7 +11,7 @@
 
 mod asking;
 mod ending;
-pub(in crate::framework::held) mod report;
+mod report;
 mod state;
 pub(crate) mod telling;
 pub(crate) mod tenure;
@@ -26,7 +26,6 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use report::Reports;
 
 use super::{
     changes::HoldState,
@@ -114,12 +113,14 @@ pub(crate) struct HeldNode {
     pub(super) grant: Option<Grant>,
     /// Set if this znode serves many holds: who hands them out.
     pub(super) keeper: OnceLock<Weak<dyn Keeper>>,
-    pub(super) reports: Reports,
+    /// `None`: it is a place in a queue, or one of many holds of a znode, and counts as no lock.
+    pub(super) counters: Option<Arc<Counters>>,
     /// So many of its holds were not given back yet.
     pub(super) out: AtomicUsize,
     pub(super) inner: Mutex<Inner>,
 }
 
+#[derive(Default)]
 pub(super) struct Inner {
     pub(super) lost: Option<LostReason>,
     pub(super) released: bool,
@@ -135,8 +136,8 @@ pub(super) struct Inner {
     pub(super) may_not_read: bool,
     /// When to ask that again: servers may send no event to those who may not read the znode (CVE-2024-23944).
     pub(super) asks_again: Option<Instant>,
-    /// What was told last, for the log.
-    pub(super) told: HoldState,
+    /// What was told last, for the log. Of a hold that begins nothing is told.
+    pub(super) told: Option<HoldState>,
     /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.
     pub(super) interrupts: Vec<Weak<CancelToken>>,
     pub(super) subscribers: Subscribers,
@@ -151,7 +152,9 @@ pub(super) struct Inner {
     pub(super) has_left_others: bool,
 }
 
+#[derive(Default)]
 pub(super) enum WatchState {
+    #[default]
     Absent,
     Requested,
     Present(#[allow(dead_code, reason = "dropping it gives the watch up")] Watch),
@@ -166,27 +169,6 @@ pub(super) struct Deletion {
 }
 
 impl Inner {
-    pub(super) fn new(watch: Option<Watch>) -> Inner {
-        Inner {
-            lost: None,
-            released: false,
-            deletion: None,
-            is_watched: watch.is_some(),
-            watch: watch.map_or(WatchState::Absent, WatchState::Present),
-            failed: None,
-            may_not_read: false,
-            asks_again: None,
-            told: HoldState::Held,
-            interrupts: Vec::new(),
-            subscribers: Subscribers::default(),
-            limits: Limits::default(),
-            warnings: 0,
-            grants: Vec::new(),
-            is_attended: false,
-            has_left_others: false,
-        }
-    }
-
     /// Whether its state stays for ever.
     pub(super) fn is_final(&self) -> bool {
         self.lost.is_some() || self.released
@@ -226,17 +208,6 @@ impl HeldNode {
 
     pub(crate) fn czxid(&self) -> i64 {
         self.znode.czxid
-    }
-
-    /// `None`: it does not count as a lock.
-    pub(crate) fn counters(&self) -> Option<&Counters> {
-        self.reports.counters().map(|counters| &**counters)
-    }
-
-    /// What to call when its release has found that it was deleted before.
-    pub(crate) fn was_gone(&self) -> impl FnOnce() + Send + use<> {
-        let (reports, znode) = (self.reports.clone(), self.znode.clone());
-        move || reports.was_gone(&znode.path)
     }
 
     /// What storage has to be shown: grows with every grant of a lock.

@@ -187,8 +187,8 @@ impl HeldNode {
         if let HoldState::Lost(reason) = state {
             inner.lost.get_or_insert(reason);
         }
-        if mem::replace(&mut inner.told, state) != state {
-            self.reports.changed(&self.znode.path, self.since, state);
+        if inner.told.replace(state).unwrap_or(HoldState::Held) != state {
+            self.report(state);
             if let Some(span) = &mut inner.subscribers.span {
                 span.ends(state);
             }

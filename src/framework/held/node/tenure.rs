@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Grant, HeldNode, Inner, Keeper, RevocableNode, report::Reports};
+use super::{Grant, HeldNode, Inner, Keeper, RevocableNode};
 use crate::{base::unlocked::drop_unlocked, framework::events::event::Event};
 
 /// What the client knows of a held znode without asking a server.
@@ -63,9 +63,9 @@ impl HeldNode {
             dispatcher: self.dispatcher.clone(),
             grant: Some(Grant { tenure: self.clone(), tenure_number, number }),
             keeper: OnceLock::new(),
-            reports: Reports::OfGrant,
+            counters: None,
             out: AtomicUsize::new(0),
-            inner: Mutex::new(Inner::new(None)),
+            inner: Mutex::default(),
         });
         if let Some(revocable) = &grant.revocable {
             revocable.holds(&grant);
