@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fmt, mem,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -122,12 +122,6 @@ impl Job {
             self.has_warned = true;
             log::warn!("cannot clean up {:?} yet, and tries until it is gone: {code}", self.removal);
         }
-    }
-}
-
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("removal", &self.removal).finish_non_exhaustive()
     }
 }
 

@@ -2,12 +2,9 @@
 
 use std::{
     cell::{Cell, OnceCell},
-    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
-
-use crossbeam_channel::select;
 
 use super::core::{Core, CuratorFramework};
 use crate::{
@@ -44,12 +41,6 @@ pub(crate) struct Failure {
     pub(crate) error: Error,
     /// The server may have carried it out.
     pub(crate) maybe_done: bool,
-}
-
-impl fmt::Debug for Call<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("operation", &self.operation).field("path", &self.path).finish_non_exhaustive()
-    }
 }
 
 impl<'a> Call<'a> {
@@ -221,19 +212,9 @@ impl CuratorFramework {
 
 impl RetrySleeper for Call<'_> {
     fn sleep_for(&self, duration: Duration) -> bool {
-        let now = Instant::now();
-        let wake = now.checked_add(duration);
-        let until = match (self.stop.deadline, wake) {
-            (Some(deadline), Some(wake)) => Some(deadline.min(wake)),
-            (one, other) => one.or(other),
-        };
-        let elapsed = until.map_or_else(crossbeam_channel::never, crossbeam_channel::at);
-        let never = crossbeam_channel::never();
-        let cancelled = self.stop.cancel.map_or(&never, |cancel| cancel.signal());
-        select! {
-            recv(elapsed) -> _ => self.stop.is_over().is_none(),
-            recv(cancelled) -> _ => false,
-            recv(self.core.closed.signal()) -> _ => false,
-        }
+        let slept = Instant::now().checked_add(duration).map_or(self.stop, |wake| self.stop.by(wake));
+        // Nothing is ever sent there: the channel ends.
+        let _ = slept.recv(self.core.closed.signal());
+        !self.core.closed.is_cancelled() && self.stop.is_over().is_none()
     }
 }

@@ -1,9 +1,6 @@
 //! What goes on by itself, without a caller that waits.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -45,12 +42,6 @@ impl Followers {
         for follower in followers {
             follower.wake();
         }
-    }
-}
-
-impl fmt::Debug for Followers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Followers").finish_non_exhaustive()
     }
 }
 

@@ -317,11 +317,5 @@ impl RevocableNode {
     }
 }
 
-impl fmt::Debug for RevocableNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RevocableNode").field("told", &self.told).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests;
