@@ -33,7 +33,8 @@ pub(crate) struct Background {
     last: Weak<LastHandle>,
     prefix: Arc<Prefix>,
     states: ConnectionStateMachine,
-    hosts: ConnectString,
+    /// What the next session is opened with: the servers may have changed.
+    session: SessionConfig,
     /// Counts sessions, so that what an old one still says is not taken for the new one's word.
     generation: u64,
     has_session: bool,
@@ -50,9 +51,9 @@ pub(crate) struct Background {
 
 impl Background {
     pub(crate) fn start(core: Arc<Core>, last: Weak<LastHandle>, prefix: Arc<Prefix>) -> Result<()> {
-        let states = ConnectionStateMachine::new(core.config.session_timeout, core.config.expiration_percent);
+        let states = ConnectionStateMachine::new(core.config.session.session_timeout, core.config.expiration_percent);
         let mut background = Background {
-            hosts: core.config.hosts.clone(),
+            session: core.config.session.clone(),
             core,
             last,
             prefix,
@@ -208,7 +209,7 @@ impl Background {
         if let Some(session) = retired {
             session.abandon();
         }
-        self.states.set_timeout(self.core.config.session_timeout);
+        self.states.set_timeout(self.session.session_timeout);
         if let Err(error) = self.open_session() {
             log::error!("cannot open a new session: {error}");
             self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
@@ -219,19 +220,8 @@ impl Background {
         self.generation += 1;
         let (events, generation) = (self.core.events.clone(), self.generation);
         let observer: SessionObserver = Arc::new(move |event| events.send(Event::Session(generation, event)));
-        let config = &self.core.config;
-        let session_config = SessionConfig {
-            hosts: self.hosts.clone(),
-            session_timeout: config.session_timeout,
-            connection_timeout: config.connection_timeout,
-            authorizations: config.authorizations.clone(),
-            can_be_read_only: config.can_be_read_only,
-            max_frame_size: config.max_frame_size,
-            max_request_size: config.max_request_size,
-            counters: self.core.counters.session.clone(),
-        };
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
-        let opened = config.session_factory.open(&session_config, observer);
+        let opened = self.core.config.session_factory.open(&self.session, observer);
         // What a session that never was has raised must not have another one opened at once.
         let session = opened.inspect_err(|_| self.generation += 1)?;
         self.core.set_session(session);
@@ -252,16 +242,16 @@ impl Background {
     fn look_for_servers(&mut self) {
         let ensemble = &self.core.config.ensemble;
         let asked = caught("the ensemble provider", || ConnectString::parse(&ensemble.connection_string()));
-        match asked.unwrap_or_else(|| Ok(self.hosts.clone())) {
-            Ok(hosts) if hosts == self.hosts => {}
-            Ok(hosts) if hosts.chroot() != self.hosts.chroot() => {
+        match asked.unwrap_or_else(|| Ok(self.session.hosts.clone())) {
+            Ok(hosts) if hosts == self.session.hosts => {}
+            Ok(hosts) if hosts.chroot() != self.session.hosts.chroot() => {
                 log::error!("the connect string changed to {hosts}, ignored: the chroot cannot change");
             }
             Ok(hosts) => {
                 log::info!("the connect string changed to {hosts}");
-                self.hosts = hosts;
+                self.session.hosts = hosts;
                 if let Some(session) = self.core.current_session() {
-                    session.update_hosts(&self.hosts);
+                    session.update_hosts(&self.session.hosts);
                 }
             }
             Err(error) => log::error!("the ensemble provider gave a bad connect string: {error}"),

@@ -6,7 +6,7 @@ use super::core::CuratorFramework;
 #[cfg(feature = "tls")]
 use crate::session::transport::{tls::Tls, tls_config::TlsConfig};
 use crate::{
-    base::paths::Prefix,
+    base::{paths::Prefix, telemetry::counters::Counters},
     error::{Error, Result},
     framework::{
         config::{
@@ -17,7 +17,11 @@ use crate::{
         },
         events::connection_state::ConnectionStateErrorPolicy,
     },
-    session::{api::SessionFactory, native::factory::NativeSessionFactory, servers::connect_string::ConnectString},
+    session::{
+        api::{SessionConfig, SessionFactory},
+        native::factory::NativeSessionFactory,
+        servers::connect_string::ConnectString,
+    },
 };
 
 /// The servers' own default (`jute.maxbuffer`).
@@ -257,31 +261,22 @@ impl Builder {
         self
     }
 
-    #[cfg(feature = "tls")]
-    fn take_session_factory(&mut self) -> Result<Arc<dyn SessionFactory>> {
-        match (self.session_factory.take(), self.tls.take()) {
-            // Dropping the one or the other in silence would send in the clear what was to be secret.
-            (Some(_), Some(_)) => {
-                let rule = "a session_factory() of your own brings its own transport: give one of the two";
-                Err(invalid("tls", String::new(), rule))
-            }
-            (Some(factory), None) => Ok(factory),
-            (None, Some(tls)) => Ok(Arc::new(Tls::new(&tls)?)),
-            (None, None) => Ok(Arc::new(NativeSessionFactory)),
-        }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn take_session_factory(&mut self) -> Result<Arc<dyn SessionFactory>> {
-        Ok(self.session_factory.take().unwrap_or_else(|| Arc::new(NativeSessionFactory)))
-    }
-
     /// Checks the configuration and makes a client, without any I/O: [`CuratorFramework::start`] does that.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for whatever is missing or out of range.
-    pub fn build(mut self) -> Result<CuratorFramework> {
-        let session_factory = self.take_session_factory()?;
+    pub fn build(self) -> Result<CuratorFramework> {
+        let session_factory = self.session_factory;
+        #[cfg(feature = "tls")]
+        let session_factory: Option<Arc<dyn SessionFactory>> = match (session_factory, self.tls) {
+            // Dropping the one or the other in silence would send in the clear what was to be secret.
+            (Some(_), Some(_)) => {
+                let rule = "a session_factory() of your own brings its own transport: give one of the two";
+                return Err(invalid("tls", String::new(), rule));
+            }
+            (None, Some(tls)) => Some(Arc::new(Tls::new(&tls)?)),
+            (given, None) => given,
+        };
         let ensemble = self.ensemble.ok_or_else(|| {
             missing("connect_string", "a client needs servers: see connect_string(), or ensemble_provider()")
         })?;
@@ -304,27 +299,33 @@ impl Builder {
             return Err(invalid("max_frame_size", value, "must be 1024 to 2147483647 bytes"));
         }
         let prefix = Prefix::new(hosts.chroot(), &self.namespace)?;
-        let config = Config {
-            ensemble,
+        let counters = Counters::new();
+        let session = SessionConfig {
             hosts,
             session_timeout: self.session_timeout,
             connection_timeout: self.connection_timeout,
-            retry_policy,
             authorizations: self.authorizations,
-            acl_provider: self.acl_provider,
-            default_data: self.default_data.unwrap_or_else(local_address),
-            container_parents: self.container_parents,
             can_be_read_only: self.can_be_read_only,
             max_frame_size,
             max_request_size: self.max_frame_size.unwrap_or(LARGEST_REQUEST),
+            counters: counters.session.clone(),
+        };
+        let config = Config {
+            ensemble,
+            session,
+            connection_timeout: self.connection_timeout,
+            retry_policy,
+            acl_provider: self.acl_provider,
+            default_data: self.default_data.unwrap_or_else(local_address),
+            container_parents: self.container_parents,
             max_close_wait: self.max_close_wait,
             expiration_percent: self.expiration_percent,
             error_policy: self.error_policy,
             recheck_interval: self.recheck_interval,
             max_hold_time: self.max_hold_time,
-            session_factory,
+            session_factory: session_factory.unwrap_or_else(|| Arc::new(NativeSessionFactory)),
         };
-        Ok(CuratorFramework::new(config, prefix))
+        Ok(CuratorFramework::new(config, counters, prefix))
     }
 }
 
@@ -390,8 +391,8 @@ fn check_duration(name: &'static str, value: Duration) -> Result<()> {
     }
 }
 
-/// The address that this machine would use to talk to others, as text; empty if there is none. Connecting a datagram
-/// socket sends nothing, and names no host that would have to exist.
+/// The address that this machine would use to talk to others, as text; the loopback's if there is none. Connecting a
+/// datagram socket sends nothing, and names no host that would have to exist.
 fn local_address() -> Vec<u8> {
     let address = UdpSocket::bind(("0.0.0.0", 0)).and_then(|socket| {
         socket.connect(("192.0.2.1", 9))?;

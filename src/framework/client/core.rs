@@ -100,6 +100,23 @@ pub(super) struct Lifecycle {
     pub(super) waiting: Vec<Sender<()>>,
 }
 
+impl Lifecycle {
+    fn check_open(&self) -> Result<()> {
+        match self.life {
+            CuratorFrameworkState::Started => Ok(()),
+            CuratorFrameworkState::Latent => Err(Error::NotStarted),
+            CuratorFrameworkState::Stopped => Err(Error::ClientClosed),
+        }
+    }
+
+    fn wake_all(&mut self) {
+        for sender in self.waiting.drain(..) {
+            // Full or gone: either way there is nothing to wake.
+            let _ = sender.try_send(());
+        }
+    }
+}
+
 /// A client of one ZooKeeper ensemble. Java: `CuratorFramework`.
 ///
 /// Cloning is cheap: all clones share one session, and dropping the last one closes it. Each client has three threads of
@@ -169,10 +186,9 @@ impl Drop for LastHandle {
 }
 
 impl CuratorFramework {
-    pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
+    pub(crate) fn new(config: Config, counters: Arc<Counters>, prefix: Prefix) -> Self {
         let (events, received) = event_channel();
         let dispatcher = Arc::new(Dispatcher::new());
-        let counters = Counters::new();
         let core = Arc::new(Core {
             held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone(), counters.clone()),
             config,
@@ -227,11 +243,7 @@ impl Core {
 
     /// An error unless the client is in use.
     pub(crate) fn check_open(&self) -> Result<()> {
-        match self.link.lock().life {
-            CuratorFrameworkState::Started => Ok(()),
-            CuratorFrameworkState::Latent => Err(Error::NotStarted),
-            CuratorFrameworkState::Stopped => Err(Error::ClientClosed),
-        }
+        self.link.lock().check_open()
     }
 
     /// The current session if it is connected, waiting for that if need be.
@@ -242,11 +254,7 @@ impl Core {
         loop {
             let (sender, wake) = {
                 let mut link = self.link.lock();
-                match link.life {
-                    CuratorFrameworkState::Started => {}
-                    CuratorFrameworkState::Latent => return Err(Error::NotStarted),
-                    CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
-                }
+                link.check_open()?;
                 if let Some(scheme) = &link.auth_failed {
                     return Err(Error::AuthFailed { scheme: scheme.clone() });
                 }
@@ -284,7 +292,7 @@ impl Core {
             return;
         }
         link.session = Some(session);
-        wake_all(&mut link);
+        link.wake_all();
     }
 
     /// Gives the current session up. The caller replaces it.
@@ -303,7 +311,7 @@ impl Core {
         {
             let mut link = self.link.lock();
             link.state = Some(state);
-            wake_all(&mut link);
+            link.wake_all();
         }
         let listeners: Vec<StateListener> =
             self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
@@ -349,12 +357,12 @@ impl Core {
     pub(crate) fn auth_failed(&self, scheme: String) {
         let mut link = self.link.lock();
         link.auth_failed = Some(scheme);
-        wake_all(&mut link);
+        link.wake_all();
     }
 
     /// Wakes whoever waits for a connection, to look again.
     pub(crate) fn wake_waiting(&self) {
-        wake_all(&mut self.link.lock());
+        self.link.lock().wake_all();
     }
 
     pub(crate) fn clean_up(&self, job: Job) {
@@ -370,7 +378,7 @@ impl Core {
                 return;
             }
             // Whoever waits for a connection ends now, not after the server's confirmation.
-            wake_all(&mut link);
+            link.wake_all();
             (link.session.take(), std::mem::take(&mut link.retired))
         };
         self.closed.cancel();
@@ -392,13 +400,6 @@ impl Core {
         }
         // The last handle may go while its thread unwinds.
         let _ = caught("the ensemble provider", || self.config.ensemble.close());
-    }
-}
-
-fn wake_all(link: &mut Lifecycle) {
-    for sender in link.waiting.drain(..) {
-        // Full or gone: either way there is nothing to wake.
-        let _ = sender.try_send(());
     }
 }
 

@@ -11,22 +11,19 @@ use ensemble::EnsembleProvider;
 use retry::RetryPolicy;
 
 use super::events::connection_state::ConnectionStateErrorPolicy;
-use crate::session::{api::SessionFactory, servers::connect_string::ConnectString};
+use crate::session::api::{SessionConfig, SessionFactory};
 
 /// Everything a client was configured with, checked.
 pub(crate) struct Config {
     pub(crate) ensemble: Arc<dyn EnsembleProvider>,
-    pub(crate) hosts: ConnectString,
-    pub(crate) session_timeout: Duration,
+    /// What a session is opened with.
+    pub(crate) session: SessionConfig,
+    /// How long a call waits for a connection before it asks the retry policy.
     pub(crate) connection_timeout: Duration,
     pub(crate) retry_policy: Arc<dyn RetryPolicy>,
-    pub(crate) authorizations: Vec<(String, Vec<u8>)>,
     pub(crate) acl_provider: Arc<dyn AclProvider>,
     pub(crate) default_data: Vec<u8>,
     pub(crate) container_parents: bool,
-    pub(crate) can_be_read_only: bool,
-    pub(crate) max_frame_size: usize,
-    pub(crate) max_request_size: usize,
     pub(crate) max_close_wait: Duration,
     pub(crate) expiration_percent: u8,
     pub(crate) error_policy: ConnectionStateErrorPolicy,
