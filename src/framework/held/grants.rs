@@ -19,20 +19,21 @@ pub(crate) struct RecentGrants {
 #[derive(Debug, Default)]
 struct Paths {
     known: HashSet<ServerPath>,
-    /// Oldest first; may name paths that were taken out.
+    /// Oldest first.
     order: VecDeque<ServerPath>,
 }
 
 impl RecentGrants {
     pub(crate) fn add(&self, path: &ServerPath) {
         let mut paths = self.paths.lock();
-        if paths.order.len() >= REMEMBERED
+        if !paths.known.insert(path.clone()) {
+            return;
+        }
+        paths.order.push_back(path.clone());
+        if paths.order.len() > REMEMBERED
             && let Some(oldest) = paths.order.pop_front()
         {
             paths.known.remove(&oldest);
-        }
-        if paths.known.insert(path.clone()) {
-            paths.order.push_back(path.clone());
         }
     }
 
@@ -54,6 +55,8 @@ mod tests {
             grants.add(&path(k));
         }
         assert!(grants.contains(&path(0)));
+        grants.add(&path(1));
+        assert!(grants.contains(&path(0)), "one that is known already takes no other's place");
         grants.add(&path(REMEMBERED));
         assert!(!grants.contains(&path(0)));
         assert!(grants.contains(&path(1)) && grants.contains(&path(REMEMBERED)));
