@@ -51,13 +51,20 @@ pub(crate) struct Background {
 
 impl Background {
     pub(crate) fn start(core: Arc<Core>, last: Weak<LastHandle>, prefix: Arc<Prefix>) -> Result<()> {
-        let states = ConnectionStateMachine::new(core.config.session.session_timeout, core.config.expiration_percent);
-        let mut background = Background {
-            session: core.config.session.clone(),
+        let mut background = Background::new(core, last, prefix);
+        background.open_session()?;
+        spawn("curator-client", move || background.run())
+    }
+
+    fn new(core: Arc<Core>, last: Weak<LastHandle>, prefix: Arc<Prefix>) -> Background {
+        let session = core.config.session.clone();
+        let states = ConnectionStateMachine::new(session.session_timeout, core.config.expiration_percent);
+        Background {
             core,
             last,
             prefix,
             states,
+            session,
             generation: 0,
             has_session: false,
             next_servers: None,
@@ -66,9 +73,7 @@ impl Background {
             later: BTreeMap::new(),
             next_later: 0,
             has_warned: false,
-        };
-        background.open_session()?;
-        spawn("curator-client", move || background.run())
+        }
     }
 
     fn run(mut self) {
@@ -81,8 +86,7 @@ impl Background {
             // be told of anything.
             match event {
                 Some(Event::Stop) => {
-                    let look = || self.core.held.look(Instant::now());
-                    let _ = caught("a last look at what is held", look);
+                    self.look(Instant::now());
                     return self.core.dispatcher.stop();
                 }
                 Some(event) => drop(caught("a step of the client's thread", || self.take(event))),
@@ -181,9 +185,13 @@ impl Background {
             let _ = caught("a task of the client's thread", next.remove());
         }
         if self.next_look.is_some_and(|at| now >= at) {
-            self.next_look = Some(now + LOOK_AGAIN);
-            self.next_look = self.core.held.look(now);
+            self.look(now);
         }
+    }
+
+    fn look(&mut self, now: Instant) {
+        let looked = caught("a look at what is held", || self.core.held.look(now));
+        self.next_look = looked.unwrap_or(Some(now + LOOK_AGAIN));
     }
 
     fn recheck(&mut self, now: Instant) {
@@ -204,7 +212,7 @@ impl Background {
         }
         let retired = self.core.retire_session();
         self.has_session = false;
-        self.next_look = self.core.held.look(Instant::now());
+        self.look(Instant::now());
         self.raise(states);
         if let Some(session) = retired {
             session.abandon();
@@ -212,7 +220,6 @@ impl Background {
         self.states.set_timeout(self.session.session_timeout);
         if let Err(error) = self.open_session() {
             log::error!("cannot open a new session: {error}");
-            self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
         }
     }
 
@@ -290,6 +297,8 @@ mod tests {
     use super::*;
     use crate::{
         RetryOneTime,
+        base::paths::ServerPath,
+        framework::client::core::CuratorFrameworkState,
         session::{
             api::{Session, SessionFactory},
             fake::stub::StubSession,
@@ -316,12 +325,31 @@ mod tests {
         }
     }
 
+    fn client(factory: Once) -> CuratorFramework {
+        let builder = CuratorFramework::builder().connect_string("127.0.0.1:2181");
+        builder.retry_policy(RetryOneTime::new(LONG)).session_factory(factory).build().unwrap()
+    }
+
+    #[test]
+    fn a_look_that_panics_leaves_a_lost_session_to_be_replaced() {
+        let (opened, tries) = unbounded();
+        let client = client(Once { is_first: AtomicBool::new(true), opened });
+        client.core.link.lock().life = CuratorFrameworkState::Started;
+        let (core, last) = (client.core.clone(), Arc::downgrade(&client.last));
+        let mut background = Background::new(core, last, client.prefix.clone());
+        let unwell = StubSession::new();
+        let _held = client.core.held.add(ServerPath::from_server("/held"), unwell.clone(), 3, 1, None);
+        *unwell.when_asked.lock() = Some(Box::new(|| panic!("a session of the caller's own")));
+        background.lose_session(LostReason::SessionExpired, vec![ConnectionState::Lost]);
+        assert_eq!((client.connection_state(), tries.len()), (Some(ConnectionState::Lost), 1));
+        assert!(background.has_session && background.next_look.is_some());
+    }
+
     #[test]
     fn a_session_that_cannot_be_opened_is_tried_again_after_a_pause() {
         let (opened, tries) = unbounded();
         let factory = Once { is_first: AtomicBool::new(true), opened };
-        let builder = CuratorFramework::builder().connect_string("127.0.0.1:2181");
-        let client = builder.retry_policy(RetryOneTime::new(LONG)).session_factory(factory).build().unwrap();
+        let client = client(factory);
         client.start().unwrap();
         let (_, observer) = tries.recv_timeout(LONG).unwrap();
         observer(SessionEvent::Expired);
