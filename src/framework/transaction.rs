@@ -188,16 +188,11 @@ impl Transaction {
         }
         let Some(first) = self.steps.first() else { return Ok(Vec::new()) };
         let call = self.client.call("transaction", &first.path, Stop::default());
-        let mut retries = 0;
-        loop {
-            let sent = call.session().map_err(|error| Failure { error, maybe_done: false });
-            let error = match sent.and_then(|session| self.send(&call, &session).map(|results| (session, results))) {
-                Ok((session, results)) => return self.finish(&call, &session, results),
-                Err(Failure { error, maybe_done: false }) if error.is_retryable() => error,
-                Err(Failure { error, .. }) => return Err(error),
-            };
-            call.allow_retry(&mut retries, error)?;
-        }
+        call.retry(|session| match self.send(&call, session) {
+            Err(Failure { error, maybe_done: false }) => Err(error),
+            Err(Failure { error, .. }) => Ok(Err(error)),
+            Ok(results) => Ok(self.finish(&call, session, results)),
+        })?
     }
 
     fn send(
