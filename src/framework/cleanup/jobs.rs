@@ -22,7 +22,10 @@ use crate::{
     error::Meaning,
     framework::events::event::{Event, EventSender},
     proto::{response::Response, types::ErrorCode},
-    session::api::{Reply, Session, SessionError, Submission},
+    session::{
+        api::{Reply, Session, SessionError},
+        wait::pending::answered_together,
+    },
 };
 
 /// How long a job rests after a server could not do it. The pause doubles each time, and starts anew with each connection.
@@ -213,16 +216,9 @@ impl Cleanup {
             for ids in jobs.begin(session, &mut over) {
                 let first = ids.first().and_then(|id| jobs.under_way.get(id));
                 let requests = first.map(|job| job.removal.requests()).unwrap_or_default();
-                let replies = Arc::new(Mutex::new(Replies { ids, replies: vec![None; requests.len()] }));
-                for (index, request) in requests.into_iter().enumerate() {
-                    let (events, replies) = (self.events.clone(), replies.clone());
-                    let on_reply = Box::new(move |reply| {
-                        if let Some((ids, replies)) = replies.lock().add(index, reply) {
-                            events.send(Event::CleanedUp(ids, replies));
-                        }
-                    });
-                    batch.push(Submission { request, watcher: None, on_reply });
-                }
+                let (requests, events) = (requests.into_iter().map(|request| (request, None)), self.events.clone());
+                let then = move |replies| events.send(Event::CleanedUp(ids, replies));
+                batch.extend(answered_together(requests.collect(), then));
             }
         }
         drop(over);
@@ -261,23 +257,6 @@ impl Cleanup {
         if is_more {
             self.tell();
         }
-    }
-}
-
-/// The replies to one job's requests, or to those that several jobs share, until all have come.
-struct Replies {
-    ids: Vec<u64>,
-    replies: Vec<Option<Reply>>,
-}
-
-impl Replies {
-    fn add(&mut self, index: usize, reply: Reply) -> Option<(Vec<u64>, Vec<Reply>)> {
-        if let Some(place) = self.replies.get_mut(index) {
-            *place = Some(reply);
-        }
-        let all: Option<Vec<Reply>> =
-            self.replies.iter().all(Option::is_some).then(|| self.replies.drain(..).flatten().collect());
-        all.map(|replies| (mem::take(&mut self.ids), replies))
     }
 }
 

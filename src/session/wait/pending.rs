@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use super::{
     deadline::{Stop, WaitEnd},
     reply_slot::{ReplySlot, reply_slot},
@@ -111,6 +113,32 @@ impl Drop for Watch {
 fn on_reply() -> (OnReply, ReplySlot) {
     let (sender, slot) = reply_slot();
     (Box::new(move |reply| sender.send(reply)), slot)
+}
+
+/// Requests whose replies are handed over together, in the order of the requests, once the last of them is there.
+pub(crate) fn answered_together(
+    requests: Vec<(Request, Option<Watcher>)>,
+    then: impl FnOnce(Vec<Reply>) + Send + 'static,
+) -> impl Iterator<Item = Submission> {
+    let all = Arc::new(Mutex::new((vec![None; requests.len()], Some(then))));
+    requests.into_iter().enumerate().map(move |(index, (request, watcher))| {
+        let all = all.clone();
+        let on_reply = Box::new(move |reply| {
+            let mut all = all.lock();
+            let (replies, then) = &mut *all;
+            if let Some(place) = replies.get_mut(index) {
+                *place = Some(reply);
+            }
+            if replies.iter().all(Option::is_some)
+                && let Some(then) = then.take()
+            {
+                let replies = replies.drain(..).flatten().collect();
+                drop(all);
+                then(replies);
+            }
+        });
+        Submission { request, watcher, on_reply }
+    })
 }
 
 /// Submits requests back to back.

@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use super::*;
-use crate::{framework::events::event::event_channel, proto::request::Request, session::fake::stub::StubSession};
+use crate::{
+    framework::events::event::event_channel,
+    proto::request::Request,
+    session::{api::Submission, fake::stub::StubSession},
+};
 
 struct Scene {
     cleanup: Cleanup,

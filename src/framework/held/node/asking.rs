@@ -18,7 +18,7 @@ use crate::{
     },
     session::{
         api::{Reply, SessionError, Submission, Ticket, WatchEvent, Watcher},
-        wait::pending::Watch,
+        wait::pending::{Watch, answered_together},
     },
 };
 
@@ -230,37 +230,30 @@ impl HeldNode {
             }
         }
         let path = || self.znode.path.as_str().to_owned();
-        let ask = |request, is_last| {
-            let node = Arc::downgrade(self);
-            let on_reply = Box::new(move |reply| {
-                if let Some(node) = node.upgrade() {
-                    node.session_said(connection, &reply, is_last);
-                }
-            });
-            Submission { request, watcher: None, on_reply }
+        let requests = [Request::Sync { path: path() }, Request::Exists { path: path(), watch: false }];
+        let node = Arc::downgrade(self);
+        let then = move |replies: Vec<Reply>| {
+            if let Some(node) = node.upgrade() {
+                node.session_said(connection, &replies);
+            }
         };
-        let exists = Request::Exists { path: path(), watch: false };
-        self.session.submit(vec![ask(Request::Sync { path: path() }, false), ask(exists, true)]);
+        let requests = requests.map(|request| (request, None)).into();
+        self.session.submit(answered_together(requests, then).collect());
     }
 
-    fn session_said(&self, connection: u64, reply: &Reply, is_last: bool) {
-        let lives = match reply {
+    fn session_said(&self, connection: u64, replies: &[Reply]) {
+        let lives = |reply: &Reply| match reply {
             Ok(_) => true,
             Err(SessionError::Server(code)) => code.meaning() == Meaning::Final,
             Err(_) => false,
         };
-        let is_known = {
-            let mut inner = self.inner.lock();
-            let Some(deletion) = &mut inner.deletion else { return };
-            deletion.is_asked &= lives;
-            let is_known = deletion.is_asked && is_last;
-            if !lives {
-                inner.failed = Some((connection, Instant::now() + WATCH_AFTER));
-            }
-            is_known
-        };
-        if is_known {
-            self.lose(LostReason::NodeDeleted);
+        if replies.iter().all(lives) {
+            return self.lose(LostReason::NodeDeleted);
+        }
+        let mut inner = self.inner.lock();
+        inner.failed = Some((connection, Instant::now() + WATCH_AFTER));
+        if let Some(deletion) = &mut inner.deletion {
+            deletion.is_asked = false;
         }
     }
 
