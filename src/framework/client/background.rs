@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -132,6 +132,7 @@ impl Background {
                 if let Some(session) = self.core.current_session() {
                     self.states.set_timeout(session.timeout());
                 }
+                self.core.lacks_containers.store(false, Ordering::Relaxed);
                 self.next_servers = None;
                 self.next_look = Some(now);
                 let states = self.states.connected(read_only, now);
@@ -290,7 +291,7 @@ impl Background {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use crossbeam_channel::{Sender, unbounded};
 

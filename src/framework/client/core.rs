@@ -1,7 +1,10 @@
 //! What all handles of one client share: its life, its session, who waits for a connection.
 
 use std::{
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -10,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{
     base::{panics::caught, paths::Prefix, telemetry::counters::Counters, unlocked::drop_unlocked},
-    error::{Error, LostReason, Result},
+    error::{Error, ErrorCode, LostReason, Result},
     framework::{
         cleanup::jobs::{Cleanup, Job},
         config::Config,
@@ -86,6 +89,8 @@ pub(crate) struct Core {
     pub(super) link: Mutex<Lifecycle>,
     pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
     pub(super) next_listener: AtomicU64,
+    /// A server has refused to make a container over this connection.
+    pub(super) lacks_containers: AtomicBool,
 }
 
 pub(super) struct Lifecycle {
@@ -211,6 +216,7 @@ impl CuratorFramework {
             }),
             listeners: Mutex::new(Vec::new()),
             next_listener: AtomicU64::new(1),
+            lacks_containers: AtomicBool::new(false),
         });
         CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
     }
@@ -239,6 +245,19 @@ impl Core {
             return self.events.send(task);
         }
         drop_unlocked(link, task);
+    }
+
+    /// Whether the servers know containers, as far as this connection has shown.
+    pub(crate) fn knows_containers(&self) -> bool {
+        !self.lacks_containers.load(Ordering::Relaxed)
+    }
+
+    /// Whether an answer to creates of containers says that the servers do not know them: parents are persistent then, up
+    /// to the next connection, as servers are updated one by one.
+    pub(crate) fn lacks_containers(&self, mut codes: impl Iterator<Item = ErrorCode>) -> bool {
+        let is_unknown = codes.any(|code| code == ErrorCode::Unimplemented);
+        self.lacks_containers.fetch_or(is_unknown, Ordering::Relaxed);
+        is_unknown
     }
 
     /// An error unless the client is in use.

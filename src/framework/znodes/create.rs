@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use crate::{
     base::paths::ServerPath,
-    error::{Error, Result},
+    error::Result,
     framework::{
         cleanup::jobs::Job,
         client::{
@@ -16,7 +16,7 @@ use crate::{
     proto::{
         request::Request,
         response::Response,
-        types::{Acl, CreateMode, ErrorCode},
+        types::{Acl, CreateMode},
     },
     session::{
         api::Session,
@@ -307,8 +307,8 @@ impl CuratorFramework {
     ) -> Result<bool> {
         let mut chain: Vec<ServerPath> = directory.ancestors().collect();
         chain.push(directory.clone());
-        let looks = chain.iter().map(|path| (Request::Exists { path: path.as_str().to_owned(), watch: false }, None));
-        let replies: Vec<_> = submit(session, looks).into_iter().map(|(pending, _)| call.reply(pending)).collect();
+        let looks = chain.iter().map(|path| Request::Exists { path: path.as_str().to_owned(), watch: false });
+        let replies = call.ask_all(session, looks);
         let mut missing = Vec::new();
         for (path, reply) in chain.into_iter().zip(replies) {
             match reply {
@@ -328,51 +328,29 @@ impl CuratorFramework {
     }
 
     fn make_missing(&self, call: &Call<'_>, session: &Arc<dyn Session>, missing: &[ServerPath]) -> Result<bool> {
-        let creates = missing.iter().map(|path| (self.parent_creation(path), None));
+        let containers = self.core.knows_containers();
+        let replies = call.ask_all(session, missing.iter().map(|path| self.parent_creation(path, containers)));
+        let codes = replies.iter().filter_map(|reply| reply.as_ref().err()?.code());
+        if containers && self.core.lacks_containers(codes) {
+            return self.make_missing(call, session, missing);
+        }
         let mut made_last = false;
-        let replies: Vec<_> = submit(session, creates).into_iter().map(|(pending, _)| call.reply(pending)).collect();
-        for (path, reply) in missing.iter().zip(replies) {
+        for reply in replies {
             made_last = match reply {
                 Ok(_) => true,
                 Err(error) if error.is_node_exists() => false,
-                Err(Error::Server { code: ErrorCode::Unimplemented, .. }) => {
-                    self.make_persistent(call, session, path)?
-                }
                 Err(error) => return Err(error),
             };
         }
         Ok(made_last)
     }
 
-    /// The ACL of a parent that is made on the way, as the provider says.
-    pub(crate) fn parent_acl(&self, path: &ServerPath) -> Vec<Acl> {
-        parent_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path))
-    }
-
-    /// What a parent is: a container, unless the client was told otherwise.
-    pub(crate) fn parent_mode(&self, path: &ServerPath) -> CreateMode {
-        if self.core.config.container_parents || self.prefix.is_within(path) {
-            CreateMode::Container
-        } else {
-            CreateMode::Persistent
-        }
-    }
-
-    fn parent_creation(&self, path: &ServerPath) -> Request {
-        let (acl, mode) = (self.parent_acl(path), self.parent_mode(path));
-        Request::Create { path: path.as_str().to_owned(), data: Vec::new(), acl, mode, with_stat: true }
-    }
-
-    /// For servers that know no containers.
-    fn make_persistent(&self, call: &Call<'_>, session: &Arc<dyn Session>, path: &ServerPath) -> Result<bool> {
-        let mut request = self.parent_creation(path);
-        if let Request::Create { mode, .. } = &mut request {
-            *mode = CreateMode::Persistent;
-        }
-        match call.ask(session, request) {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_node_exists() => Ok(false),
-            Err(error) => Err(error),
-        }
+    /// The request for a parent that is made on the way: a container if the servers know them, unless the client was told
+    /// otherwise; with the ACL that the provider names.
+    pub(crate) fn parent_creation(&self, path: &ServerPath, containers: bool) -> Request {
+        let acl = parent_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path));
+        let is_container = containers && (self.core.config.container_parents || self.prefix.is_within(path));
+        let mode = if is_container { CreateMode::Container } else { CreateMode::Persistent };
+        Request::Create { path: path.as_str().to_owned(), data: Vec::new(), acl, mode, with_stat: false }
     }
 }

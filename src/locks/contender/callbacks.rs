@@ -24,13 +24,13 @@ use crate::{
             spec::{Answer, Ask, Do, End, Failed, Input, Reaction, Spec},
         },
     },
-    proto::{
-        request::Request,
-        types::{CreateMode, ErrorCode},
-    },
+    proto::types::ErrorCode,
     session::{
-        api::{Reply, Submission},
-        wait::{deadline::Stop, pending::Watch},
+        api::Reply,
+        wait::{
+            deadline::Stop,
+            pending::{Watch, answered_together},
+        },
     },
 };
 
@@ -147,12 +147,11 @@ impl Attempt {
     /// Hands an input in, on the client's own thread.
     fn later(self: &Arc<Self>, delay: Duration, input: Input<Error>) {
         let this = self.clone();
-        self.lock.client().core.run_later(delay, move || this.drive(input));
+        self.lock.client().core.run_later(delay, move || this.drive(Some(input)));
     }
 
     /// Takes steps for as long as the next input is at hand.
-    fn drive(self: &Arc<Self>, input: Input<Error>) {
-        let mut next = Some(input);
+    fn drive(self: &Arc<Self>, mut next: Option<Input<Error>>) {
         while let Some(input) = next {
             let mut slot = self.work.lock();
             let Some(work) = slot.as_mut() else { return };
@@ -167,7 +166,10 @@ impl Attempt {
             debris.clear_away(&self.lock, &self.spec);
             next = match wanted {
                 Do::Connect => self.connect(),
-                Do::Ask(ask) => self.ask(ask, Input::Answers),
+                Do::Ask(ask) => {
+                    let add = |(request, watch)| (with_acl(self.lock.client(), request), watch);
+                    self.ask(|| ask.into_iter().map(add).collect(), |_, answers| Some(Input::Answers(answers)))
+                }
                 Do::MakeDirectory => self.make_directory(),
                 Do::Again(error) => self.again(error),
                 Do::Sleep => self.sleep(),
@@ -218,36 +220,51 @@ impl Attempt {
 
     fn waited_long(self: &Arc<Self>, number: u32) {
         if self.with(|work| work.awaits) == Some(Awaits::Connection(number)) {
-            self.drive(Input::Failed(failed(self.call().connection_loss(), false, None)));
+            self.drive(Some(Input::Failed(failed(self.call().connection_loss(), false, None))));
         }
     }
 
-    /// Sends the requests; the last answer hands all of them in.
-    fn ask(self: &Arc<Self>, ask: Ask, input: fn(Vec<Answer<Error>>) -> Input<Error>) -> Option<Input<Error>> {
-        let add = |(request, watch)| (with_acl(self.lock.client(), request), watch);
+    /// Sends the requests; what `then` makes of all answers is handed in.
+    fn ask(
+        self: &Arc<Self>,
+        ask: impl FnOnce() -> Ask,
+        then: impl FnOnce(&Arc<Attempt>, Vec<Answer<Error>>) -> Option<Input<Error>> + Send + 'static,
+    ) -> Option<Input<Error>> {
         // The provider is the caller's code: a panic in it must not end this thread.
-        let Some(ask) = caught("the ACL provider", || ask.into_iter().map(add).collect::<Ask>()) else {
+        let Some(ask) = caught("the ACL provider", ask) else {
             let (name, value) = ("acl_provider", "a panic".into());
             let error = Error::InvalidArgument { name, value, rule: "an access control list for each path".into() };
-            return Some(input(vec![Err(failed(error, false, None))]));
+            return then(self, vec![Err(failed(error, false, None))]);
         };
         let mut work = self.work.lock();
         // Sent under the lock: if this is given up meanwhile, what it leaves is cleared away behind the requests.
         let live = &mut work.as_mut()?.live;
         let session = live.sends(&ask)?;
-        let answers = Mutex::new(ask.iter().map(|_| None).collect());
-        let answers = Arc::new(Answers { attempt: self.clone(), answers, input });
-        let submissions = ask.into_iter().enumerate().map(|(index, (request, watch))| {
-            let answers = answers.clone();
+        let requests = ask.into_iter().map(|(request, watch)| {
             let watcher = watch.map(|watch| {
                 let tell = self.mail(live.sender());
                 live.watcher(&self.lock, watch, tell)
             });
-            Submission { request, watcher, on_reply: Box::new(move |reply| answers.put(index, reply)) }
+            (request, watcher)
         });
-        let tickets = session.submit(submissions.collect());
+        let (this, core) = (self.clone(), self.lock.client().core.clone());
+        let then = move |replies: Vec<Reply>| {
+            core.run_in_background(move || {
+                let answers = replies.into_iter().map(|reply| this.answer(reply)).collect();
+                this.drive(then(&this, answers));
+            });
+        };
+        let tickets = session.submit(answered_together(requests.collect(), then).collect());
         live.sent(tickets, |ticket| Some(Watch::new(session.clone(), ticket)));
         None
+    }
+
+    fn answer(&self, reply: Reply) -> Answer<Error> {
+        reply.map_err(|error| {
+            let error = self.call().error(error);
+            let maybe_done = error.is_in_doubt();
+            failed(error, maybe_done, None)
+        })
     }
 
     /// Puts an input into the mailbox, and has somebody look there.
@@ -267,22 +284,25 @@ impl Attempt {
 
     fn look_into_mailbox(self: &Arc<Self>) {
         let take = |work: &mut Work| if work.awaits == Awaits::Event { work.mail() } else { None };
-        if let Some(input) = self.with(take).flatten() {
-            self.drive(input);
-        }
+        self.drive(self.with(take).flatten());
     }
 
     /// Persistent, as in ZooKeeper's own recipe, or as Curator makes parents, with all that is missing above it.
     fn make_directory(self: &Arc<Self>) -> Option<Input<Error>> {
         let (directory, stays) = (self.lock.directory(), self.lock.has_persistent_directory);
-        let create = |path: ServerPath| {
-            let mode = if stays { CreateMode::Persistent } else { self.lock.client().parent_mode(&path) };
-            let (path, data, acl) = (path.into_string(), Vec::new(), Vec::new());
-            (Request::Create { path, data, acl, mode, with_stat: mode == CreateMode::Container }, None)
-        };
         self.with(|work| work.has_made_directory = !stays);
-        let requests = directory.ancestors().chain([directory.clone()]).map(create).collect();
-        self.ask(requests, |answers| Input::DirectoryMade(all_made(answers)))
+        let client = self.lock.client();
+        let containers = !stays && client.core.knows_containers();
+        let create = |path| (client.parent_creation(&path, containers), None);
+        let create = || directory.ancestors().chain([directory.clone()]).map(create).collect();
+        self.ask(create, move |this, answers| {
+            let core = &this.lock.client().core;
+            let codes = answers.iter().filter_map(|answer| answer.as_ref().err()?.code);
+            if containers && core.lacks_containers(codes) {
+                return this.make_directory();
+            }
+            Some(Input::DirectoryMade(all_made(answers)))
+        })
     }
 
     /// A retry policy sleeps in the thread that asks it. This thread must not sleep, so the time is recorded, and
@@ -325,11 +345,8 @@ impl Attempt {
     fn doze(self: &Arc<Self>) -> Option<Input<Error>> {
         self.tell_queued();
         let (this, client) = (self.clone(), self.lock.client());
-        client.core.run_later(moment(client.session_timeout()), move || {
-            if let Some(input) = this.with(|work| work.live.dozed()) {
-                this.drive(input);
-            }
-        });
+        let moment = moment(client.session_timeout());
+        client.core.run_later(moment, move || this.drive(this.with(|work| work.live.dozed())));
         None
     }
 
@@ -374,33 +391,7 @@ impl Follower for Attempt {
             Some(Awaits::Connection(_)) => self.connected(),
             Some(Awaits::Input) | None => None,
         };
-        if let Some(input) = input {
-            self.drive(input);
-        }
-    }
-}
-
-/// Collects the answers to requests that went out together.
-struct Answers {
-    attempt: Arc<Attempt>,
-    answers: Mutex<Vec<Option<Answer<Error>>>>,
-    input: fn(Vec<Answer<Error>>) -> Input<Error>,
-}
-
-impl Answers {
-    fn put(&self, index: usize, reply: Reply) {
-        let answer = reply.map_err(|error| self.attempt.call().error(error)).map_err(|error| {
-            let maybe_done = error.is_in_doubt();
-            failed(error, maybe_done, None)
-        });
-        let mut answers = self.answers.lock();
-        if let Some(place) = answers.get_mut(index) {
-            *place = Some(answer);
-        }
-        if answers.iter().all(Option::is_some) {
-            let all = std::mem::take(&mut *answers).into_iter().flatten().collect();
-            self.attempt.later(Duration::ZERO, (self.input)(all));
-        }
+        self.drive(input);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
         },
         semaphore::limit::Limit,
     },
-    proto::{request::Request, response::Response, types::CreateMode},
+    proto::{request::Request, response::Response},
     session::{
         api::{Session, WatchEvent, Watcher},
         wait::pending::{Watch, submit},
@@ -406,9 +406,8 @@ pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> 
 
 /// Adds the access control list that the caller's provider names.
 pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
-    if let Request::Create { path, acl, mode, .. } = &mut request {
-        let path = ServerPath::from_server(path.as_str());
-        *acl = if *mode == CreateMode::Container { client.parent_acl(&path) } else { client.leaf_acl(&path) };
+    if let Request::Create { path, acl, .. } = &mut request {
+        *acl = client.leaf_acl(&ServerPath::from_server(path.as_str()));
     }
     request
 }

@@ -11,8 +11,9 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use curator_locks::{
-    AcquireOptions, CancelToken, CloseMode, CuratorFramework, Error, ErrorCode, LeaderLatch, LeaderLatchListener,
-    LeaderState, Leadership, Stat,
+    Acl, AclProvider, AcquireOptions, Builder, CancelToken, CloseMode, CuratorFramework, Error, ErrorCode, LeaderLatch,
+    LeaderLatchListener, LeaderState, Leadership, Stat,
+    testing::{Fault, FaultProxy, RequestMatch, op},
 };
 use parking_lot::Mutex;
 
@@ -23,8 +24,13 @@ use crate::{
         Told::{Ends, Leads},
         close, forbid_queueing, latch, notifying, without_server,
     },
-    support::{PATIENCE, another, await_queue, builder, client, connect, eventually, namespace, queue, server},
+    support::{
+        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, namespace, queue, server,
+    },
 };
+
+/// What servers before 3.5.1 say to the create of a container.
+const UNIMPLEMENTED: i32 = -6;
 
 #[test]
 fn each_leads_in_turn_and_is_told_once() {
@@ -316,6 +322,41 @@ fn who_waits_hears_what_the_servers_refuse_and_the_latch_tries_again() {
     assert!(begin.elapsed() >= Duration::from_millis(500), "no pause between attempts");
     admin.delete().for_path(PATH).unwrap();
     eventually("it leads", || latch.await_leadership().is_ok());
+}
+
+#[test]
+fn missing_parents_of_whatever_mode_are_open_where_the_provider_names_lists_for_the_queue_alone() {
+    struct OfTheQueueAlone;
+    impl AclProvider for OfTheQueueAlone {
+        fn default_acl(&self) -> Vec<Acl> {
+            Vec::new()
+        }
+        fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
+            path.contains("latch-").then(Acl::open_unsafe)
+        }
+    }
+    let builders = [|builder: Builder| builder, Builder::dont_use_container_parents];
+    for mode in builders {
+        let client = connect(mode(builder(server(), &namespace())).acl_provider(OfTheQueueAlone));
+        let (latch, _) = latch(&client);
+        latch.start().unwrap();
+        assert!(latch.await_leadership_timeout(PATIENCE).unwrap());
+        assert_eq!(client.get_acl().for_path(PATH).unwrap(), Acl::open_unsafe());
+    }
+}
+
+#[test]
+fn servers_without_containers_get_persistent_parents() {
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let refused = proxy.inject(RequestMatch::op(op::CREATE_CONTAINER).times(u64::MAX), Fault::Refuse(UNIMPLEMENTED));
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()));
+    let (latch, _) = latch(&client);
+    latch.start().unwrap();
+    assert!(latch.await_leadership_timeout(PATIENCE).unwrap());
+    let hits = refused.hits();
+    assert!(hits > 0);
+    client.create().creating_parents_if_needed().for_path("/a/b/c").unwrap();
+    assert_eq!(refused.hits(), hits, "asked again over the same connection");
 }
 
 /// What a listener does may need a lock that is held by whoever closes the latch.
