@@ -1,20 +1,29 @@
 //! Creates.
 
+use std::sync::Arc;
+
 #[cfg(doc)]
 use crate::error::Error;
 use crate::{
     base::paths::ServerPath,
     error::Result,
     framework::{
-        client::{call::Call, core::CuratorFramework},
-        znodes::create::Creation,
+        cleanup::jobs::Job,
+        client::{
+            call::{Call, Failure},
+            core::CuratorFramework,
+        },
+        znodes::create::protection,
     },
     proto::{
         request::Request,
         response::Response,
         types::{Acl, CreateMode},
     },
-    session::wait::deadline::Stop,
+    session::{
+        api::Session,
+        wait::{deadline::Stop, pending::submit_one},
+    },
 };
 
 impl CuratorFramework {
@@ -97,47 +106,155 @@ impl CreateBuilder<'_> {
         let data = data.into();
         let target = client.prefix.to_server(path)?;
         let call = client.call("create", path, Stop::default());
-        let server_path =
-            if self.protected { self.protected(&call, &target, &data)? } else { self.plain(&call, &target, &data)? };
+        let parent = target.parent().unwrap_or_else(|| ServerPath::from_server("/"));
+        let name = target.name();
+        let server_path = Creation { wanted: &self, call: &call, parent, name, data: &data, doubt: None }.run()?;
         Ok(client.prefix.to_client(&server_path))
     }
+}
 
-    fn creation<'b>(&'b self, target: &'b ServerPath, data: &'b [u8]) -> Creation<'b> {
-        Creation {
-            client: self.client,
-            parent: target.parent().unwrap_or_else(|| ServerPath::from_server("/")),
-            name: target.name(),
-            data,
-            mode: self.mode,
-            acl: self.acl.as_deref(),
-            make_parents: self.parents,
+/// A create that is under way.
+struct Creation<'a> {
+    wanted: &'a CreateBuilder<'a>,
+    call: &'a Call<'a>,
+    parent: ServerPath,
+    /// Without protection and sequence number.
+    name: &'a str,
+    data: &'a [u8],
+    /// A protected create whose outcome is unknown: who sent it, and its prefix. What it made is deleted in the background
+    /// unless it is found.
+    doubt: Option<(Arc<dyn Session>, String)>,
+}
+
+impl Drop for Creation<'_> {
+    fn drop(&mut self) {
+        self.clear_doubt();
+    }
+}
+
+impl Creation<'_> {
+    /// Retries as the policy says, and makes missing parents. Returns the znode's path.
+    fn run(&mut self) -> Result<String> {
+        let mut made_parents = false;
+        let result = self.retry(&mut made_parents);
+        if result.is_err() && made_parents {
+            self.wanted.client.core.clean_up(Job::never_used(self.parent.clone()));
+        }
+        result
+    }
+
+    fn retry(&mut self, made_parents: &mut bool) -> Result<String> {
+        let (client, call) = (self.wanted.client, self.call);
+        let mut retries = 0;
+        let mut missing_parents = 0;
+        loop {
+            let mut error = match call.session().and_then(|session| self.attempt(&session)) {
+                Ok(created) => return Ok(created),
+                Err(error) => error,
+            };
+            if error.is_no_node() && self.wanted.parents {
+                // Once is normal. Again means that the server removed the parents in between, as empty containers.
+                missing_parents += 1;
+                if missing_parents > 1 {
+                    call.allow_again(&mut retries, error)?;
+                }
+                match call.session().and_then(|session| client.make_directory(call, &session, &self.parent)) {
+                    Ok(made) => {
+                        *made_parents |= made;
+                        continue;
+                    }
+                    // One that was there a moment ago has been removed: the create finds out, and it is made anew.
+                    Err(removed) if removed.is_no_node() => continue,
+                    Err(other) => error = other,
+                }
+            }
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            call.allow_retry(&mut retries, error)?;
         }
     }
 
-    fn protected(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
-        let claim = self.creation(target, data).run(call)?;
-        let path = claim.path().map(|path| path.as_str().to_owned()).unwrap_or_default();
-        claim.keep();
-        Ok(path)
+    fn attempt(&mut self, session: &Arc<dyn Session>) -> Result<String> {
+        if !self.wanted.protected {
+            return self.created(self.call.ask(session, self.request("", false))?);
+        }
+        if let Some((sender, prefix)) = &self.doubt {
+            if Arc::ptr_eq(sender, session) || !self.wanted.mode.is_ephemeral() {
+                let found = self.search(session, prefix)?;
+                self.doubt = None;
+                if let Some(path) = found {
+                    return Ok(path.into_string());
+                }
+            }
+            // What an earlier session made ends with it, and must not be found: it is about to vanish (CURATOR-498).
+            self.clear_doubt();
+        }
+        let prefix = protection(session.id());
+        let create = self.request(&prefix, true);
+        self.doubt = Some((session.clone(), prefix));
+        match self.call.reply_or_failure(submit_one(session, create)) {
+            Ok(reply) => {
+                let path = self.created(reply)?;
+                self.doubt = None;
+                Ok(path)
+            }
+            Err(Failure { error, maybe_done }) => {
+                if !maybe_done {
+                    self.doubt = None;
+                }
+                Err(error)
+            }
+        }
     }
 
-    fn plain(&self, call: &Call<'_>, target: &ServerPath, data: &[u8]) -> Result<String> {
-        let acl = match &self.acl {
-            Some(acl) => acl.clone(),
-            None => self.client.leaf_acl(target),
+    /// The request for a znode with this protection prefix.
+    fn request(&self, prefix: &str, with_stat: bool) -> Request {
+        let path = self.parent.join(&[prefix, self.name].concat());
+        let acl = self.wanted.acl.clone().unwrap_or_else(|| self.wanted.client.leaf_acl(&path));
+        Request::Create { path: path.into_string(), data: self.data.to_vec(), acl, mode: self.wanted.mode, with_stat }
+    }
+
+    fn created(&self, reply: Response) -> Result<String> {
+        match reply {
+            Response::Created { path, .. } => Ok(path),
+            other => Err(self.call.unexpected(&other)),
+        }
+    }
+
+    /// Looks for what an earlier attempt in the same session may have made. The sync makes sure that the server asked
+    /// has seen it, also if it is another one than the server that was sent the create.
+    fn search(&self, session: &Arc<dyn Session>, prefix: &str) -> Result<Option<ServerPath>> {
+        let parent = self.parent.as_str().to_owned();
+        let sync = Request::Sync { path: parent.clone() };
+        let list = Request::GetChildren { path: parent, watch: false, with_stat: false };
+        let mut replies = self.call.ask_all(session, [sync, list]).into_iter();
+        let mut reply = || replies.next().unwrap_or_else(|| Err(self.call.connection_loss()));
+        reply()?;
+        let children = match reply() {
+            Ok(Response::Children { names, .. }) => names,
+            Ok(other) => return Err(self.call.unexpected(&other)),
+            Err(error) if error.is_no_node() => return Ok(None),
+            Err(error) => return Err(error),
         };
-        self.creation(target, data).retry(call, |session| {
-            let create = Request::Create {
-                path: target.as_str().to_owned(),
-                data: data.to_vec(),
-                acl: acl.clone(),
-                mode: self.mode,
-                with_stat: false,
-            };
-            match call.ask(session, create)? {
-                Response::Created { path, .. } => Ok(path),
-                other => Err(call.unexpected(&other)),
-            }
-        })
+        let Some(name) = children.iter().find(|name| name.starts_with(prefix)) else { return Ok(None) };
+        let path = self.parent.join(name);
+        let is_ephemeral = self.wanted.mode.is_ephemeral();
+        match self.call.ask(session, Request::Exists { path: path.as_str().to_owned(), watch: false }) {
+            Ok(Response::Stat(stat)) if !is_ephemeral || stat.ephemeral_owner == session.id() => Ok(Some(path)),
+            Ok(_) => Ok(None),
+            Err(error) if error.is_no_node() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An ephemeral znode goes with its session.
+    fn clear_doubt(&mut self) {
+        let Some((session, prefix)) = self.doubt.take() else { return };
+        let is_ephemeral = self.wanted.mode.is_ephemeral();
+        if !(is_ephemeral && session.is_ended()) {
+            let job = Job::protected(self.parent.clone(), prefix, is_ephemeral.then_some(&session));
+            self.wanted.client.core.clean_up(job);
+        }
     }
 }
