@@ -1,6 +1,6 @@
 //! What a holder knows of its lock, and its changes as a channel.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
 use crossbeam_channel::Receiver;
 
@@ -63,18 +63,9 @@ impl fmt::Display for HoldState {
 /// ```
 #[derive(Clone)]
 pub struct StateChanges {
-    receiver: Receiver<HoldState>,
-    _subscription: Arc<Unsubscribe>,
-}
-
-/// Ends with the last clone.
-struct Unsubscribe(Box<dyn Fn() + Send + Sync>);
-
-impl StateChanges {
-    /// `unsubscribe` is called once, when the last clone is dropped.
-    pub(super) fn new(receiver: Receiver<HoldState>, unsubscribe: impl Fn() + Send + Sync + 'static) -> StateChanges {
-        StateChanges { receiver, _subscription: Arc::new(Unsubscribe(Box::new(unsubscribe))) }
-    }
+    pub(super) receiver: Receiver<HoldState>,
+    /// Ends with the last clone.
+    pub(super) _subscription: Arc<dyn Any + Send + Sync>,
 }
 
 impl Deref for StateChanges {
@@ -82,12 +73,6 @@ impl Deref for StateChanges {
 
     fn deref(&self) -> &Receiver<HoldState> {
         &self.receiver
-    }
-}
-
-impl Drop for Unsubscribe {
-    fn drop(&mut self) {
-        (self.0)();
     }
 }
 

@@ -37,27 +37,42 @@ pub enum DeadlineEvent {
     Recovered,
 }
 
-/// A callback for [`DeadlineEvent`]; runs on the dispatch thread.
-pub(crate) type DeadlineListener = Arc<dyn Fn(DeadlineEvent) + Send + Sync>;
+/// Where a subscriber hears.
+pub(super) enum Ear<E> {
+    Channel(Sender<E>),
+    /// Called on the dispatch thread.
+    Listener(Listener<E>),
+}
 
-pub(super) enum Ear {
-    Channel(Sender<DeadlineEvent>),
-    Listener(DeadlineListener),
+pub(crate) type Listener<E> = Arc<dyn Fn(E) + Send + Sync>;
+
+impl<E: Send + 'static> Ear<E> {
+    /// To be called under the hold's lock only: so each hold's changes come in order.
+    pub(super) fn tell(&self, event: E, dispatcher: &Dispatcher) {
+        match self {
+            // Whoever has dropped the other end is about to sign off.
+            Ear::Channel(channel) => drop(channel.send(event)),
+            Ear::Listener(listener) => {
+                let listener = listener.clone();
+                dispatcher.run(move || listener(event));
+            }
+        }
+    }
 }
 
 /// One subscriber of one hold or several. It hears as soon as the first of them is near its end, and once none is any more.
 pub(super) struct Subscriber {
     /// How many of the holds are near their end.
     near: Mutex<usize>,
-    ear: Ear,
+    ear: Ear<DeadlineEvent>,
 }
 
 impl Subscriber {
-    pub(super) fn new(ear: Ear) -> Arc<Subscriber> {
+    pub(super) fn new(ear: Ear<DeadlineEvent>) -> Arc<Subscriber> {
         Arc::new(Subscriber { near: Mutex::new(0), ear })
     }
 
-    /// To be called under the hold's lock only: so each hold's changes come in order.
+    /// As [`Ear::tell`].
     pub(super) fn tell(&self, is_near: bool, dispatcher: &Dispatcher) {
         let mut near = self.near.lock();
         let before = *near;
@@ -67,14 +82,7 @@ impl Subscriber {
             (1, 0) => DeadlineEvent::Recovered,
             _ => return,
         };
-        match &self.ear {
-            // Whoever has dropped the other end is about to sign off.
-            Ear::Channel(channel) => drop(channel.send(event)),
-            Ear::Listener(listener) => {
-                let listener = listener.clone();
-                dispatcher.run(move || listener(event));
-            }
-        }
+        self.ear.tell(event, dispatcher);
     }
 }
 
@@ -89,15 +97,9 @@ struct Wanted {
 #[derive(Default)]
 pub(super) struct Deadlines {
     wanted: BTreeMap<u64, Wanted>,
-    next: u64,
 }
 
 impl Deadlines {
-    pub(super) fn next_id(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
     pub(super) fn add(&mut self, id: u64, margin: Duration, is_near: bool, subscriber: &Arc<Subscriber>) {
         self.wanted.insert(id, Wanted { margin, is_near, subscriber: subscriber.clone() });
     }

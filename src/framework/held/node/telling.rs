@@ -15,24 +15,24 @@ use crate::{
         events::event::Event,
         held::{
             changes::{HoldState, StateChanges},
-            deadlines::{DeadlineEvent, DeadlineListener, Ear, Subscriber},
+            deadlines::{DeadlineEvent, Ear, Listener, Subscriber},
             limits::WATCH_AFTER,
-            subscribers::{HoldListener, Subscribers},
+            subscribers::Subscribers,
         },
     },
     session::wait::cancel::CancelToken,
 };
 
 /// Ends the subscription when it is dropped.
-pub(crate) struct DeadlineSubscription {
+pub(crate) struct Subscription {
     parts: Vec<(Weak<HeldNode>, u64)>,
 }
 
-impl Drop for DeadlineSubscription {
+impl Drop for Subscription {
     fn drop(&mut self) {
         for (node, id) in &self.parts {
             let Some(node) = node.upgrade() else { continue };
-            let taken = node.inner.lock().subscribers.deadlines.remove(*id);
+            let taken = node.inner.lock().subscribers.remove(*id);
             drop(taken);
         }
     }
@@ -85,27 +85,20 @@ impl HeldNode {
             // The receiver is right here.
             let _ = sender.send(state);
         }
-        if inner.is_final() {
-            // Nothing comes besides what is in the channel already.
-            return StateChanges::new(receiver, || ());
+        let id = inner.subscribers.next_id();
+        // Else nothing comes besides what is in the channel already.
+        if !inner.is_final() {
+            inner.subscribers.states.insert(id, (state, Ear::Channel(sender)));
+            self.is_asked(&mut inner);
         }
-        let id = inner.subscribers.next_channel;
-        inner.subscribers.next_channel += 1;
-        inner.subscribers.channels.insert(id, (state, sender));
-        self.is_asked(&mut inner);
-        drop(inner);
-        let node = Arc::downgrade(self);
-        StateChanges::new(receiver, move || {
-            if let Some(node) = node.upgrade() {
-                node.inner.lock().subscribers.channels.remove(&id);
-            }
-        })
+        StateChanges { receiver, _subscription: Arc::new(Subscription { parts: vec![(Arc::downgrade(self), id)] }) }
     }
 
     /// Calls the listener on the dispatch thread with all that [`channel`](Self::channel) tells.
-    pub(crate) fn listen(self: &Arc<Self>, listener: HoldListener) {
+    pub(crate) fn listen(self: &Arc<Self>, listener: Listener<HoldState>) {
         let mut inner = self.inner.lock();
-        inner.subscribers.listeners.push((HoldState::Held, listener));
+        let id = inner.subscribers.next_id();
+        inner.subscribers.states.insert(id, (HoldState::Held, Ear::Listener(listener)));
         if !inner.is_final() {
             return self.is_asked(&mut inner);
         }
@@ -129,24 +122,24 @@ impl HeldNode {
     pub(crate) fn deadline_channel(
         nodes: &[Arc<HeldNode>],
         margin: Duration,
-    ) -> (Receiver<DeadlineEvent>, DeadlineSubscription) {
+    ) -> (Receiver<DeadlineEvent>, Subscription) {
         let (sender, receiver) = unbounded();
-        (receiver, DeadlineSubscription { parts: HeldNode::subscribe(nodes, margin, Ear::Channel(sender)) })
+        (receiver, Subscription { parts: HeldNode::subscribe(nodes, margin, Ear::Channel(sender)) })
     }
 
     /// The same on the dispatch thread, as long as the holds last.
-    pub(crate) fn deadline_listener(nodes: &[Arc<HeldNode>], margin: Duration, listener: DeadlineListener) {
+    pub(crate) fn deadline_listener(nodes: &[Arc<HeldNode>], margin: Duration, listener: Listener<DeadlineEvent>) {
         drop(HeldNode::subscribe(nodes, margin, Ear::Listener(listener)));
     }
 
-    fn subscribe(nodes: &[Arc<HeldNode>], margin: Duration, ear: Ear) -> Vec<(Weak<HeldNode>, u64)> {
+    fn subscribe(nodes: &[Arc<HeldNode>], margin: Duration, ear: Ear<DeadlineEvent>) -> Vec<(Weak<HeldNode>, u64)> {
         let subscriber = Subscriber::new(ear);
         nodes.iter().map(|node| (Arc::downgrade(node), node.want(margin, &subscriber))).collect()
     }
 
     fn want(self: &Arc<Self>, margin: Duration, subscriber: &Arc<Subscriber>) -> u64 {
         let mut inner = self.inner.lock();
-        let id = inner.subscribers.deadlines.next_id();
+        let id = inner.subscribers.next_id();
         // Who has given the lock back has nothing to stop.
         if inner.released {
             return id;

@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 use crate::{
     framework::held::{
         deadlines::DeadlineEvent,
-        node::{HeldNode, telling::DeadlineSubscription},
+        node::{HeldNode, telling::Subscription},
     },
     locks::api::holds::hold::Hold,
 };
@@ -67,7 +67,7 @@ pub struct Deadline {
     receiver: Receiver<DeadlineEvent>,
     nodes: Vec<Arc<HeldNode>>,
     margin: Duration,
-    _subscription: DeadlineSubscription,
+    _subscription: Subscription,
 }
 
 impl Deadline {
