@@ -193,8 +193,8 @@ pub struct SessionCounters {
     pub(crate) watch_events: Counter,
 }
 
-impl SessionCounters {
-    pub(super) fn new() -> SessionCounters {
+impl Default for SessionCounters {
+    fn default() -> SessionCounters {
         SessionCounters {
             requests: RequestCounters::new(),
             unanswered: Counter::new("curator_locks_requests_unanswered_total", None),
@@ -204,7 +204,9 @@ impl SessionCounters {
             watch_events: Counter::new("curator_locks_watch_events_total", None),
         }
     }
+}
 
+impl SessionCounters {
     /// A request is about to be sent.
     pub fn requested(&self, request: &Request) {
         let requests = &self.requests;
@@ -244,12 +246,6 @@ impl SessionCounters {
     }
 }
 
-impl Default for SessionCounters {
-    fn default() -> SessionCounters {
-        SessionCounters::new()
-    }
-}
-
 /// All that one client counts.
 #[derive(Debug)]
 pub(crate) struct Counters {
@@ -276,7 +272,7 @@ impl Counters {
             losses: LossCounters::new(),
             doubts: Counter::new("curator_locks_doubts_total", None),
             connections: ConnectionCounters::new(),
-            session: Arc::new(SessionCounters::new()),
+            session: Arc::default(),
             clean_up_jobs: Gauge::new("curator_locks_clean_up_jobs"),
         })
     }

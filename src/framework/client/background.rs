@@ -289,7 +289,7 @@ impl Background {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::sync::atomic::AtomicBool;
 

@@ -1,3 +1,3 @@
-//! Creating znodes, and who cleans up after a create.
+//! What znodes are created with.
 
 pub(crate) mod create;
