@@ -127,8 +127,8 @@ impl SharedCount {
     /// round trip, or as long as the retry policy says.
     ///
     /// # Errors
-    /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] if it is closed meanwhile; [`Error::InvalidPath`] if the znode does not hold four bytes; and what every operation
-    /// can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] if it is closed meanwhile; [`Error::InvalidPath`] if the znode does
+    /// not hold four bytes; and what every operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
         let weak = Arc::downgrade(shared);
@@ -411,11 +411,10 @@ impl CountShared {
     fn accept(&self, session: &Arc<dyn Session>, stat: &Stat, value: i32, occasion: Occasion) {
         let mut state = self.state.lock();
         let current = self.client.core.current_session();
-        let is_old = if state.session_id == session.id() {
-            stat.mzxid < state.mzxid
-        } else {
-            state.session_id != 0 && !current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session))
-        };
+        let is_known_of_now = current.as_ref().is_some_and(|current| current.id() == state.session_id);
+        let is_of_now = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session));
+        // What the session of now has brought, only its own answers follow.
+        let is_old = if is_known_of_now == is_of_now { stat.mzxid < state.mzxid } else { is_known_of_now };
         let known = VersionedValue { version: stat.version, value };
         let is_news = !is_old && known != state.known;
         if !is_old {

@@ -88,10 +88,12 @@ fn an_answer_of_a_session_before_says_nothing_new() {
         count.count()
     };
     assert_eq!(accept(session.clone(), 20, 2), 2);
-    // As if another session had read that.
+    assert_eq!(accept(StubSession::new(), 30, 1), 2, "of a session before");
+    // As if a session before had brought what is known.
     count.shared.state.lock().session_id = 8;
-    assert_eq!(accept(StubSession::new(), 30, 1), 2);
     assert_eq!(accept(session, 10, 3), 3, "the session of now counts, whatever its numbers");
+    count.shared.state.lock().session_id = 8;
+    assert_eq!(accept(StubSession::new(), 30, 4), 4, "there is nothing of the session of now");
 }
 
 #[test]
