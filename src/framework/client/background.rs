@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -132,7 +132,6 @@ impl Background {
                 if let Some(session) = self.core.current_session() {
                     self.states.set_timeout(session.timeout());
                 }
-                self.core.lacks_containers.store(false, Ordering::Relaxed);
                 self.next_servers = None;
                 self.next_look = Some(now);
                 let states = self.states.connected(read_only, now);
@@ -291,7 +290,7 @@ impl Background {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use crossbeam_channel::{Sender, unbounded};
 

@@ -1,10 +1,7 @@
 //! What all handles of one client share: its life, its session, who waits for a connection.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -13,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::{
     base::{panics::caught, paths::Prefix, telemetry::counters::Counters, unlocked::drop_unlocked},
-    error::{Error, ErrorCode, LostReason, Result},
+    error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::{Cleanup, Job},
         config::Config,
@@ -89,8 +86,6 @@ pub(crate) struct Core {
     pub(super) link: Mutex<Lifecycle>,
     pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
     pub(super) next_listener: AtomicU64,
-    /// A server has refused to make a container over this connection.
-    pub(super) lacks_containers: AtomicBool,
 }
 
 pub(super) struct Lifecycle {
@@ -216,7 +211,6 @@ impl CuratorFramework {
             }),
             listeners: Mutex::new(Vec::new()),
             next_listener: AtomicU64::new(1),
-            lacks_containers: AtomicBool::new(false),
         });
         CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
     }
@@ -245,19 +239,6 @@ impl Core {
             return self.events.send(task);
         }
         drop_unlocked(link, task);
-    }
-
-    /// Whether the servers know containers, as far as this connection has shown.
-    pub(crate) fn knows_containers(&self) -> bool {
-        !self.lacks_containers.load(Ordering::Relaxed)
-    }
-
-    /// Whether an answer to creates of containers says that the servers do not know them: parents are persistent then, up
-    /// to the next connection, as servers are updated one by one.
-    pub(crate) fn lacks_containers(&self, mut codes: impl Iterator<Item = ErrorCode>) -> bool {
-        let is_unknown = codes.any(|code| code == ErrorCode::Unimplemented);
-        self.lacks_containers.fetch_or(is_unknown, Ordering::Relaxed);
-        is_unknown
     }
 
     /// An error unless the client is in use.

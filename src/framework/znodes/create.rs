@@ -12,7 +12,7 @@ use crate::{
     },
     proto::{
         request::Request,
-        types::{Acl, CreateMode},
+        types::{Acl, CreateMode, ErrorCode},
     },
     session::api::Session,
 };
@@ -59,6 +59,11 @@ pub(crate) fn is_curators(name: &str) -> bool {
     name.strip_prefix(PROTECTION).is_some_and(|uuid| uuid.as_bytes().get(VERSION_AT) == Some(&b'4'))
 }
 
+/// Whether an answer to creates of containers says that the servers do not know them: the parents are persistent then.
+pub(crate) fn are_unknown(mut codes: impl Iterator<Item = ErrorCode>) -> bool {
+    codes.any(|code| code == ErrorCode::Unimplemented)
+}
+
 impl CuratorFramework {
     /// The ACL of a znode that a call makes, as the provider says.
     pub(crate) fn leaf_acl(&self, path: &ServerPath) -> Vec<Acl> {
@@ -84,7 +89,7 @@ impl CuratorFramework {
                 Err(error) => return Err(error),
             }
         }
-        let made = self.make_missing(call, session, &missing);
+        let made = self.make_missing(call, session, &missing, true);
         if made.is_err() {
             // Some may be there. The server removes only those that had a child once.
             for path in missing {
@@ -94,12 +99,17 @@ impl CuratorFramework {
         made
     }
 
-    fn make_missing(&self, call: &Call<'_>, session: &Arc<dyn Session>, missing: &[ServerPath]) -> Result<bool> {
-        let containers = self.core.knows_containers();
+    fn make_missing(
+        &self,
+        call: &Call<'_>,
+        session: &Arc<dyn Session>,
+        missing: &[ServerPath],
+        containers: bool,
+    ) -> Result<bool> {
         let replies = call.ask_all(session, missing.iter().map(|path| self.parent_creation(path, containers)));
         let codes = replies.iter().filter_map(|reply| reply.as_ref().err()?.code());
-        if containers && self.core.lacks_containers(codes) {
-            return self.make_missing(call, session, missing);
+        if containers && are_unknown(codes) {
+            return self.make_missing(call, session, missing, false);
         }
         let mut made_last = false;
         for reply in replies {
@@ -112,8 +122,8 @@ impl CuratorFramework {
         Ok(made_last)
     }
 
-    /// The request for a parent that is made on the way: a container if the servers know them, unless the client was told
-    /// otherwise; with the ACL that the provider names.
+    /// The request for a parent that is made on the way, with the ACL that the provider names; a container if `containers`,
+    /// unless the client was told otherwise.
     pub(crate) fn parent_creation(&self, path: &ServerPath, containers: bool) -> Request {
         let acl = parent_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path));
         let is_container = containers && (self.core.config.container_parents || self.prefix.is_within(path));

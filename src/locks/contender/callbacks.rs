@@ -13,7 +13,7 @@ use crate::{
     error::{Error, Result},
     framework::{
         cleanup::jobs::Job, client::call::Call, config::retry::RetrySleeper, events::followers::Follower,
-        held::node::HeldNode,
+        held::node::HeldNode, znodes::create::are_unknown,
     },
     locks::{
         api::options::{acquire::AcquireOptions, patience::Patience},
@@ -170,7 +170,7 @@ impl Attempt {
                     let add = |(request, watch)| (with_acl(self.lock.client(), request), watch);
                     self.ask(|| ask.into_iter().map(add).collect(), |_, answers| Some(Input::Answers(answers)))
                 }
-                Do::MakeDirectory => self.make_directory(),
+                Do::MakeDirectory => self.make_directory(!self.lock.has_persistent_directory),
                 Do::Again(error) => self.again(error),
                 Do::Sleep => self.sleep(),
                 Do::Doze => self.doze(),
@@ -287,19 +287,16 @@ impl Attempt {
         self.drive(self.with(take).flatten());
     }
 
-    /// Persistent, as in ZooKeeper's own recipe, or as Curator makes parents, with all that is missing above it.
-    fn make_directory(self: &Arc<Self>) -> Option<Input<Error>> {
-        let (directory, stays) = (self.lock.directory(), self.lock.has_persistent_directory);
-        self.with(|work| work.has_made_directory = !stays);
-        let client = self.lock.client();
-        let containers = !stays && client.core.knows_containers();
+    /// Of containers, unless it is persistent as in ZooKeeper's own recipe; with all that is missing above it.
+    fn make_directory(self: &Arc<Self>, containers: bool) -> Option<Input<Error>> {
+        self.with(|work| work.has_made_directory = !self.lock.has_persistent_directory);
+        let (client, directory) = (self.lock.client(), self.lock.directory());
         let create = |path| (client.parent_creation(&path, containers), None);
         let create = || directory.ancestors().chain([directory.clone()]).map(create).collect();
         self.ask(create, move |this, answers| {
-            let core = &this.lock.client().core;
             let codes = answers.iter().filter_map(|answer| answer.as_ref().err()?.code);
-            if containers && core.lacks_containers(codes) {
-                return this.make_directory();
+            if containers && are_unknown(codes) {
+                return this.make_directory(false);
             }
             Some(Input::DirectoryMade(all_made(answers)))
         })
