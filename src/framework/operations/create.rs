@@ -108,7 +108,9 @@ impl CreateBuilder<'_> {
         let call = client.call("create", path, Stop::default());
         let parent = target.parent().unwrap_or_else(|| ServerPath::from_server("/"));
         let name = target.name();
-        let server_path = Creation { wanted: &self, call: &call, parent, name, data: &data, doubt: None }.run()?;
+        let server_path =
+            Creation { wanted: &self, call: &call, parent, name, data: &data, made_parents: false, doubt: None }
+                .run()?;
         Ok(client.prefix.to_client(&server_path))
     }
 }
@@ -121,13 +123,19 @@ struct Creation<'a> {
     /// Without protection and sequence number.
     name: &'a str,
     data: &'a [u8],
+    /// The parent is of this call's making, and has no child yet.
+    made_parents: bool,
     /// A protected create whose outcome is unknown: who sent it, and its prefix. What it made is deleted in the background
     /// unless it is found.
     doubt: Option<(Arc<dyn Session>, String)>,
 }
 
 impl Drop for Creation<'_> {
+    /// Also if the caller's retry policy or ACL provider panics.
     fn drop(&mut self) {
+        if self.made_parents {
+            self.wanted.client.core.clean_up(Job::never_used(self.parent.clone()));
+        }
         self.clear_doubt();
     }
 }
@@ -135,21 +143,15 @@ impl Drop for Creation<'_> {
 impl Creation<'_> {
     /// Retries as the policy says, and makes missing parents. Returns the znode's path.
     fn run(&mut self) -> Result<String> {
-        let mut made_parents = false;
-        let result = self.retry(&mut made_parents);
-        if result.is_err() && made_parents {
-            self.wanted.client.core.clean_up(Job::never_used(self.parent.clone()));
-        }
-        result
-    }
-
-    fn retry(&mut self, made_parents: &mut bool) -> Result<String> {
         let (client, call) = (self.wanted.client, self.call);
         let mut retries = 0;
         let mut missing_parents = 0;
         loop {
             let mut error = match call.session().and_then(|session| self.attempt(&session)) {
-                Ok(created) => return Ok(created),
+                Ok(created) => {
+                    self.made_parents = false;
+                    return Ok(created);
+                }
                 Err(error) => error,
             };
             if error.is_no_node() && self.wanted.parents {
@@ -160,7 +162,7 @@ impl Creation<'_> {
                 }
                 match call.session().and_then(|session| client.make_directory(call, &session, &self.parent)) {
                     Ok(made) => {
-                        *made_parents |= made;
+                        self.made_parents |= made;
                         continue;
                     }
                     // One that was there a moment ago has been removed: the create finds out, and it is made anew.
