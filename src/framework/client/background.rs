@@ -229,8 +229,12 @@ impl Background {
         let observer: SessionObserver = Arc::new(move |event| events.send(Event::Session(generation, event)));
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
         let opened = self.core.config.session_factory.open(&self.session, observer);
-        // What a session that never was has raised must not have another one opened at once.
-        let session = opened.inspect_err(|_| self.generation += 1)?;
+        // What a session that never was has raised must not have another one opened at once; nor must a factory that fails
+        // late.
+        let session = opened.inspect_err(|_| {
+            self.generation += 1;
+            self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
+        })?;
         self.core.set_session(session);
         self.has_session = true;
         Ok(())
