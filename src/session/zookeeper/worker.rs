@@ -44,11 +44,16 @@ pub(super) struct Worker {
     leftovers: Leftovers,
     /// Every session that the handle was seen to have.
     owners: Vec<i64>,
+    /// The last field: the session has not ended before the worker has let go of the handle.
+    _end: WorkerEnd,
 }
+
+struct WorkerEnd(Arc<HandleShared>);
 
 impl Worker {
     pub(super) fn new(shared: Arc<HandleShared>, source: Source, probe_directory: &str) -> Worker {
         Worker {
+            _end: WorkerEnd(shared.clone()),
             shared,
             source,
             handle: None,
@@ -174,6 +179,10 @@ impl Worker {
 
     fn request(&mut self, ticket: u64, request: &Request) {
         let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
+        if self.shared.state.lock().current.is_none() {
+            // It was answered when the connection ended. Which session the handle has by now is not known yet.
+            return;
+        }
         let on_event = request.watch_table().map(|_| self.on_event(ticket));
         let result = guarded(|| match request {
             Request::Sync { path } => {
@@ -226,11 +235,11 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerEnd {
     /// Also if a panic ends the thread: nobody must wait for what nobody does any more.
     fn drop(&mut self) {
-        self.shared.expired();
-        self.shared.finished();
+        self.0.expired();
+        self.0.finished();
     }
 }
 
