@@ -74,7 +74,7 @@ impl ChildProcess {
 
     /// What it says until it ends.
     pub fn rest(&self) -> impl Iterator<Item = String> + '_ {
-        self.lines.iter()
+        std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok())
     }
 
     pub fn pause(&self) {
