@@ -128,7 +128,8 @@ impl SharedCount {
     ///
     /// # Errors
     /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] if it is closed meanwhile; [`Error::InvalidPath`] if the znode does
-    /// not hold four bytes; and what every operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    /// not hold four bytes; and what every operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`],
+    /// [`Error::ClientClosed`].
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
         let weak = Arc::downgrade(shared);
