@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KazooState
 from kazoo.recipe.lock import Lock
 
 
@@ -24,6 +24,10 @@ def say(line):
 class Peer:
     def __init__(self, connect, session):
         self.client = KazooClient(hosts=connect, timeout=session / 1000.0, command_retry={"max_tries": -1})
+        # When each session that was lost became doubtful, and when that was told.
+        self.losses = []
+        self.doubtful_since = None
+        self.client.add_listener(self.listen)
         self.client.start(timeout=60)
         self.locks = {}
         self.is_stopped = threading.Event()
@@ -57,13 +61,24 @@ class Peer:
         number = self.client.client_id[0]
         return number - (1 << 64) if number >= 1 << 63 else number
 
+    def listen(self, state):
+        now = time.monotonic_ns()
+        if state == KazooState.CONNECTED:
+            self.doubtful_since = None
+            return
+        self.doubtful_since = self.doubtful_since or now
+        if state == KazooState.LOST:
+            self.losses.append((self.doubtful_since, now))
+
     def once(self, lock):
         lock.acquire()
         begin = time.monotonic_ns()
         node = self.describe(lock)
         end = time.monotonic_ns()
         lock.release()
-        say("hold write %d %d %s %d 0" % (begin, end, node, end))
+        doubts = [since for since, told in self.losses if told >= begin]
+        valid_until = max(begin, doubts[0]) if doubts else end
+        say("hold write %d %d %s %d %d" % (begin, end, node, valid_until, bool(doubts)))
 
     def obey(self, words):
         if words[0] == "acquire":
