@@ -211,7 +211,8 @@ impl Request {
         }
     }
 
-    /// Which table of watches the request leaves one in; `None` if it leaves none. Which watch it leaves depends on the reply.
+    /// Which table of watches the request leaves one in; `None` if it leaves none. Which watch it leaves depends on the
+    /// reply.
     #[must_use]
     pub fn watch_table(&self) -> Option<WatchTable> {
         match self {

@@ -9,8 +9,8 @@ use crate::proto::{
 };
 
 impl Response {
-    /// Decodes the body of a successful reply to a request with this [op code](crate::unversioned::Request::op_code), which
-    /// alone tells what it holds.
+    /// Decodes the body of a successful reply to a request with this
+    /// [op code](crate::unversioned::Request::op_code), which alone tells what it holds.
     ///
     /// # Errors
     /// The body is not that of such a reply.
