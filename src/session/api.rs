@@ -193,6 +193,7 @@ pub enum SessionEvent {
 /// #     connection_timeout: Duration::from_secs(5),
 /// #     authorizations: Vec::new(),
 /// #     can_be_read_only: false,
+/// #     quorum_heartbeats: false,
 /// #     max_frame_size: 4 << 20,
 /// #     max_request_size: 1 << 20,
 /// #     counters: Arc::new(SessionCounters::default()),
@@ -254,6 +255,7 @@ impl fmt::Debug for Submission {
 /// #     connection_timeout: Duration::from_secs(5),
 /// #     authorizations: Vec::new(),
 /// #     can_be_read_only: false,
+/// #     quorum_heartbeats: false,
 /// #     max_frame_size: 4 << 20,
 /// #     max_request_size: 1 << 20,
 /// #     counters: Arc::new(SessionCounters::default()),
@@ -303,7 +305,8 @@ pub trait Session: Send + Sync + 'static {
 
     /// Up to here the servers cannot have expired the session; `None` before the first handshake and after the end.
     ///
-    /// It assumes a session timeout of at least two of the servers' ticks, a server that is no observer of another
+    /// It assumes a session timeout of at least two of the servers' ticks, a leader that is not cut off from the other
+    /// servers (but for [`quorum_heartbeats`](SessionConfig::quorum_heartbeats)), a server that is no observer of another
     /// observer's or follower's (`observerMasterPort`), and clocks that run at one rate. The monotonic clock of this
     /// process stands while the system sleeps, and the servers' go on: after such a sleep this moment lies too late,
     /// until the next heartbeat.
@@ -366,6 +369,8 @@ pub struct SessionConfig {
     pub authorizations: Vec<(String, Vec<u8>)>,
     /// Whether a read-only server will do.
     pub can_be_read_only: bool,
+    /// Whether only what a majority of the servers has agreed on proves that the session lives.
+    pub quorum_heartbeats: bool,
     /// The largest frame accepted in either direction, in bytes.
     pub max_frame_size: usize,
     /// The largest request sent, in bytes: a server that gets a larger one than it takes ends the connection.
@@ -383,6 +388,7 @@ impl fmt::Debug for SessionConfig {
             .field("connection_timeout", &self.connection_timeout)
             .field("authorization_schemes", &schemes)
             .field("can_be_read_only", &self.can_be_read_only)
+            .field("quorum_heartbeats", &self.quorum_heartbeats)
             .field("max_frame_size", &self.max_frame_size)
             .field("max_request_size", &self.max_request_size)
             .finish()

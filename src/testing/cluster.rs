@@ -259,8 +259,9 @@ impl TestingCluster {
     }
 
     /// Cuts a follower off from the leader, but not from its clients: nothing goes over its link to the leader, and nobody
-    /// closes it, until [`mend`](Self::mend). Both sides notice by the sync limit. Do not sever a leader, but pause it: the
-    /// servers still hold their elections over other links.
+    /// closes it, until [`mend`](Self::mend). Both sides notice by the sync limit. A leader that is severed goes on to answer
+    /// by itself until then, and may be elected again, as the servers still hold their elections over other links: to
+    /// replace it, pause it.
     ///
     /// # Errors
     /// [`TestingError::Refused`] if the cluster was not built [`severable`](TestingClusterBuilder::severable).

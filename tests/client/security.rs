@@ -284,6 +284,7 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
         connection_timeout: support::SESSION,
         authorizations: vec![("digest".into(), secret.clone())],
         can_be_read_only: false,
+        quorum_heartbeats: false,
         max_frame_size: 4096,
         max_request_size: 4096,
         counters: Default::default(),

@@ -308,6 +308,7 @@ fn session_that_panics(server: &str) -> Arc<dyn Session> {
         connection_timeout: LONG,
         authorizations: Vec::new(),
         can_be_read_only: false,
+        quorum_heartbeats: false,
         max_frame_size: 1 << 20,
         max_request_size: 1 << 20,
         counters: Default::default(),

@@ -26,6 +26,7 @@ impl RawSession {
             connection_timeout: Duration::from_secs(10),
             authorizations: Vec::new(),
             can_be_read_only: false,
+            quorum_heartbeats: false,
             max_frame_size: 4 * 1024 * 1024,
             max_request_size: 4 * 1024 * 1024,
             counters: Default::default(),

@@ -842,7 +842,7 @@ impl<E: Clone> Step<'_, E> {
     }
 
     /// Asks whether the own znodes stand. The sync takes the question to the leader first: a server that is cut off
-    /// from the majority may vouch for a session that is gone.
+    /// from the leader may vouch for a session that is gone.
     fn ask(&mut self) -> Do<E> {
         if self.has_lost_session() {
             return self.session_ended();

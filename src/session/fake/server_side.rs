@@ -34,6 +34,7 @@ pub(crate) fn config() -> SessionConfig {
         connection_timeout: Duration::from_secs(15),
         authorizations: Vec::new(),
         can_be_read_only: false,
+        quorum_heartbeats: false,
         max_frame_size: 4 * 1024 * 1024,
         max_request_size: 4 * 1024 * 1024,
         counters: Default::default(),
@@ -88,7 +89,7 @@ fn int(bytes: &[u8]) -> i32 {
     i32::from_be_bytes(*bytes.first_chunk().unwrap())
 }
 
-fn string(bytes: &mut &[u8]) -> String {
+pub(crate) fn string(bytes: &mut &[u8]) -> String {
     let (text, rest) = bytes[4..].split_at(usize::try_from(int(bytes)).unwrap());
     *bytes = rest;
     String::from_utf8(text.to_vec()).unwrap()

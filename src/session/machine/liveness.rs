@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 ///    follower would have closed the connection instead of answering. So the session lived when the touch came, and
 ///    that was after the first heartbeat was sent: the leader counts T from there at the earliest.
 ///
+/// It takes that leader for the one that counts. One that is cut off from the others answers a `sync` and resumes sessions
+/// by itself, while they have another one. A transaction as the heartbeat needs a majority, and so the leader that counts.
+///
 /// It holds for a follower, for an observer of the leader, and for the leader itself. Where an observer follows a follower
 /// (an observer master), a touch takes two pings, and nothing is proved. Nor does it hold for a leader that pauses in
 /// between, so that its ping is overdue when the second heartbeat comes, and pauses again before the answer to that ping.
@@ -30,10 +33,19 @@ pub(crate) struct Liveness {
     next_heartbeat: Instant,
     /// Prompt heartbeats that wait for one that follows.
     prompt: Vec<Heartbeat>,
-    /// A moment at or after which the leader knew the session to live.
-    touched: Option<Instant>,
-    /// The session timeout that the leader goes by; a read-only server may have agreed to another.
-    lease: Duration,
+    valid_until: Option<Instant>,
+}
+
+/// How a connection came by its session; the moments are those at which the handshake was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin {
+    /// The leader made the session.
+    Created(Instant),
+    /// The leader touched a session that there was. It `counts` where a leader is believed that may be cut off
+    /// from the others.
+    Resumed { sent: Instant, counts: bool },
+    /// A read-only server has no leader, and answers while the quorum on the other side lets the session expire.
+    ReadOnly,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,19 +56,29 @@ struct Heartbeat {
 
 impl Liveness {
     pub(crate) fn new(timeout: Duration, now: Instant) -> Self {
-        Liveness { timeout, last_received: now, next_heartbeat: now, prompt: Vec::new(), touched: None, lease: timeout }
+        Liveness { timeout, last_received: now, next_heartbeat: now, prompt: Vec::new(), valid_until: None }
     }
 
-    /// A server took the session up, for which the leader itself touches it. `handshake_sent` is `None` for a read-only
-    /// server: it has no leader, and answers while the quorum on the other side lets the session expire.
-    pub(crate) fn connected(&mut self, timeout: Duration, handshake_sent: Option<Instant>, now: Instant) {
+    /// A server took the session up.
+    ///
+    /// That a session was resumed proves nothing once it may be due: a leader takes all the sessions that are due from its
+    /// clock, and then marks and expires one after the other. Until its turn has come a session can still be resumed, and
+    /// is expired all the same. Then the handshake is a heartbeat like any other, which another one has to follow.
+    pub(crate) fn connected(&mut self, timeout: Duration, origin: Origin, now: Instant) {
         self.timeout = timeout;
         self.last_received = now;
         self.next_heartbeat = now + timeout / 3;
         self.prompt.clear();
-        if handshake_sent.is_some() {
-            self.touched = self.touched.max(handshake_sent);
-            self.lease = timeout;
+        match origin {
+            Origin::Created(sent) => self.valid_until = Some(self.lasts_from(sent)),
+            Origin::Resumed { sent, counts } => {
+                if counts && self.valid_until.is_some_and(|until| now < until) {
+                    // The leader goes by this timeout from now on, even if it is shorter.
+                    self.valid_until = Some(self.lasts_from(sent));
+                }
+                self.heartbeat_answered(sent, now);
+            }
+            Origin::ReadOnly => {}
         }
     }
 
@@ -86,7 +108,7 @@ impl Liveness {
         let apart = self.timeout / 4;
         let followed = self.prompt.iter().filter(|earlier| earlier.answered + apart <= sent);
         if let Some(proved) = followed.map(|earlier| earlier.sent).max() {
-            self.touched = self.touched.max(Some(proved));
+            self.valid_until = self.valid_until.max(Some(self.lasts_from(proved)));
             self.prompt.retain(|earlier| earlier.sent > proved);
         }
         self.prompt.push(Heartbeat { sent, answered: now });
@@ -113,10 +135,15 @@ impl Liveness {
         self.next_heartbeat.min(self.dead_at())
     }
 
-    /// Up to here the servers cannot have expired the session. The margin covers clocks that run at different rates, but
-    /// not one that stands: this one does while the system sleeps.
+    /// Up to here the servers cannot have expired the session.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
-        self.touched.map(|touched| touched + self.lease - self.lease / 20)
+        self.valid_until
+    }
+
+    /// For how long a leader that knew the session to live at this moment keeps it. The margin covers clocks that run at
+    /// different rates, but not one that stands: this one does while the system sleeps.
+    fn lasts_from(&self, touched: Instant) -> Instant {
+        touched + self.timeout - self.timeout / 20
     }
 }
 
@@ -129,7 +156,7 @@ mod tests {
     fn connected() -> (Liveness, Instant) {
         let start = Instant::now();
         let mut liveness = Liveness::new(T, start);
-        liveness.connected(T, Some(start), start + Duration::from_millis(5));
+        liveness.connected(T, Origin::Created(start), start + Duration::from_millis(5));
         (liveness, start)
     }
 
@@ -138,8 +165,43 @@ mod tests {
     }
 
     #[test]
-    fn the_handshake_is_a_touch() {
+    fn the_handshake_of_a_new_session_is_a_touch() {
         let (liveness, start) = connected();
+        assert_eq!(liveness.valid_until(), after_margin(start));
+    }
+
+    #[test]
+    fn the_handshake_of_a_session_that_cannot_be_due_is_a_touch() {
+        let (mut liveness, start) = connected();
+        let again = start + T / 2;
+        liveness.disconnected();
+        let answered = start + T - T / 20 - Duration::from_nanos(1);
+        liveness.connected(T, Origin::Resumed { sent: again, counts: true }, answered);
+        assert_eq!(liveness.valid_until(), after_margin(again));
+    }
+
+    #[test]
+    fn the_handshake_of_a_session_that_may_be_due_is_a_touch_once_a_heartbeat_follows() {
+        for (counts, answered) in [(true, T - T / 20), (false, T / 2)] {
+            let (mut liveness, start) = connected();
+            let (again, answered) = (start + answered - T / 20, start + answered);
+            liveness.disconnected();
+            liveness.connected(T, Origin::Resumed { sent: again, counts }, answered);
+            assert_eq!(liveness.valid_until(), after_margin(start));
+            assert_eq!(liveness.next_timer(), answered + T * 11 / 40);
+            liveness.heartbeat_answered(answered + T / 4, answered + T / 3);
+            assert_eq!(liveness.valid_until(), after_margin(again));
+        }
+    }
+
+    /// Of a session whose age nobody knows.
+    #[test]
+    fn the_handshake_of_a_session_of_which_nothing_was_proved_counts_as_a_heartbeat() {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(T, start);
+        liveness.connected(T, Origin::Resumed { sent: start, counts: true }, start);
+        assert_eq!(liveness.valid_until(), None);
+        liveness.heartbeat_answered(start + T / 4, start + T / 4);
         assert_eq!(liveness.valid_until(), after_margin(start));
     }
 
@@ -147,20 +209,22 @@ mod tests {
     fn a_read_only_server_proves_nothing() {
         let (mut liveness, start) = connected();
         liveness.disconnected();
-        liveness.connected(2 * T, None, start + T / 2);
+        liveness.connected(2 * T, Origin::ReadOnly, start + T / 2);
         assert_eq!(liveness.valid_until(), after_margin(start));
         let mut never_seen_by_a_leader = Liveness::new(T, start);
-        never_seen_by_a_leader.connected(T, None, start);
+        never_seen_by_a_leader.connected(T, Origin::ReadOnly, start);
         assert_eq!(never_seen_by_a_leader.valid_until(), None);
     }
 
     #[test]
     fn the_timeout_of_the_last_handshake_counts_even_if_it_is_shorter() {
-        let (mut liveness, start) = connected();
-        let again = start + Duration::from_secs(1);
-        liveness.disconnected();
-        liveness.connected(T / 4, Some(again), again);
-        assert_eq!(liveness.valid_until(), Some(again + T / 4 - T / 80));
+        for timeout in [T / 4, 2 * T] {
+            let (mut liveness, start) = connected();
+            let sent = start + Duration::from_secs(1);
+            liveness.disconnected();
+            liveness.connected(timeout, Origin::Resumed { sent, counts: true }, sent);
+            assert_eq!(liveness.valid_until(), Some(sent + timeout - timeout / 20));
+        }
     }
 
     #[test]

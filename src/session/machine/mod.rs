@@ -12,7 +12,7 @@ use std::{
 };
 
 use actions::{Action, Actions};
-use liveness::Liveness;
+use liveness::{Liveness, Origin};
 use watches::{Forgotten, Watches};
 
 use super::api::{SessionConfig, SessionError, SessionEvent, WatchEvent};
@@ -362,7 +362,12 @@ impl<C, W: Clone> Machine<C, W> {
         self.timeout = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
         self.link = Link::Up { read_only: response.read_only };
         self.connections += 1;
-        self.liveness.connected(self.timeout, (!response.read_only).then_some(sent), now);
+        let origin = match (response.read_only, wanted) {
+            (true, _) => Origin::ReadOnly,
+            (false, 0) => Origin::Created(sent),
+            (false, _) => Origin::Resumed { sent, counts: !self.config.quorum_heartbeats },
+        };
+        self.liveness.connected(self.timeout, origin, now);
         self.preamble.clear();
         if !self.is_alive() {
             self.queue_own(&Request::CloseSession, Purpose::Close);
@@ -544,7 +549,7 @@ impl<C, W: Clone> Machine<C, W> {
                 actions.push(Action::Complete(completion, reply.map_err(SessionError::Server)));
             }
             Purpose::Heartbeat(sent) => {
-                if reply.is_ok() {
+                if reply.is_ok_and(|response| is_agreed_on(&response)) {
                     let is_prompt = self.liveness.heartbeat_answered(sent, now);
                     self.config.counters.heartbeat_answered(now.saturating_duration_since(sent), is_prompt);
                 }
@@ -601,7 +606,13 @@ impl<C, W: Clone> Machine<C, W> {
     fn queue_heartbeat(&mut self, now: Instant) {
         match self.link {
             Link::Up { read_only: false } => {
-                self.queue_own(&Request::Sync { path: "/".into() }, Purpose::Heartbeat(now));
+                let path = "/".to_owned();
+                let heartbeat = if self.config.quorum_heartbeats {
+                    Request::Multi(vec![Request::Check { path, version: -1 }])
+                } else {
+                    Request::Sync { path }
+                };
+                self.queue_own(&heartbeat, Purpose::Heartbeat(now));
             }
             // Only a quorum can sync.
             Link::Up { read_only: true } => self.queue_first(&Request::Ping, XID_PING),
@@ -694,6 +705,12 @@ fn is_out_of_place(request: &Request) -> bool {
         Multi(ops) => ops.iter().any(|op| !matches!(op, Create { .. } | Delete { .. } | SetData { .. } | Check { .. })),
         _ => false,
     }
+}
+
+/// Of a transaction: also if its client may not read the znode, but not if its session was found gone.
+fn is_agreed_on(heartbeat: &Response) -> bool {
+    let Response::Multi(results) = heartbeat else { return true };
+    results.iter().all(|result| matches!(result, Ok(_) | Err(Some(ErrorCode::NoAuth))))
 }
 
 #[cfg(test)]

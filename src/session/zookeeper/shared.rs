@@ -15,7 +15,10 @@ use crate::{
     proto::{request::Request, types::EventType},
     session::{
         api::{OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Watcher},
-        machine::actions::{Actions, carry_out},
+        machine::{
+            actions::{Actions, carry_out},
+            liveness::Origin,
+        },
     },
 };
 
@@ -90,8 +93,9 @@ impl HandleShared {
             state.epoch += 1;
             state.handle_closed |= zk_state == ZkState::Closed;
             if zk_state == ZkState::Connecting {
-                // Before the handshake is sent. Later attempts go unreported, so this is never too late.
-                state.handshake = Some(Instant::now());
+                // Before the handshake is sent. Later attempts go unreported, so this is never too late. A session that
+                // was made is none that was resumed before it has been seen.
+                state.handshake.get_or_insert(Origin::Resumed { sent: Instant::now(), counts: true });
             }
             state.disconnected(lost());
         }

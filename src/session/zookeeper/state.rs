@@ -16,7 +16,7 @@ use crate::{
         api::{OnReply, Reply, SessionError, SessionEvent, Submission, Ticket, WatchEvent, Watcher},
         machine::{
             actions::{Action, Actions},
-            liveness::Liveness,
+            liveness::{Liveness, Origin},
         },
     },
 };
@@ -53,8 +53,8 @@ pub(super) struct HandleState {
     pub(super) current: Option<(u64, OnReply)>,
     /// Counts the ends of the handle's connections.
     pub(super) epoch: u64,
-    /// When the handle began to connect last, where that proves something.
-    pub(super) handshake: Option<Instant>,
+    /// How the handle came by the connection that is taken up next, where it has said so.
+    pub(super) handshake: Option<Origin>,
     /// The handle has ended for good.
     pub(super) handle_closed: bool,
     /// The worker has ended.
@@ -124,7 +124,8 @@ impl HandleState {
         self.up = true;
         self.connections += 1;
         self.heartbeat_due = false;
-        self.liveness.connected(timeout, self.handshake.take(), now);
+        let origin = self.handshake.take().unwrap_or(Origin::Resumed { sent, counts: false });
+        self.liveness.connected(timeout, origin, now);
         self.liveness.heartbeat_answered(sent, now);
         let connection = self.connections;
         if connection > 1 {
@@ -265,6 +266,22 @@ mod tests {
             _ => None,
         });
         events.collect()
+    }
+
+    #[test]
+    fn what_was_proved_of_the_session_has_passed_when_it_is_taken_up_again_and_a_heartbeat_proves_more() {
+        let mut state = HandleState::new(T);
+        let now = Instant::now();
+        state.handshake = Some(Origin::Created(now - T));
+        connect(&mut state);
+        let of_creation = state.liveness.valid_until();
+        assert_eq!(of_creation, Some(now - T / 20));
+        state.disconnected(io::Error::other("gone"));
+        state.handshake = Some(Origin::Resumed { sent: now, counts: true });
+        connect(&mut state);
+        assert_eq!(state.liveness.valid_until(), of_creation);
+        state.liveness.heartbeat_answered(Instant::now() + T / 4, Instant::now() + T / 4);
+        assert!(state.liveness.valid_until() > of_creation);
     }
 
     #[test]

@@ -16,7 +16,10 @@ use super::{
 use crate::{
     base::panics::caught,
     proto::{request::Request, response::Response, types::EventType},
-    session::api::{SessionError, SessionEvent},
+    session::{
+        api::{SessionError, SessionEvent},
+        machine::liveness::Origin,
+    },
 };
 
 /// Where handles come from.
@@ -88,7 +91,7 @@ impl Worker {
             Source::Given(zookeeper) => zookeeper.clone(),
             Source::Made(make) => {
                 // The handle's first handshake goes unreported.
-                self.shared.state.lock().handshake.get_or_insert_with(Instant::now);
+                self.shared.state.lock().handshake = Some(Origin::Created(Instant::now()));
                 let made = caught("connecting by the package zookeeper", || make());
                 let made = made.ok_or_else(|| io::Error::other("the package zookeeper panicked; the log says why"))?;
                 Arc::new(made.map_err(io::Error::other)?)

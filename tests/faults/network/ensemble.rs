@@ -250,6 +250,34 @@ fn pause_the_leader(rounds: Range<u32>) -> (u32, Duration) {
     (vanished, shortest)
 }
 
+/// Such a leader answers a `sync` by itself until it notices that nobody follows it.
+#[test]
+fn a_leader_that_is_cut_off_proves_no_session_by_heartbeats_that_need_a_quorum() {
+    let (tick, session) = (Duration::from_secs(1), Duration::from_secs(8));
+    let cluster = TestingCluster::builder(3).tick_time(tick).sync_limit(20).severable(true).start().unwrap();
+    let leader = cluster.wait_for_leader(LONG).unwrap();
+    let client = CuratorFramework::builder()
+        .connect_string(cluster.servers()[leader].connect_string())
+        .session_timeout(session)
+        .retry_policy(curator_locks::RetryNTimes::new(100, 100 * MS))
+        .quorum_heartbeats(true)
+        .build()
+        .unwrap();
+    start(&client);
+    let mutex = mutex(&client);
+    let held = mutex.lock().unwrap();
+    let of_grant = held.valid_until();
+    eventually("heartbeats prove that the session lives", || held.valid_until() > of_grant);
+    cluster.sever(leader).unwrap();
+    let cut = Instant::now();
+    while cut.elapsed() < session * 3 / 2 {
+        assert!(held.valid_until() < cut + session, "{:?} after the cut", held.valid_until() - cut);
+        std::thread::sleep(10 * MS);
+    }
+    assert!(!held.is_valid());
+    cluster.mend(leader).unwrap();
+}
+
 /// A session that is ended through another server: the server that the holder talks to reports the end of the znode first,
 /// and ends the connection after that.
 #[test]

@@ -77,9 +77,9 @@ impl Hold {
     ///
     /// It moves on with every heartbeat, a quarter of the session timeout apart. Once the lock is lost or released, it
     /// lies in the past. It rests on assumptions (clocks that run at one rate and do not stand, as this one does while
-    /// the system sleeps; a session timeout of at least two of the server's ticks), so it is a bound and no proof: the
-    /// proof is the
-    /// [fencing token](Hold::fencing_token).
+    /// the system sleeps; a session timeout of at least two of the server's ticks; a leader that is not cut off from the
+    /// other servers, but for [`quorum_heartbeats`](crate::Builder::quorum_heartbeats)), so it is a bound and no proof: the
+    /// proof is the [fencing token](Hold::fencing_token).
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.held.valid_until()

@@ -16,6 +16,7 @@ fn frame_config() -> SessionConfig {
         connection_timeout: Duration::from_secs(12),
         authorizations: vec![("digest".into(), b"user:secret".to_vec())],
         can_be_read_only: true,
+        quorum_heartbeats: false,
         max_frame_size: LIMIT,
         max_request_size: LIMIT,
         counters: Default::default(),

@@ -45,6 +45,27 @@ fn answered_heartbeats_prove_how_long_the_session_is_valid() {
 }
 
 #[test]
+fn a_session_that_was_resumed_when_it_may_be_due_is_certain_with_the_next_heartbeat() {
+    let away = [(T / 2, false, true), (T - T / 20, false, false), (T / 2, true, false)];
+    for (away, quorum_heartbeats, counts) in away {
+        let mut rig = Rig::with(SessionConfig { quorum_heartbeats, ..server::config() });
+        rig.connect();
+        let valid_until = rig.machine.valid_until();
+        rig.disconnect();
+        rig.now += away;
+        rig.connect();
+        let of_handshake = Some(rig.now + T - T / 20);
+        assert_eq!(rig.machine.valid_until(), if counts { of_handshake } else { valid_until });
+        assert!(rig.timer_at(rig.now + T / 3));
+        let heartbeat = rig.written().remove(0);
+        let no_results = [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat();
+        let body = if quorum_heartbeats { no_results } else { heartbeat.body.clone() };
+        rig.receive(&server::reply(heartbeat.xid, 1, 0, &body)).unwrap();
+        assert_eq!(rig.machine.valid_until(), of_handshake);
+    }
+}
+
+#[test]
 fn a_heartbeat_that_fails_proves_nothing() {
     let mut rig = Rig::connected();
     let valid_until = rig.machine.valid_until();
@@ -54,6 +75,28 @@ fn a_heartbeat_that_fails_proves_nothing() {
         rig.receive(&server::answer(&heartbeat, 1, server::NOT_READ_ONLY)).unwrap();
     }
     assert_eq!(rig.machine.valid_until(), valid_until);
+}
+
+#[test]
+fn a_heartbeat_that_needs_a_quorum_is_a_transaction_and_proves_nothing_of_a_session_that_it_finds_gone() {
+    let mut rig = Rig::with(SessionConfig { quorum_heartbeats: true, ..server::config() });
+    rig.connect();
+    let (of_handshake, lease) = (rig.now + T - T / 20, T - T / 20);
+    // Op, done, error, and where there is one, the error again; then the end.
+    let ok = [&op::CHECK.to_be_bytes()[..], &[0], &[0; 4]].concat();
+    let failed = |code: i32| [&(-1_i32).to_be_bytes()[..], &[0], &code.to_be_bytes(), &code.to_be_bytes()].concat();
+    let (no_auth, expired) = (failed(-102), failed(-112));
+    let mut before = None;
+    for (result, proves) in [(&expired, false), (&expired, false), (&ok, false), (&no_auth, true), (&ok, true)] {
+        assert!(rig.timer_at(rig.now + T / 3));
+        let heartbeat = rig.written().remove(0);
+        assert_eq!((heartbeat.op, server::string(&mut &heartbeat.body[9..])), (op::MULTI, "/".to_owned()));
+        let end = [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat();
+        rig.receive(&server::reply(heartbeat.xid, 1, 0, &[&result[..], &end].concat())).unwrap();
+        let valid_until = before.filter(|_| proves).map_or(of_handshake, |sent| sent + lease);
+        assert_eq!(rig.machine.valid_until(), Some(valid_until));
+        before = Some(rig.now);
+    }
 }
 
 #[test]
