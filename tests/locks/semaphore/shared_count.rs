@@ -18,6 +18,10 @@ fn it_is_four_bytes_the_most_significant_first_in_a_persistent_znode() {
     let client = client_in("c_wire");
     let count = SharedCount::new(&client, "/a/count", 0x0102_0304).unwrap();
     assert_eq!((count.count(), count.versioned_value().version()), (0x0102_0304, -1), "before the start");
+    let other = SharedCount::new(&client, "/a/count", 0x0102_0304).unwrap();
+    other.start().unwrap();
+    let unread = count.try_set_count(count.versioned_value(), 7);
+    assert!(matches!(unread, Err(Error::NotInUse { state: "not started", .. })), "{unread:?}");
     count.start().unwrap();
     assert_eq!(client.get_data().for_path("/a/count").unwrap(), [1, 2, 3, 4]);
     assert_eq!(client.check_exists().for_path("/a/count").unwrap().unwrap().ephemeral_owner, 0);
@@ -56,6 +60,27 @@ fn a_versioned_write_succeeds_only_over_the_version_it_has_seen() {
     assert!(one.try_set_count(one.versioned_value(), 10).unwrap());
     eventually("the change is known to the other", || two.count() == 10);
     assert_eq!(one.versioned_value(), two.versioned_value());
+}
+
+#[test]
+fn a_listener_that_takes_its_time_keeps_no_change_from_being_known() {
+    let (client, other) = (client_in("c_slow"), client_in("c_slow"));
+    let (ours, theirs) = (SharedCount::new(&client, "/c", 0).unwrap(), SharedCount::new(&other, "/c", 0).unwrap());
+    ours.start().unwrap();
+    theirs.start().unwrap();
+    let (entered, enters) = std::sync::mpsc::channel();
+    let (leave, leaves) = std::sync::mpsc::channel::<()>();
+    let leaves = Mutex::new(leaves);
+    ours.add_listener(move |_| {
+        let _ = entered.send(());
+        // Until the test has ended.
+        let _ = leaves.lock().unwrap().recv();
+    });
+    theirs.set_count(1).unwrap();
+    enters.recv_timeout(PATIENCE).unwrap();
+    theirs.set_count(2).unwrap();
+    eventually("the change is known", || ours.count() == 2);
+    drop(leave);
 }
 
 /// The first attempt is lost on the way, and another client writes before the second one arrives.

@@ -152,7 +152,7 @@ impl SharedCount {
             shared.stop(CuratorFrameworkState::Latent);
         }
         if shared.state.lock().life == CuratorFrameworkState::Stopped {
-            return Err(Error::NotInUse { what: "the shared count", path: shared.path.clone(), state: "closed" });
+            return Err(shared.not_in_use("closed"));
         }
         result
     }
@@ -194,10 +194,15 @@ impl SharedCount {
     /// written.)
     ///
     /// # Errors
-    /// As [`SharedCount::set_count`].
+    /// As [`SharedCount::set_count`], and [`Error::NotInUse`] before a start, when nothing is known.
     pub fn try_set_count(&self, previous: VersionedValue<i32>, count: i32) -> Result<bool> {
         let shared = &self.shared;
-        if shared.state.lock().known != previous {
+        let known = shared.state.lock().known;
+        if known.version == UNREAD {
+            // The server would take this version for any.
+            return Err(shared.not_in_use("not started"));
+        }
+        if known != previous {
             return Ok(false);
         }
         let call = shared.client.call("try_set_count", &shared.path, Stop::default());
@@ -259,6 +264,10 @@ impl SharedCount {
 }
 
 impl CountShared {
+    fn not_in_use(&self, state: &'static str) -> Error {
+        Error::NotInUse { what: "the shared count", path: self.path.clone(), state }
+    }
+
     fn write(&self, count: i32, version: i32) -> Request {
         Request::SetData { path: self.node.as_str().to_owned(), data: count.to_be_bytes().to_vec(), version }
     }
@@ -379,8 +388,8 @@ impl CountShared {
             // The connection's own listener sees to the rest.
             if let (WatchEvent::Node { .. }, Some(shared)) = (event, weak.upgrade()) {
                 let weak = weak.clone();
-                // Not from a thread that reads for the session, which a full socket could block.
-                shared.client.core.dispatcher.run(move || {
+                // Not from a thread that reads for the session, which a full socket could block, and not behind listeners.
+                shared.client.core.run_in_background(move || {
                     if let Some(shared) = weak.upgrade() {
                         shared.refresh(Occasion::Change);
                     }
