@@ -179,8 +179,8 @@ impl WriteLock {
     ///
     /// From the call on this object is not the owner, whatever becomes of the request. An owner's listener is told first,
     /// and has returned before the znode is deleted: so the next owner is told after that. This waits for the listener, at
-    /// most a second, and for one round trip; what is left then, the background does. Called by a listener it does not
-    /// wait.
+    /// most a second, and for one round trip; without a connection as the retry policy says, at most for the session
+    /// timeout. What is left then, the background does. Called by a listener it does not wait for the listener.
     ///
     /// # Errors
     /// [`Error::LockLost`] if it was lost meanwhile; [`Error::Timeout`] if the listener takes longer;
@@ -215,10 +215,11 @@ impl WriteLock {
         self.hold().map(|hold| hold.fencing_token())
     }
 
-    /// What the owner knows about the lock; `None` for who is not the owner.
+    /// What the owner knows about the lock; `None` for who is not the owner. What was returned once goes on to tell, also
+    /// in a doubt.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
-        self.candidate.held().map(|held| self.candidate.internals().hold(held))
+        self.candidate.leadership().map(|term| term.hold().clone())
     }
 
     /// Unlocks for good: the znode is removed, and a later [`lock`](WriteLock::lock) does nothing. Dropping the object

@@ -202,6 +202,34 @@ fn the_next_owner_is_told_when_the_listener_of_the_one_before_has_returned() {
 }
 
 #[test]
+fn a_lock_that_is_lost_while_its_end_is_told_is_kept_nowhere() {
+    struct Stuck(Sender<Told>, Receiver<()>);
+    impl LockListener for Stuck {
+        fn lock_acquired(&self) {
+            let _ = self.0.send(Acquired);
+        }
+        fn lock_released(&self) {
+            let _ = self.0.send(Released);
+            // Until the test is done with it.
+            let _ = self.1.recv();
+        }
+    }
+    let client = client_in(&namespace());
+    let ((sender, told), (leave, leaves)) = (unbounded(), unbounded());
+    let lock = WriteLock::with_listener(&client, DIR, Stuck(sender, leaves)).unwrap();
+    assert!(lock.lock().unwrap());
+    assert_eq!(next(&told), Acquired);
+    let node = lock.id().unwrap();
+    assert!(matches!(lock.unlock(), Err(Error::Timeout { .. })));
+    client.delete().for_path(&node).unwrap();
+    assert!(lock.lock().unwrap());
+    assert!(matches!(lock.unlock(), Err(Error::Timeout { .. })));
+    drop(leave);
+    eventually("nothing is held", || client.metrics().held == 0);
+    eventually("nothing is left", || children(&client, DIR).is_empty());
+}
+
+#[test]
 fn the_directory_is_persistent() {
     let server = TestingServer::builder().container_check_interval(Duration::from_millis(100)).start().unwrap();
     let client = connect(builder(&server, ""));
