@@ -9,7 +9,7 @@ use std::{
 use curator_locks::{
     AcquireOptions, CuratorFramework, Error, Hold, HoldState, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, LostReason, WaitStrategy, testing::op,
+    InterProcessUnfairMutex, LostReason, RevocationRequest, Revoker, WaitStrategy, testing::op,
 };
 
 use crate::{
@@ -214,6 +214,28 @@ fn a_job_that_ends_at_once_keeps_its_lock_from_others_for_as_long_as_it_asked_to
             });
         }
     });
+}
+
+#[test]
+fn what_ends_a_hold_early_does_not_give_it_to_others_before_the_least_length_is_over() {
+    const LEAST: Duration = Duration::from_millis(1500);
+    let client = support::client();
+    let other = another(&client);
+    for reason in [LostReason::HeldTooLong, LostReason::Revoked] {
+        let (ours, theirs) = (mutex(&client), mutex(&other));
+        ours.on_revocation(RevocationRequest::release);
+        let least = AcquireOptions::new().hold_at_least(LEAST);
+        let options = if reason == LostReason::Revoked { least } else { least.hold_at_most(LEAST / 10) };
+        let begin = Instant::now();
+        let held = ours.lock_with(&options).unwrap().unwrap();
+        if reason == LostReason::Revoked {
+            Revoker::request(&other, held.path(), "the operator", "now").unwrap();
+        }
+        eventually("its holder is told", || held.state() == HoldState::Lost(reason));
+        assert!(theirs.acquire_timeout(PATIENCE).unwrap());
+        assert!(begin.elapsed() >= LEAST, "{reason:?}: {:?}", begin.elapsed());
+        theirs.release().unwrap();
+    }
 }
 
 #[test]

@@ -365,6 +365,11 @@ impl Core {
         self.link.lock().wake_all();
     }
 
+    pub(crate) fn clean_up_later(self: &Arc<Self>, delay: Duration, job: Job) {
+        let this = self.clone();
+        self.run_later(delay, move || this.clean_up(job));
+    }
+
     pub(crate) fn clean_up(&self, job: Job) {
         self.cleanup.add(job);
     }

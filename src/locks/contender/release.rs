@@ -1,6 +1,10 @@
 //! How a lock is given back.
 
-use std::{sync::Arc, thread, time::Instant};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::{Receiver, select};
 
@@ -309,12 +313,13 @@ impl LockInternals {
         if least.is_none() && most.is_none() {
             return;
         }
+        let rest = least.zip(most).map_or(Duration::ZERO, |(least, most)| least.saturating_sub(most));
         for held in held {
             // Not to keep the client alive, which keeps the hold.
             let (core, job) = (Arc::downgrade(&self.client().core), self.deletion_of_held(held));
             let give_back = move || {
                 if let Some(core) = core.upgrade() {
-                    core.clean_up(job);
+                    core.clean_up_later(rest, job);
                 }
             };
             held.limit(least, most, give_back);
@@ -328,9 +333,7 @@ impl LockInternals {
     /// Whether a hold that was given back keeps its znode for now.
     pub(in crate::locks) fn stays(&self, held: &HeldNode) -> bool {
         let Some(rest) = held.has_to_stay() else { return false };
-        let (core, job) = (self.client().core.clone(), self.deletion_of_held(held));
-        let owner = core.clone();
-        owner.run_later(rest, move || core.clean_up(job));
+        self.client().core.clean_up_later(rest, self.deletion_of_held(held));
         true
     }
 }

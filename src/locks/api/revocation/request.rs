@@ -57,10 +57,11 @@ impl RevocationRequest {
     /// Gives the lock back from the listener, whichever thread holds it: the hold is [`Lost`](crate::HoldState::Lost) with
     /// [`Revoked`](LostReason::Revoked) first, of which its holder is told, and then the client deletes its znode in the
     /// background. The holder's own release then fails with [`Error::LockLost`](crate::Error::LockLost). A holder that
-    /// cannot stop at any moment should rather set a flag. Does nothing for one that waits, or has given the lock back.
+    /// cannot stop at any moment should rather set a flag. Does nothing for one that waits, or has given the lock back. The
+    /// znode stays as long as [`hold_at_least`](crate::AcquireOptions::hold_at_least) says.
     pub fn release(&self) {
         let (Some(lock), Some(held)) = (self.lock.upgrade(), &self.held) else { return };
-        if held.lose_unless_over(LostReason::Revoked) {
+        if held.lose_unless_over(LostReason::Revoked) && !lock.stays(held) {
             lock.client().core.clean_up(lock.deletion_of_held(held));
         }
     }
