@@ -32,6 +32,9 @@ const LONGEST_TELLING: Duration = Duration::from_secs(1);
 /// Who is told, on the dispatch thread and one call at a time. Nothing else is told, and nothing given back, before all
 /// handles of `telling` are dropped.
 pub(crate) trait Audience: Send + Sync {
+    /// The lock was granted, of which nobody was told yet. It must not block.
+    fn granted(&self) {}
+
     /// A term begins.
     fn acquired(&self, term: &Leadership, telling: Arc<Telling>);
 
@@ -166,6 +169,7 @@ impl Candidate {
                 state.stand = Stand::Owner(held.clone());
                 state.term = Some(self.term_of(&held));
                 drop(state);
+                self.audience.granted();
                 self.follow(&held);
                 Ok(())
             }
@@ -242,8 +246,12 @@ impl Candidate {
             self.tell();
             return false;
         }
-        state.leaving = Some(Leaving { held: held.clone(), caller });
+        // A hold that leaves before this one was lost: its znode would stand in front of this one's.
+        let before = state.leaving.replace(Leaving { held: held.clone(), caller });
         drop(state);
+        if let Some(Leaving { held, caller: None }) = before {
+            self.lock.release_in_background(&held);
+        }
         self.tell();
         true
     }
@@ -393,10 +401,6 @@ impl Candidate {
             term.end();
         }
         Some(term).filter(Leadership::has_leadership)
-    }
-
-    pub(crate) fn held(&self) -> Option<Arc<HeldNode>> {
-        self.state.lock().owned()
     }
 
     /// The path of its znode, as the caller sees it.

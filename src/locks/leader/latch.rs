@@ -220,7 +220,8 @@ impl LeaderLatch {
         drop_unlocked(state, removed);
     }
 
-    /// Blocks until this latch leads, over suspensions and lost sessions. Java: `await()`.
+    /// Blocks until this latch leads, over suspensions and lost sessions. No listener delays the news of a grant; after a
+    /// doubt the next term begins when the listeners were told of the end of the last one. Java: `await()`.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and what the
@@ -298,7 +299,8 @@ impl LeaderLatch {
     ///
     /// From the call on it has no leadership. With [`CloseMode::NotifyLeader`] a leader's listeners are told and have
     /// returned before its znode is deleted, so the next one leads after that. This waits for them, at most a second, and
-    /// for one round trip; what is left then, the background does. Called by a listener it does not wait.
+    /// for one round trip; without a connection as the retry policy says, at most for the session timeout. What is left
+    /// then, the background does. Called by a listener it does not wait for listeners.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started; [`Error::Timeout`] if the listeners take longer;
@@ -392,6 +394,10 @@ impl LatchShared {
 }
 
 impl Audience for LatchShared {
+    fn granted(&self) {
+        self.wake(None);
+    }
+
     fn acquired(&self, term: &Leadership, telling: Arc<Telling>) {
         self.state.lock().last_path = Some(term.path().to_owned());
         self.wake(None);

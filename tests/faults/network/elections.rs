@@ -64,14 +64,14 @@ fn depose() {
     // At any phase of the heartbeat.
     std::thread::sleep(fastrand::u32(..T.as_millis() as u32) * MS);
     eventually("it leads", || owner.is_owner());
+    let hold = owner.hold().unwrap();
     scene.proxy.black_hole(Direction::Both);
     let begin = Instant::now();
     let mut told_since = told.iter().filter(|(at, what)| *what == Released && *at >= begin);
     let (released, _) = told_since.next().unwrap();
-    let hold = owner.hold().unwrap();
     // Who looks late sees that the session is given up, too.
     assert!(matches!(hold.state(), HoldState::InDoubt | HoldState::Lost(LostReason::SuspendedTooLong)));
-    assert!(!owner.is_owner());
+    assert!(!owner.is_owner() && owner.hold().is_none() && owner.fencing_token().is_none());
     let (valid_until, acquired) = (hold.valid_until(), expect(&told_next, Acquired));
     figure(
         "black hole: valid until, released, the next one acquired",
@@ -89,12 +89,12 @@ fn an_owner_that_hears_the_servers_again_within_its_session_leads_on_with_the_sa
     let ((owner, told), (next, told_next)) = (candidate(&scene.client), candidate(&scene.observer));
     assert!(owner.lock().unwrap() && !next.lock().unwrap());
     expect(&told, Acquired);
-    let (id, session) = (owner.id(), scene.client.session_id());
+    let (id, session, hold) = (owner.id(), scene.client.session_id(), owner.hold().unwrap());
     // The servers hear it all the time, so that its session lives.
     scene.proxy.black_hole(Direction::ToClient);
     let begin = Instant::now();
     let released = expect(&told, Released);
-    assert_eq!(owner.hold().unwrap().state(), HoldState::InDoubt);
+    assert_eq!(hold.state(), HoldState::InDoubt);
     scene.proxy.pass().unwrap();
     let again = expect(&told, Acquired);
     figure("one way black hole: released, and acquired again", (released - begin, again - begin));

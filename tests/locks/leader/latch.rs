@@ -357,19 +357,23 @@ fn servers_without_containers_get_persistent_parents() {
     client.create().creating_parents_if_needed().for_path("/a/b/c").unwrap();
 }
 
+/// A listener that needs a lock.
+struct Locks(Arc<Mutex<()>>, crossbeam_channel::Sender<()>);
+
+impl LeaderLatchListener for Locks {
+    fn is_leader(&self, _leadership: &Leadership) {
+        let _ = self.1.send(());
+        drop(self.0.lock());
+    }
+
+    fn not_leader(&self) {
+        drop(self.0.lock());
+    }
+}
+
 /// What a listener does may need a lock that is held by whoever closes the latch.
 #[test]
 fn a_close_under_a_lock_that_a_listener_wants_is_no_deadlock() {
-    struct Locks(Arc<Mutex<()>>, crossbeam_channel::Sender<()>);
-    impl LeaderLatchListener for Locks {
-        fn is_leader(&self, _leadership: &Leadership) {
-            let _ = self.1.send(());
-            drop(self.0.lock());
-        }
-        fn not_leader(&self) {
-            drop(self.0.lock());
-        }
-    }
     let client = client();
     let (lock, (entered, enters)) = (Arc::new(Mutex::new(())), unbounded());
     let latch = LeaderLatch::new(&client, PATH).unwrap().with_close_mode(CloseMode::NotifyLeader);
@@ -383,6 +387,22 @@ fn a_close_under_a_lock_that_a_listener_wants_is_no_deadlock() {
     assert_eq!(queue(&client, PATH).len(), 1, "the listener has yet to be told");
     drop(held);
     await_queue(&client, PATH, 0);
+}
+
+#[test]
+fn whoever_waits_for_leadership_waits_for_no_listener() {
+    let client = client();
+    let [first, second] = [PATH, "/another"].map(|path| LeaderLatch::new(&client, path).unwrap());
+    let (lock, (entered, enters)) = (Arc::new(Mutex::new(())), unbounded());
+    first.add_listener(Locks(lock.clone(), entered));
+    let held = lock.lock();
+    first.start().unwrap();
+    enters.recv_timeout(PATIENCE).unwrap();
+    second.start().unwrap();
+    let begin = Instant::now();
+    assert!(second.await_leadership_timeout(PATIENCE).unwrap());
+    assert!(begin.elapsed() < PATIENCE, "it leads only when somebody asks");
+    drop(held);
 }
 
 #[test]

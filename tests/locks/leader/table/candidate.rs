@@ -4,7 +4,8 @@ use std::{io::BufRead, thread, time::Duration};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select, unbounded};
 use curator_locks::{
-    CloseMode, CuratorFramework, LeaderLatch, LeaderLatchListener, LeaderSelector, Leadership, RetryForever,
+    CloseMode, CuratorFramework, FencingToken, LeaderLatch, LeaderLatchListener, LeaderSelector, Leadership,
+    RetryForever,
     zookeeper_recipe::{LockListener, WriteLock},
 };
 use parking_lot::Mutex;
@@ -202,7 +203,7 @@ impl LockListener for Listener {
 
 impl Candidate for WriteLock {
     fn leads(&self) -> Option<i64> {
-        self.hold().filter(|_| self.is_owner()).map(|hold| hold.fencing_token().value())
+        self.fencing_token().map(FencingToken::value)
     }
 
     fn resign(&self) {
