@@ -163,8 +163,7 @@ struct Watch<'a> {
 impl Watch<'_> {
     /// Whether the command has ended, and all that it started.
     fn is_over(&self) -> bool {
-        // A process that ends just after it has started another one hides that from one look.
-        self.status.is_some() && (0..2).all(|_| self.family.alive().is_empty())
+        self.status.is_some() && self.family.is_gone()
     }
 
     fn changed(&mut self, change: Option<WaitStatus>) {

@@ -57,6 +57,12 @@ impl Family {
         self.group.is_some_and(|group| killpg(group, None) == Err(Errno::EPERM))
     }
 
+    /// Whether nothing of it lives. A process that ends just after it has started another one, or that is becoming
+    /// another program, hides from one look.
+    pub(super) fn is_gone(&self) -> bool {
+        (0..2).all(|_| self.alive().is_empty())
+    }
+
     /// Those who have not ended. Where there is no `/proc`, nobody.
     pub(super) fn alive(&self) -> Vec<Pid> {
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };

@@ -237,7 +237,7 @@ impl Watch {
         self.family.signal(Signal::SIGKILL);
         voice::say(why);
         for _ in 0..KILLS {
-            if self.family.alive().is_empty() {
+            if self.family.is_gone() {
                 return;
             }
             if self.family.is_out_of_reach() {
