@@ -9,14 +9,18 @@ mod common;
 use std::{thread, time::Duration};
 
 use common::{Result, Servers};
+use crossbeam_channel::{Receiver, Sender};
 use curator_locks::{CloseMode, CuratorFramework, LeaderLatch, LeaderLatchListener, LeaderSelector, Leadership};
 
-/// Told when its latch leads.
-struct Scheduler(&'static str);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Told when its latch leads, on the client's thread for listeners: so it hands the news on.
+struct Scheduler(&'static str, Sender<Leadership>);
 
 impl LeaderLatchListener for Scheduler {
-    fn is_leader(&self, _leadership: &Leadership) {
+    fn is_leader(&self, leadership: &Leadership) {
         println!("{} leads", self.0);
+        let _ = self.1.send(leadership.clone());
     }
 
     /// The next one is not told that it leads before this has returned.
@@ -25,11 +29,12 @@ impl LeaderLatchListener for Scheduler {
     }
 }
 
-fn latch(client: &CuratorFramework, name: &'static str) -> Result<LeaderLatch> {
+fn latch(client: &CuratorFramework, name: &'static str) -> Result<(LeaderLatch, Receiver<Leadership>)> {
     let latch = LeaderLatch::new(client, "/leader/latch")?.with_id(name).with_close_mode(CloseMode::NotifyLeader);
-    latch.add_listener(Scheduler(name));
+    let (tell, terms) = crossbeam_channel::unbounded();
+    latch.add_listener(Scheduler(name, tell));
     latch.start()?;
-    Ok(latch)
+    Ok((latch, terms))
 }
 
 fn main() -> Result<()> {
@@ -37,13 +42,13 @@ fn main() -> Result<()> {
     let (one, other) = (servers.client()?, servers.client()?);
 
     // A latch leads from the moment it is told to until it is told otherwise, or closed.
-    let first = latch(&one, "first")?;
-    first.await_leadership()?;
-    let second = latch(&other, "second")?;
+    let (first, terms) = latch(&one, "first")?;
+    // Without a listener, `await_leadership` waits for the same.
+    terms.recv_timeout(PATIENCE)?;
+    let (second, terms) = latch(&other, "second")?;
     println!("the others see {} as the leader", second.leader()?.ok_or("nobody leads")?.id());
     first.close()?;
-    second.await_leadership()?;
-    let leadership = second.leadership().ok_or("lost at once")?;
+    let leadership = terms.recv_timeout(PATIENCE)?;
     // Ask right before each piece of work: it is `false` before anybody else can lead.
     println!("second may work: {}", leadership.has_leadership());
     second.close()?;
@@ -60,7 +65,7 @@ fn main() -> Result<()> {
     })?;
     selector.auto_requeue();
     selector.start()?;
-    while pieces.recv_timeout(Duration::from_secs(30))? < 3 {
+    while pieces.recv_timeout(PATIENCE)? < 3 {
         thread::yield_now();
     }
     println!("the selector has done 3 pieces of work");
