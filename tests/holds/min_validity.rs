@@ -119,8 +119,9 @@ fn a_lock_whose_session_stays_uncertain_is_given_back() {
     let probe = InterProcessMutex::new(&client, "/probe").unwrap();
     let probe = probe.lock().unwrap();
     let lock = mutex(&client);
-    // Longer than a heartbeat that proves something may take.
-    proxy.delay(session / 8);
+    // To and fro it is longer than a heartbeat that proves something may take, a sixth, and leaves most of the other third
+    // of silence to the machine.
+    proxy.delay(session / 11);
     eventually("less is certain", || probe.valid_until() < Instant::now() + session / 4);
     let refused = lock.acquire_with(&AcquireOptions::new().min_validity(session / 2));
     assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");

@@ -4,6 +4,7 @@ use std::{
     cell::RefCell,
     env,
     ffi::OsString,
+    fs::File,
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
@@ -262,12 +263,14 @@ fn java(class_path: &OsString, class: &str) -> Command {
     command
 }
 
-/// Where the compiled peers are; compiled once for each run.
+/// Where the compiled peers are. One process at a time compiles what has changed, so that none runs half of a class.
 fn classes() -> &'static PathBuf {
     static CLASSES: OnceLock<PathBuf> = OnceLock::new();
     CLASSES.get_or_init(|| {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
         std::fs::create_dir_all(&directory).unwrap();
+        let lock = File::create(directory.join("lock")).unwrap();
+        lock.lock().unwrap();
         compile(&directory, &curator_class_path(), "CuratorPeer.java");
         compile(&directory, &curator_class_path(), "LeaderPeer.java");
         compile(&directory, &debian_class_path(), "WriteLockPeer.java");
@@ -276,12 +279,19 @@ fn classes() -> &'static PathBuf {
 }
 
 fn compile(directory: &Path, class_path: &OsString, source: &str) {
+    let (done, modified) = (directory.join(source), |path: &Path| std::fs::metadata(path)?.modified());
+    let source = Path::new(SOURCES).join(source);
+    let is_for_this = std::fs::read(&done).is_ok_and(|of| of == class_path.as_encoded_bytes());
+    if is_for_this && modified(&done).is_ok_and(|done| done > modified(&source).unwrap()) {
+        return;
+    }
     let mut command = Command::new(tool("javac"));
     command.args(["-nowarn", "-proc:none", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-d"]).arg(directory);
-    command.arg("-cp").arg(class_path).arg(Path::new(SOURCES).join(source));
+    command.arg("-cp").arg(class_path).arg(source);
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; see `ci/setup --peers`"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}\n`ci/setup --peers` installs what is missing");
+    std::fs::write(done, class_path.as_encoded_bytes()).unwrap();
 }
 
 fn tool(name: &str) -> PathBuf {
