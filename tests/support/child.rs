@@ -1,7 +1,7 @@
 //! Child processes: the test binary once more, in a role, driven over its standard input and output.
 
 use std::{
-    env,
+    env, fs,
     io::{self, BufRead, BufReader, Write},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
@@ -83,15 +83,29 @@ impl ChildProcess {
 
     /// Waits until every thread of the process has stopped: one that runs on another processor stops a little later.
     pub fn await_stop(&self) {
-        let tasks = format!("/proc/{}/task", self.child.id());
         super::eventually("every thread is stopped", || {
-            let mut tasks = std::fs::read_dir(&tasks).unwrap().filter_map(Result::ok);
-            tasks.all(|task| {
-                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-                // A thread that has ended meanwhile has none.
-                stat.is_empty() || stat.contains(") T ")
-            })
+            // A thread that has ended meanwhile has none.
+            self.threads("stat").iter().all(|stat| stat.is_empty() || stat.contains(") T "))
         });
+    }
+
+    /// Waits until the process has done what it can do without being sent something more: all its threads sleep, and none
+    /// has run from one look to the next.
+    pub fn await_sleep(&self) {
+        let mut before = Vec::new();
+        super::eventually("every thread sleeps", || {
+            // The state, and how often it was taken from a processor.
+            let now = self.threads("status");
+            let sleeps = now == before && now.iter().all(|status| status.contains("\nState:\tS "));
+            before = now;
+            sleeps
+        });
+    }
+
+    /// This file of `/proc` of each thread.
+    fn threads(&self, file: &str) -> Vec<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().filter_map(Result::ok);
+        threads.map(|thread| fs::read_to_string(thread.path().join(file)).unwrap_or_default()).collect()
     }
 
     pub fn resume(&self) {

@@ -27,12 +27,18 @@ const SHORT_SESSION: Duration = Duration::from_secs(1);
 /// In each direction. A heartbeat proves nothing whose answer takes longer than a sixth of the session timeout.
 const SLOW: Duration = Duration::from_millis(100);
 
+/// The child says it back.
+const ASK: &str = "still there?";
+
 /// A process that is paused before it reads the answer to any request of its acquire, until its session is gone and
 /// somebody else holds the lock, does not return the lock.
 pub(crate) fn old_answer(subject: &'static Subject) {
     let mut stage = Stage::new(subject);
     for moment in [Moment::Free, Moment::BecomesFree, Moment::InDoubt] {
-        let answers = (0..).take_while(|request| stage.pause_before_answer(moment, *request)).count();
+        let mut answers = 0;
+        while let Some(paused) = stage.pause_before_answer(moment, answers) {
+            answers += u64::from(paused);
+        }
         println!("{answers} answers, {moment:?}");
         assert!(answers > 0 || moment != Moment::Free);
     }
@@ -69,8 +75,9 @@ impl Stage {
         Stage { world, proxy, child, session, rival }
     }
 
-    /// Pauses the child before the answer to this request, counted from that moment. `false`: there are not so many.
-    fn pause_before_answer(&mut self, moment: Moment, request: u64) -> bool {
+    /// Pauses the child before the answer to this request, counted from that moment. `None`: it is granted without; `false`:
+    /// its session was gone before it was paused.
+    fn pause_before_answer(&mut self, moment: Moment, request: u64) -> Option<bool> {
         if moment != Moment::Free {
             self.have_it_wait();
         }
@@ -91,27 +98,45 @@ impl Stage {
             granted = granted.take().or_else(|| self.child.heard());
             granted.is_some() || held.hits() > 0
         });
-        let is_held = granted.is_none();
-        match granted {
+        // Some are sent beside an acquire that does not wait for them: the watch of a cached lock, what a semaphore gives
+        // back.
+        let granted = granted.or_else(|| self.says_without_more());
+        let paused = match granted {
             Some(said) => {
                 held.release();
                 self.release(&said);
+                None
             }
-            None => self.pause_beyond_session(|stage| {
+            None => Some(self.pause_beyond_session(|stage| {
                 held.release();
                 stage.proxy.delay(Duration::ZERO);
-            }),
-        }
+            })),
+        };
         self.proxy.delay(Duration::ZERO);
-        is_held
+        paused
+    }
+
+    /// What the child says by what it has received.
+    fn says_without_more(&mut self) -> Option<String> {
+        self.child.await_sleep();
+        self.child.tell(ASK);
+        let said = self.child.hear();
+        (said != ASK).then(|| {
+            assert_eq!(self.child.hear(), ASK);
+            said
+        })
     }
 
     /// Pauses the child before it learns that the lock is free.
     fn pause_before_event(&mut self) {
-        self.have_it_wait();
-        self.proxy.black_hole(Direction::ToClient);
-        self.rival.release().unwrap();
-        self.pause_beyond_session(|stage| stage.proxy.pass().unwrap());
+        loop {
+            self.have_it_wait();
+            self.proxy.black_hole(Direction::ToClient);
+            self.rival.release().unwrap();
+            if self.pause_beyond_session(|stage| stage.proxy.pass().unwrap()) {
+                return;
+            }
+        }
     }
 
     fn have_it_wait(&mut self) {
@@ -120,14 +145,20 @@ impl Stage {
         self.world.await_waiters(1);
     }
 
-    /// What was held back is there when the child goes on; its session is not, and the rival holds the lock.
-    fn pause_beyond_session(&mut self, deliver: impl FnOnce(&Stage)) {
+    /// What was held back is there when the child goes on; its session is not, and the rival holds the lock. `false`: on
+    /// a machine that does not run the child, its session was gone before, and it may have gone on with another one.
+    fn pause_beyond_session(&mut self, deliver: impl FnOnce(&Stage)) -> bool {
         self.child.pause();
         self.child.await_stop();
+        let is_in_time = self.has_session();
         deliver(self);
-        eventually("the child's session is gone", || {
-            !self.world.server.four_letter_word("dump").unwrap().contains(&self.session)
-        });
+        if !is_in_time {
+            self.child.resume();
+            let said = self.child.hear();
+            self.release(&said);
+            return false;
+        }
+        eventually("the child's session is gone", || !self.has_session());
         self.rival.acquire().unwrap();
         let of_rival = self.world.znodes().len();
         self.child.resume();
@@ -140,6 +171,13 @@ impl Stage {
         self.rival.release().unwrap();
         let said = self.child.hear();
         self.release(&said);
+        true
+    }
+
+    /// Whether the server knows the session, of which a connection may go on to tell for 10 s.
+    fn has_session(&self) -> bool {
+        let dump = self.world.server.four_letter_word("dump").unwrap();
+        dump.split("Connections dump").next().is_some_and(|sessions| sessions.contains(&self.session))
     }
 
     fn release(&mut self, said: &str) {
@@ -153,28 +191,34 @@ impl Stage {
             // A session that short may end where the machine does not run the child.
             eventually(&format!("its session has ended: {released}"), || {
                 // Or the background has given it back.
-                !self.world.server.four_letter_word("dump").unwrap().contains(&self.session)
-                    || self.world.znodes().is_empty()
+                !self.has_session() || self.world.znodes().is_empty()
             });
         }
         self.world.await_nothing();
     }
 }
 
-/// The process that is paused.
+/// The process that is paused. What holds the lock and what answers are two threads.
 pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: &str) {
     let client = client_of(subject, address, namespace, SHORT_SESSION);
     let lock = (subject.make)(&client);
     let session = || format!("0x{:x}", client.session_id());
     child::say(&session());
-    loop {
-        child::listen();
-        let guard = lock.guard().unwrap();
-        let states: Vec<HoldState> = guard.holds().into_iter().map(Hold::state).collect();
-        child::say(&format!("{} {states:?}", session()));
-        child::listen();
-        child::say(&guard.release().map_or_else(|error| error.to_string(), |()| "released".into()));
-    }
+    let (go_on, told) = crossbeam_channel::unbounded();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while told.recv().is_ok() {
+                let guard = lock.guard().unwrap();
+                let states: Vec<HoldState> = guard.holds().into_iter().map(Hold::state).collect();
+                child::say(&format!("{} {states:?}", session()));
+                told.recv().unwrap();
+                child::say(&guard.release().map_or_else(|error| error.to_string(), |()| "released".into()));
+            }
+        });
+        loop {
+            if child::listen() == ASK { child::say(ASK) } else { go_on.send(()).unwrap() }
+        }
+    });
 }
 
 /// Where the second member stands.
