@@ -212,22 +212,23 @@ impl<L: Library> Side for Threaded<L> {
 /// How long threads took for so many cycles each, from when all of them were there.
 fn batches(lock: &dyn Lock, threads: usize, count: usize) -> Outcome<u64> {
     lock.acquire().and_then(|()| lock.release())?;
-    let all = Barrier::new(threads + 1);
+    let all = Barrier::new(threads);
     thread::scope(|scope| {
+        // Each looks at the clock by itself: who only waits for them may be woken when they are half through.
         let work = || {
             all.wait();
+            let begin = now()?;
             for _ in 0..count {
                 lock.acquire()?;
                 lock.release()?;
             }
-            now()
+            Outcome::Ok((begin, now()?))
         };
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        all.wait();
-        let begin = now()?;
-        let mut end = begin;
+        let (mut begin, mut end) = (u64::MAX, 0);
         for thread in threads {
-            end = end.max(thread.join().map_err(|_| "a thread panicked")??);
+            let (begun, ended) = thread.join().map_err(|_| "a thread panicked")??;
+            (begin, end) = (begin.min(begun), end.max(ended));
         }
         Outcome::Ok(end - begin)
     })
