@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     limits::WATCH_AFTER,
-    node::{HeldNode, Inner, RevocableNode, WatchState, Znode},
+    node::{Common, HeldNode, Inner, RevocableNode, WatchState, Znode},
 };
 use crate::{
     base::telemetry::counters::Counters,
@@ -102,14 +102,16 @@ impl HeldNodes {
         let inner = Inner { is_watched, watch, ..Inner::default() };
         let node = Arc::new(HeldNode {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
-            znode: Arc::new(znode),
-            session,
+            common: Arc::new(Common {
+                znode,
+                session,
+                events: self.events.clone(),
+                dispatcher: self.dispatcher.clone(),
+            }),
             since: Instant::now(),
             seen_over: AtomicU64::new(connection),
             asked_over: AtomicU64::new(connection),
             revocable,
-            events: self.events.clone(),
-            dispatcher: self.dispatcher.clone(),
             grant: None,
             keeper: OnceLock::new(),
             counters,
@@ -157,7 +159,9 @@ impl HeldNodes {
             registry.nodes.values().cloned().collect()
         };
         for node in nodes {
-            if session.is_none_or(|session| Arc::ptr_eq(session, &node.session) && !node.znode.outlives_session) {
+            if session
+                .is_none_or(|session| Arc::ptr_eq(session, &node.common.session) && !node.common.znode.outlives_session)
+            {
                 node.mark_lost(reason);
             }
         }

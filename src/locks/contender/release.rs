@@ -76,7 +76,7 @@ impl LockInternals {
 
     /// Ends the hold in this process.
     fn end(&self, held: &HeldNode) -> Result<()> {
-        held.released();
+        let lost = held.released();
         self.thread_holds.remove(held);
         self.forget_revocation(held);
         // Its keeper has gone before it. The znode goes with the last who holds by it.
@@ -86,7 +86,7 @@ impl LockInternals {
             self.client().core.held.remove(node);
         }
         self.forget_mark(held);
-        held.lost().map_or(Ok(()), |reason| Err(self.lost(reason)))
+        lost.map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
 
     /// Deletes the mark of a hold that ends, before its znode: a mark without a znode means that nobody released. A

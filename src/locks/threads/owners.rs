@@ -128,21 +128,21 @@ impl Owners {
             let mut owners = self.owners.lock();
             let is_candidate =
                 |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, OwnerState::Leaving);
-            let meant = self.meant(&owners, is_candidate).and_then(|index| owners.get_mut(index));
-            let Some(owner) = meant else { return Err(self.not_owner(lock, &owners, named)) };
+            let meant = self.meant(&owners, is_candidate);
+            let Some((index, owner)) = meant.and_then(|index| Some((index, owners.get_mut(index)?))) else {
+                return Err(self.not_owner(lock, &owners, named));
+            };
             if let OwnerState::Holds(count @ 2..) = &mut owner.state {
                 *count -= 1;
                 return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
             }
-            let before = std::mem::replace(&mut owner.state, OwnerState::Leaving);
-            let held = owner.held.clone();
-            if held.keeper().is_some() {
+            if let Some((keeper, tenure)) = owner.held.keeper() {
                 // Nothing is waited for, and whoever is woken by it comes here next.
-                owners.retain(|owner| !Arc::ptr_eq(&owner.held, &held));
+                let held = owners.remove(index).held;
                 drop(owners);
-                return lock.release(&held).0;
+                return keeper.release(&held, tenure);
             }
-            (held, before)
+            (owner.held.clone(), std::mem::replace(&mut owner.state, OwnerState::Leaving))
         };
         let (result, left) = match before {
             OwnerState::Unconfirmed(done) => lock.await_release(done),

@@ -19,7 +19,7 @@ impl HeldNode {
     pub(crate) fn lose(&self, reason: LostReason) {
         // The end of a znode that its holder has released must not wake the client's thread at each release.
         if self.mark_lost(reason) {
-            self.events.send(Event::Look);
+            self.common.events.send(Event::Look);
         }
     }
 
@@ -55,19 +55,21 @@ impl HeldNode {
     }
 
     /// From here on the znode's end is the holder's own doing. Tells all who listen for the last time, on the calling
-    /// thread and the dispatch thread: a release must not wake the client's own thread.
-    pub(crate) fn released(&self) {
+    /// thread and the dispatch thread: a release must not wake the client's own thread. Gives why it was lost before.
+    pub(crate) fn released(&self) -> Option<LostReason> {
         let mut inner = self.inner.lock();
         if inner.released {
-            return;
+            return inner.lost;
         }
-        inner.lost = self.lost_in(&inner);
+        let lost = self.lost_in(&inner);
+        inner.lost = lost;
         inner.released = true;
         inner.has_left_others = self.leaves_others();
         if self.grant.is_some() && !inner.is_attended && inner.subscribers.span.is_none() {
             // Nobody has ever asked to be told.
             let over = inner.limits.ended();
-            return drop_unlocked(inner, over);
+            drop_unlocked(inner, over);
+            return lost;
         }
         // What time it is does not matter any more.
         let subscribers = self.tell_in(&mut inner, self.since);
@@ -77,6 +79,7 @@ impl HeldNode {
         if is_attended {
             self.leave_tenure();
         }
+        lost
     }
 
     /// `give_back` is called at most once, on the client's own thread, after the hold was lost for its length. Neither
@@ -97,7 +100,7 @@ impl HeldNode {
             inner.limits.end().is_some()
         };
         if is_limited {
-            self.events.send(Event::Look);
+            self.common.events.send(Event::Look);
         }
     }
 
@@ -122,7 +125,7 @@ impl HeldNode {
         };
         let is_lost = self.root().tell_of_loss(interrupts);
         if is_lost {
-            self.events.send(Event::Look);
+            self.common.events.send(Event::Look);
         }
         is_lost
     }

@@ -95,11 +95,18 @@ pub(super) struct Grant {
     pub(super) number: u64,
 }
 
+/// What all holds of one znode have in common.
+pub(super) struct Common {
+    pub(super) znode: Znode,
+    pub(super) session: Arc<dyn Session>,
+    pub(super) events: EventSender,
+    pub(super) dispatcher: Arc<Dispatcher>,
+}
+
 /// A znode of a session, held until released or lost.
 pub(crate) struct HeldNode {
     pub(super) id: u64,
-    pub(super) znode: Arc<Znode>,
-    pub(super) session: Arc<dyn Session>,
+    pub(super) common: Arc<Common>,
     pub(super) since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one the server has to say so again.
     pub(super) seen_over: AtomicU64,
@@ -107,8 +114,6 @@ pub(crate) struct HeldNode {
     pub(super) asked_over: AtomicU64,
     /// Set if requests to give the lock back are read from its data.
     pub(super) revocable: Option<Arc<RevocableNode>>,
-    pub(super) events: EventSender,
-    pub(super) dispatcher: Arc<Dispatcher>,
     /// Set if this is one of many holds that one held znode serves.
     pub(super) grant: Option<Grant>,
     /// Set if this znode serves many holds: who hands them out.
@@ -186,20 +191,20 @@ impl Inner {
 
 impl HeldNode {
     pub(crate) fn path(&self) -> &ServerPath {
-        &self.znode.path
+        &self.common.znode.path
     }
 
     pub(crate) fn outlives_session(&self) -> bool {
-        self.znode.outlives_session
+        self.common.znode.outlives_session
     }
 
     /// Of many holds only the first one has waited at the servers.
     pub(crate) fn has_waited(&self) -> bool {
-        self.znode.has_waited && self.grant.as_ref().is_none_or(|grant| grant.number <= 1)
+        self.common.znode.has_waited && self.grant.as_ref().is_none_or(|grant| grant.number <= 1)
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {
-        &self.session
+        &self.common.session
     }
 
     pub(crate) fn revocable(&self) -> Option<&RevocableNode> {
@@ -207,12 +212,12 @@ impl HeldNode {
     }
 
     pub(crate) fn czxid(&self) -> i64 {
-        self.znode.czxid
+        self.common.znode.czxid
     }
 
     /// What storage has to be shown: grows with every grant of a lock.
     pub(crate) fn token(&self) -> i64 {
-        self.znode.token
+        self.common.znode.token
     }
 
     /// The znode that is looked after for this hold.
@@ -227,7 +232,7 @@ impl HeldNode {
 
     /// Which grant of its znode it is; 0 for the only one.
     pub(crate) fn grant_number(&self) -> u64 {
-        self.grant.as_ref().map_or(self.znode.grant, |grant| grant.number)
+        self.grant.as_ref().map_or(self.common.znode.grant, |grant| grant.number)
     }
 
     /// Who ends this hold, where the znode stays: with the keeper's name for its tenure.
@@ -240,8 +245,8 @@ impl HeldNode {
 impl fmt::Debug for HeldNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HeldNode")
-            .field("path", &self.znode.path)
-            .field("czxid", &self.znode.czxid)
+            .field("path", &self.common.znode.path)
+            .field("czxid", &self.common.znode.czxid)
             .finish_non_exhaustive()
     }
 }

@@ -34,10 +34,10 @@ impl HeldNode {
 
     /// What to call when its release has found that it was deleted before.
     pub(crate) fn was_gone(&self) -> impl FnOnce() + Send + use<> {
-        let (counters, znode) = (self.counters.clone(), self.znode.clone());
+        let (counters, common) = (self.counters.clone(), self.common.clone());
         move || {
             let reason = LostReason::NodeDeleted;
-            log::warn!("{}: the lock was lost before it was released: {reason}", znode.path);
+            log::warn!("{}: the lock was lost before it was released: {reason}", common.znode.path);
             if let Some(counters) = counters {
                 counters.lost(reason);
             }

@@ -27,7 +27,7 @@ impl HeldNode {
     }
 
     pub(super) fn has_session_ended(&self) -> bool {
-        self.session.is_ended() && !self.znode.outlives_session
+        self.common.session.is_ended() && !self.common.znode.outlives_session
     }
 
     /// Up to here the lock is held, if nobody deletes the znode; in the past once the lock is lost or released.
@@ -44,7 +44,7 @@ impl HeldNode {
 
     /// Up to here the lock is held for certain, if its znode is there.
     pub(super) fn certain_until(&self, inner: &Inner) -> Option<Instant> {
-        let valid_until = self.session.valid_until()?;
+        let valid_until = self.common.session.valid_until()?;
         Some(inner.limits.end().map_or(valid_until, |end| end.min(valid_until)))
     }
 
@@ -83,7 +83,7 @@ impl HeldNode {
 
     /// Whether the znode is there for certain, unless its loss is known.
     fn is_there(&self, inner: &Inner, now: Instant) -> bool {
-        let connection = self.session.connection();
+        let connection = self.common.session.connection();
         let unseen = connection != 0 && connection != self.seen_over.load(Ordering::Acquire);
         inner.deletion.is_none() && !unseen && self.certain_until(inner).is_some_and(|at| now < at)
     }

@@ -63,7 +63,7 @@ impl HeldNode {
             }
             // Nothing tells when the doubt ends.
             HoldState::InDoubt => {
-                let of_end = self.session.valid_until().filter(|_| !inner.subscribers.tokens.is_empty());
+                let of_end = self.common.session.valid_until().filter(|_| !inner.subscribers.tokens.is_empty());
                 (of_end, Some(now + WATCH_AFTER))
             }
         };
@@ -146,13 +146,13 @@ impl HeldNode {
         }
         let is_near = self.left_in(&inner, Instant::now()) <= margin;
         if is_near {
-            subscriber.tell(true, &self.dispatcher);
+            subscriber.tell(true, &self.common.dispatcher);
         }
         if inner.lost.is_none() {
             self.join_tenure(&mut inner);
             inner.subscribers.deadlines.add(id, margin, is_near, subscriber);
             // The next look may be planned for later than this needs it.
-            self.events.send(Event::Look);
+            self.common.events.send(Event::Look);
         }
         id
     }
@@ -161,7 +161,7 @@ impl HeldNode {
     fn is_asked(self: &Arc<Self>, inner: &mut Inner) {
         if !mem::replace(&mut inner.subscribers.was_asked, true) {
             self.join_tenure(inner);
-            self.events.send(Event::Look);
+            self.common.events.send(Event::Look);
         }
     }
 
@@ -186,14 +186,14 @@ impl HeldNode {
                 span.ends(state);
             }
         }
-        inner.subscribers.tell(state, &self.dispatcher);
+        inner.subscribers.tell(state, &self.common.dispatcher);
         if self.may_be_anothers(inner, now) {
             inner.subscribers.tokens.drain(..).for_each(|token| token.cancel());
         }
         // Who has given it back has nothing to stop.
         if state != HoldState::Released {
             let left = self.left_in(inner, now);
-            inner.subscribers.deadlines.tell(left, &self.dispatcher);
+            inner.subscribers.deadlines.tell(left, &self.common.dispatcher);
         }
         if inner.is_final() { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
     }

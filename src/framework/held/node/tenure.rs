@@ -52,15 +52,12 @@ impl HeldNode {
         self.out.fetch_add(1, Ordering::AcqRel);
         let grant = Arc::new(HeldNode {
             id: 0,
-            znode: self.znode.clone(),
-            session: self.session.clone(),
+            common: self.common.clone(),
             // Where nobody asks how long it has lasted, any moment of the past will do.
             since: if is_attended { Instant::now() } else { self.since },
             seen_over: AtomicU64::new(0),
             asked_over: AtomicU64::new(0),
             revocable,
-            events: self.events.clone(),
-            dispatcher: self.dispatcher.clone(),
             grant: Some(Grant { tenure: self.clone(), tenure_number, number }),
             keeper: OnceLock::new(),
             counters: None,
@@ -72,7 +69,7 @@ impl HeldNode {
         }
         if is_attended {
             grant.join_tenure(&mut grant.inner.lock());
-            grant.events.send(Event::Look);
+            grant.common.events.send(Event::Look);
         }
         grant
     }
@@ -93,9 +90,9 @@ impl HeldNode {
             let is_gone = inner.is_final() || inner.deletion.is_some() || self.has_session_ended();
             (is_gone, inner.is_watched)
         };
-        let (connection, seen_over) = (self.session.connection(), self.seen_over.load(Ordering::Acquire));
+        let (connection, seen_over) = (self.common.session.connection(), self.seen_over.load(Ordering::Acquire));
         // The clock comes last: what it is compared with can only be older.
-        let is_valid = self.session.valid_until().is_some_and(|until| Instant::now() < until);
+        let is_valid = self.common.session.valid_until().is_some_and(|until| Instant::now() < until);
         Footing { is_gone, connection, seen_over, is_watched, is_valid }
     }
 

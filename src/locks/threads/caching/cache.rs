@@ -406,17 +406,16 @@ impl Keeper for Cache {
     }
 
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()> {
-        grant.released();
+        let lost = grant.released();
         self.lock.thread_holds.remove(grant);
         for lock in iter::once(&self.lock).chain(&self.shared) {
             lock.forget_revocation(grant);
         }
-        let released = grant.lost().map_or(Ok(()), |reason| Err(self.lock.lost(reason)));
         if grant.revocable().is_some() {
             self.listens_no_more(tenure, grant.grant_number());
         }
         self.end_turn(tenure, grant.grant_number());
-        released
+        lost.map_or(Ok(()), |reason| Err(self.lock.lost(reason)))
     }
 
     fn ends_with_turn(&self, tenure: u64) {
