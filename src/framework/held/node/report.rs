@@ -34,10 +34,11 @@ impl HeldNode {
 
     /// What to call when its release has found that it was deleted before.
     pub(crate) fn was_gone(&self) -> impl FnOnce() + Send + use<> {
-        let (counters, common) = (self.counters.clone(), self.common.clone());
+        // Not what holds the session: it may wait there for a reply, and the session is closed when nobody has it.
+        let (counters, path) = (self.counters.clone(), self.path().clone());
         move || {
             let reason = LostReason::NodeDeleted;
-            log::warn!("{}: the lock was lost before it was released: {reason}", common.znode.path);
+            log::warn!("{path}: the lock was lost before it was released: {reason}");
             if let Some(counters) = counters {
                 counters.lost(reason);
             }
