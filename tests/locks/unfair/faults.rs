@@ -27,6 +27,11 @@ impl Faulty {
     }
 }
 
+/// An empty container could be removed before the next create, which would then come to nothing.
+fn keep_directory(client: &CuratorFramework) {
+    client.create().creating_parents_if_needed().for_path(PATH).unwrap();
+}
+
 /// The delete is done and its reply lost. Before the first holder can send anything more about the znode, another one
 /// comes in and stays; then the first one finishes its release. The third client must not get in beside the second.
 #[test]
@@ -165,6 +170,7 @@ fn a_create_whose_reply_was_lost_is_found_also_behind_a_request_to_give_the_lock
     let namespace = namespace();
     let faulty = Faulty::start(&namespace);
     let other = client_in(&namespace);
+    keep_directory(&other);
     let first = mutex(&faulty.client);
     let (tell, asked) = crossbeam_channel::unbounded();
     first.on_revocation(move |request| drop(tell.send(request.who().map(str::to_owned))));
@@ -246,8 +252,7 @@ fn a_doubtful_create_that_nobody_waits_for_any_more_is_deleted() {
     let faulty = Faulty::start(&namespace);
     let other = client_in(&namespace);
     let first = mutex(&faulty.client);
-    // An empty container could be removed before the create, which would then come to nothing.
-    other.create().creating_parents_if_needed().for_path(PATH).unwrap();
+    keep_directory(&other);
     let create = RequestMatch::creates().path(|path| path.ends_with(NODE));
     let fault = faulty.proxy.inject(create, Fault::CutInsteadOfReply);
     faulty.stay_away();
