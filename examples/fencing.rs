@@ -22,14 +22,14 @@ fn main() -> Result<()> {
     // Beside the data, for all processes of this machine.
     let fence = FileFencingChecker::open(directory.path().join("account.fence"))?;
 
-    let first = InterProcessMutex::new(&one, "/account")?.lock_owned()?;
+    let first = InterProcessMutex::new(&one, "/account")?.lock()?;
     let early = first.fencing_token();
     fence.fenced(early, || fs::write(&account, "100"))??;
     println!("the first holder has written {}", fs::read_to_string(&account)?);
 
     // The first holder is paused for longer than its session lasts; the servers give the lock to the next one.
     expire_session(servers.connect_string(), one.session_id(), &one.session_password())?;
-    let second = InterProcessMutex::new(&other, "/account")?.lock_owned()?;
+    let second = InterProcessMutex::new(&other, "/account")?.lock()?;
     fence.fenced(second.fencing_token(), || fs::write(&account, "80"))??;
     println!("the second holder has written {}", fs::read_to_string(&account)?);
 

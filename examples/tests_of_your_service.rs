@@ -21,7 +21,7 @@ const PATH: &str = "/orders";
 
 /// The service under test: does something under a lock, and says whether it can vouch for it.
 fn book(client: &CuratorFramework, order: impl FnOnce() -> Result<()>) -> Result<bool> {
-    let held = InterProcessMutex::new(client, PATH)?.lock_owned()?;
+    let held = InterProcessMutex::new(client, PATH)?.lock()?;
     order()?;
     match held.release() {
         // Somebody else may have been there at the same time: what was done has to be looked at.
@@ -68,9 +68,9 @@ fn a_holder_whose_network_is_silent_knows_before_the_next_one_has_the_lock(serve
     // So long the other one has to wait.
     let client = start(builder(&proxy.connect_string()).session_timeout(Duration::from_secs(2)))?;
     let other = connect(&server.connect_string())?;
-    let held = InterProcessMutex::new(&client, PATH)?.lock_owned()?;
+    let held = InterProcessMutex::new(&client, PATH)?.lock()?;
     proxy.black_hole(Direction::Both); // nothing is closed, nothing arrives
-    let next = InterProcessMutex::new(&other, PATH)?.lock_owned()?;
+    let next = InterProcessMutex::new(&other, PATH)?.lock()?;
     assert!(!held.is_valid());
     proxy.pass()?;
     Ok(next.release()?)

@@ -116,7 +116,7 @@ pub enum Error {
         what: &'static str,
         /// Its path.
         path: String,
-        /// What it is instead.
+        /// Its state instead.
         state: &'static str,
     },
     /// The client is closed. Java: `CuratorClosedException`.
@@ -127,7 +127,7 @@ pub enum Error {
     NotOwner {
         /// The lock's path.
         path: String,
-        /// Who holds it instead, as far as this process knows.
+        /// The thread that holds it instead, as far as this process knows.
         detail: String,
     },
     /// The lock was taken away from its holder; what it guards may have another holder by now.
@@ -135,15 +135,15 @@ pub enum Error {
     LockLost {
         /// The lock's path.
         path: String,
-        /// What happened.
+        /// The reason of the loss.
         reason: LostReason,
     },
     /// Waiting would never end, because the calling thread waits for itself.
     #[error("waiting for {waiting_for} would never end: this thread already holds {held}")]
     WouldDeadlock {
-        /// What the call wanted.
+        /// The lock that the call asked for.
         waiting_for: String,
-        /// What the thread holds.
+        /// The lock that the thread holds.
         held: String,
     },
     /// More stand in the queue than the [acquire](crate::AcquireOptions::max_queue) allows.
@@ -162,6 +162,21 @@ pub enum Error {
         path: String,
         /// How many stood in front when the queue was read last; `None` if it was not read.
         ahead: Option<usize>,
+    },
+    /// No heartbeat has made the session certain for one session timeout, so that the lock would have been in doubt. Its
+    /// place in the queue was given up, so that those behind it need not wait for that. The servers, or the link to them,
+    /// are slower than a third of the session timeout.
+    #[error(
+        "{path}: no heartbeat has made the session certain{} within {after:?}: the servers answer too late; the lock was not \
+         acquired", ahead(*wanted)
+    )]
+    Uncertain {
+        /// The lock's path; of several locks that of the least certain one.
+        path: String,
+        /// For how long [the acquire](crate::AcquireOptions::min_validity) wanted it to be certain.
+        wanted: Duration,
+        /// The session timeout.
+        after: Duration,
     },
     /// The directory's sequence numbers are nearly used up, and no order is safe beyond that.
     #[error(
@@ -183,7 +198,7 @@ pub enum Error {
     /// The call's time is up. (A timed acquire that finds the lock held returns `false` instead.)
     #[error("{what} did not end within {after:?}")]
     Timeout {
-        /// What was waited for.
+        /// The event that was waited for.
         what: String,
         /// How long.
         after: Duration,
@@ -203,14 +218,14 @@ pub enum Error {
     TransactionFailed {
         /// Which operation failed, counted from 0.
         index: usize,
-        /// What it was, for instance `check`.
+        /// The kind of operation, for instance `check`.
         operation: &'static str,
         /// Its path as the caller sees it.
         path: String,
         /// The server's code for it.
         code: ErrorCode,
-        /// What the server said of each operation: none to those before the one that failed, and an inconsistency to those
-        /// after it.
+        /// The server's answer to each operation: none to those before the one that failed, and an inconsistency to
+        /// those after it.
         codes: Vec<Option<ErrorCode>>,
     },
     /// The connection broke, or never came about.
@@ -273,9 +288,9 @@ pub enum Error {
     /// The operating system refused something that is not a connection.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The action that was tried.
         what: String,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: Arc<io::Error>,
     },
@@ -314,6 +329,7 @@ impl Error {
             Error::TransactionFailed { .. } => "TransactionFailed",
             Error::Busy { .. } => "Busy",
             Error::StillTaken { .. } => "StillTaken",
+            Error::Uncertain { .. } => "Uncertain",
             Error::ConnectionLoss { .. } => "ConnectionLoss",
             Error::SessionExpired { .. } => "SessionExpired",
             Error::AuthFailed { .. } => "AuthFailed",
@@ -338,18 +354,22 @@ impl fmt::Debug for Error {
     }
 }
 
+fn ahead(wanted: Duration) -> String {
+    if wanted.is_zero() { String::new() } else { format!(" for {wanted:?} ahead") }
+}
+
 fn list(errors: &[Error]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// What an error says about the request that it ends.
+/// The meaning of an error for the request that it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The session is gone; whether the request was carried out before is unknown.
     SessionGone,
     /// Whether it was carried out is unknown.
     Unknown,
-    /// It was not carried out, because the server has too much to do. Later it may be.
+    /// It was not carried out, because the server has too much to do, or answers too late. Later it may be.
     NotNow,
     /// It was refused, and this says why.
     Final,
@@ -371,18 +391,19 @@ impl ErrorCode {
 }
 
 impl Error {
-    /// What it says about the request. The one place that decides it.
+    /// The meaning of this code for the request. This is the one place that decides it.
     pub(crate) fn meaning(&self) -> Meaning {
         match self {
             Error::ConnectionLoss { .. } => Meaning::Unknown,
             Error::SessionExpired { .. } => Meaning::SessionGone,
             Error::Server { code, .. } => code.meaning(),
+            Error::Uncertain { .. } => Meaning::NotNow,
             _ => Meaning::Final,
         }
     }
 
-    /// Whether trying again may help: the connection or the session was lost, or the server had too much to do. Nothing
-    /// was refused for good.
+    /// Whether trying again may help: the connection or the session was lost, or the server had too much to do or answered
+    /// too late. Nothing was refused for good.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.meaning() != Meaning::Final

@@ -51,8 +51,8 @@
 //! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`], [`HoldState`] and [`Deadline`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`], [`RevocationRequest`] |
-//! | who holds, who waits, since when | [`LockQueue`], of every kind of lock and of other clients, too; [`LockInternals::participants`] |
-//! | what a client counts, for operators | [`CuratorFramework::metrics`]: [`Metrics`], with [`Histogram`], [`Acquires`], [`Losses`], [`Connections`], [`Requests`] |
+//! | who holds, who waits, since when | [`LockQueue`], of every kind of lock and of other clients, too; of a leader [`LeaderLatch::participants`] |
+//! | what a client counts, for operators | [`CuratorFramework::metrics`]: [`Metrics`], with [`Times`], [`Acquires`], [`Losses`], [`Connections`], [`Requests`] |
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
@@ -89,7 +89,7 @@ mod session;
 pub mod testing;
 pub mod unversioned;
 
-pub use base::telemetry::{Acquires, Connections, Histogram, Losses, Metrics, Requests};
+pub use base::telemetry::{Acquires, Connections, Losses, Metrics, Requests, Times};
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
     AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, ConnectionStateErrorPolicy,

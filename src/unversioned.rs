@@ -1,4 +1,4 @@
-//! What a session of your own takes: [`Session`], [`SessionFactory`], and the requests and replies that go through them.
+//! Parts for a session of your own: [`Session`], [`SessionFactory`], and the requests and replies that go through them.
 //!
 //! **Nothing here keeps still.** A release that changes only its last number may change, move or remove any of it. Pin
 //! this crate to one version (`curator-locks = "=0.1.0"`) if you use it.
@@ -46,6 +46,7 @@ pub use crate::{
             Submission, Ticket, WatchEvent, Watcher,
         },
         native::factory::NativeSessionFactory,
+        servers::resolver::KnownAddresses,
     },
 };
 

@@ -18,7 +18,8 @@ mod sides;
 
 use std::{env, path::PathBuf, time::Instant};
 
-use run::{Run, Storage};
+use results::Storage;
+use run::Run;
 use sections::{caching, contention, costs, drains, uncontended};
 use sides::Outcome;
 

@@ -6,8 +6,7 @@ use plotters::prelude::*;
 
 use crate::{
     peer::Kind,
-    results::{Results, Row},
-    run::Storage,
+    results::{Results, Row, Storage},
     sides::Outcome,
 };
 

@@ -2,7 +2,24 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use crate::{peer::Kind, run::Storage, sides::Outcome};
+use crate::{peer::Kind, sides::Outcome};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    /// In memory.
+    Tmpfs,
+    /// On disk, with forced sync.
+    Disk,
+}
+
+impl Storage {
+    pub fn name(self) -> &'static str {
+        match self {
+            Storage::Tmpfs => "tmpfs",
+            Storage::Disk => "disk",
+        }
+    }
+}
 
 /// One figure: microseconds per cycle, try or hand-over.
 #[derive(Debug, Clone)]

@@ -12,26 +12,9 @@ use tempfile::TempDir;
 
 use crate::{
     peer::{Kind, Peer},
-    results::{Fact, Results, Row, quantile, short, table},
+    results::{Fact, Results, Row, Storage, quantile, short, table},
     sides::Outcome,
 };
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Storage {
-    /// In memory.
-    Tmpfs,
-    /// On disk, with forced sync.
-    Disk,
-}
-
-impl Storage {
-    pub fn name(self) -> &'static str {
-        match self {
-            Storage::Tmpfs => "tmpfs",
-            Storage::Disk => "disk",
-        }
-    }
-}
 
 pub struct Run {
     pub results: Results,

@@ -17,7 +17,7 @@ pub(crate) fn caught<T>(what: &str, run: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -117,7 +117,7 @@ impl Borrow<str> for ServerPath {
     }
 }
 
-/// What stands before a caller's path at the server: the connect string's chroot, then the namespace.
+/// The prefix of a caller's path at the server: the connect string's chroot, then the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prefix {
     /// Chroot and namespace as one path, empty if there is neither.
@@ -169,7 +169,7 @@ impl Prefix {
         }))
     }
 
-    /// What the caller calls a path of the server. A path outside of the prefix is left as it is.
+    /// The caller's form of a path of the server. A path outside of the prefix is left as it is.
     pub(crate) fn to_client(&self, server_path: &str) -> String {
         without_prefix(server_path, &self.whole).to_owned()
     }

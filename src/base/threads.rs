@@ -2,11 +2,20 @@
 
 use crate::error::{Error, Result};
 
+#[cfg(test)]
+thread_local! {
+    /// Whether this thread can start no other, as where the system has none left.
+    pub(crate) static HAS_NONE_LEFT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// Starts a thread that nobody joins.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .spawn(run)
-        .map(drop)
-        .map_err(|error| Error::Io { what: format!("cannot start the thread {name}"), source: error.into() })
+    let refused = |source: std::io::Error| {
+        Err(Error::Io { what: format!("cannot start the thread {name}"), source: source.into() })
+    };
+    #[cfg(test)]
+    if HAS_NONE_LEFT.get() {
+        return refused(std::io::ErrorKind::WouldBlock.into());
+    }
+    std::thread::Builder::new().name(name.into()).spawn(run).map(drop).or_else(refused)
 }

@@ -22,10 +22,7 @@ pub use config::{
     },
 };
 pub use events::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
-pub use held::{
-    changes::{HoldState, StateChanges},
-    deadlines::DeadlineEvent,
-};
+pub use held::changes::{DeadlineEvent, HoldState, StateChanges};
 pub use transaction::{
     Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
     TransactionSetDataBuilder,

@@ -154,7 +154,7 @@ impl Transaction {
         TransactionSetDataBuilder { transaction: self, version: -1 }
     }
 
-    /// Has the server refuse the transaction unless this znode, on which a lock stands, exists.
+    /// Makes the server refuse the transaction unless this znode, on which a lock stands, exists.
     pub(crate) fn guarded_by(mut self, lock: String, held: &Arc<HeldNode>) -> Transaction {
         self.guards.push(LockCheck { lock, held: held.clone() });
         self
@@ -262,7 +262,7 @@ impl LockCheck {
         }
         if Arc::ptr_eq(session, self.held.session()) {
             // So that the holder hears of it, too.
-            self.held.seen(session.connection(), Err(SessionError::Server(ErrorCode::NoNode)));
+            self.held.znode().seen(session.connection(), Err(SessionError::Server(ErrorCode::NoNode)));
         } else if self.held.lost().is_none() {
             // Another client may ask other servers: that says nothing of the lock.
             return Error::Server { code, operation: "check", path: self.lock.clone() };
@@ -325,7 +325,7 @@ pub struct TransactionCreateBuilder {
 }
 
 impl TransactionCreateBuilder {
-    /// What kind of znode. Defaults to persistent.
+    /// The kind of znode. Defaults to persistent.
     pub fn with_mode(mut self, mode: CreateMode) -> Self {
         self.mode = mode;
         self

@@ -26,7 +26,6 @@ pub use api::{
     holds::{deadline::Deadline, death::UncleanDeath, hold::Hold},
     lock::{InterProcessLock, Locker},
     options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
-    participant::Participant,
     revocation::{
         request::RevocationRequest,
         revoker::{Revocable, RevocationListener, Revoker},
@@ -44,7 +43,7 @@ pub use contender::{
 };
 pub use leader::{
     CancelLeadership, CloseMode, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
-    Leadership,
+    Leadership, Participant,
 };
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;

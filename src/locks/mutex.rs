@@ -38,7 +38,10 @@ use crate::{
 ///
 /// Uncontended, acquire and release are one round trip each.
 ///
-/// A clone is the same lock: what a thread holds through one, it holds through the other.
+/// A clone is the same lock: what a thread holds through one, it holds through the other. Each `with_` method makes another
+/// lock object on the same path, as [`new`](InterProcessMutex::new) does, and leaves clones that were made before as they
+/// are: they hold what they held, listen for what they listened for, and queue with the other one. So call it right after
+/// `new`, and not on a lock that is held: without a clone nobody can release what was acquired without a guard.
 ///
 /// # When the connection goes
 /// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
@@ -100,9 +103,6 @@ use crate::{
 /// drop(lock.try_lock()?); // as `lock`, or not at all
 /// drop(lock.lock_timeout(Duration::from_secs(5))?);
 /// drop(lock.lock_with(&five_seconds)?);
-/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
-/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
-/// drop(lock.lock_owned_with(&five_seconds)?);
 ///
 /// lock.acquire()?;
 /// assert_eq!(lock.participant_nodes()?.first(), lock.lock_path().as_ref());
@@ -164,15 +164,13 @@ impl InterProcessMutex {
     /// `getLockNodeBytes`.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessMutex {
-        self.internals.set_data(data);
-        self
+        self.configured(|internals| internals.set_data(data))
     }
 
     /// How this object's contenders wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
     #[must_use]
     pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessMutex {
-        self.internals.set_strategy(strategy);
-        self
+        self.configured(|internals| internals.strategy = strategy)
     }
 
     /// Keeps the lock in this process when a thread releases it, for the next thread or the next acquire: see
@@ -181,10 +179,22 @@ impl InterProcessMutex {
     ///
     /// A release then talks to no server, and does not block.
     #[must_use]
-    pub fn with_caching(mut self, caching: Caching) -> InterProcessMutex {
-        self.cache =
-            (self.internals.kind == HoldKind::Mutex).then(|| Cache::new(self.internals.clone(), None, caching));
-        self
+    pub fn with_caching(self, caching: Caching) -> InterProcessMutex {
+        let mut mutex = InterProcessMutex::of(self.internals.configured(|_| ()));
+        mutex.cache =
+            (mutex.internals.kind == HoldKind::Mutex).then(|| Cache::new(mutex.internals.clone(), None, caching));
+        mutex
+    }
+
+    /// Another lock object, with these settings but for this change.
+    pub(in crate::locks) fn configured(&self, change: impl FnOnce(&mut LockInternals)) -> InterProcessMutex {
+        let mut mutex = InterProcessMutex::of(self.internals.configured(change));
+        mutex.cache = self.caching().map(|caching| Cache::new(mutex.internals.clone(), None, caching));
+        mutex
+    }
+
+    pub(in crate::locks) fn caching(&self) -> Option<Caching> {
+        self.cache.as_ref().map(|cache| cache.limits)
     }
 
     /// Has the two halves of a read/write lock keep what they are granted, and hand it on among themselves.
@@ -307,7 +317,6 @@ impl InterProcessMutex {
         }
         self.internals.observed(self.internals.kind.name(), slice::from_ref, || {
             if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
-                // Whoever keeps it, which need not be this object's cache: a clone may have none, or another one.
                 if let Some((keeper, tenure)) = writer.keeper() {
                     keeper.ends_with_turn(tenure);
                 }

@@ -20,15 +20,21 @@ use crate::{
     },
 };
 
-/// The name of the one znode that is the lock, in the lock's directory.
+/// The directory of the holder's znode, below the lock's path. Its parent, which is never removed while the lock is in use,
+/// keeps clients out that know the lock as one ephemeral znode `<path>/lock`: they find the name taken, and nothing can be
+/// created below theirs.
+pub(in crate::locks) const DIRECTORY: &str = "lock/holder";
+/// The end of the name of the holder's znode.
 const NAME: &str = "lock";
 
-/// A mutex that processes share, without a queue: whoever creates the znode `<path>/lock` has it. Re-entrant per
-/// thread.
+/// A mutex that processes share, without a queue: whoever creates a znode in `<path>/lock/holder` while nobody else has
+/// one there has it. Re-entrant per thread.
 ///
-/// This is the simplest of the classical ZooKeeper locks, an ephemeral znode of a fixed name; Curator has none like it.
-/// It excludes exactly those that use this type on the same path; an [`InterProcessMutex`](crate::InterProcessMutex)
-/// there is another lock. One object serves any number of threads.
+/// This is the simplest of the classical ZooKeeper locks, one ephemeral znode that only one can create; Curator has none
+/// like it. The classical one has a fixed name, so that a delete that comes late takes the next holder's. Here each
+/// holder's znode has a name of its own, and one transaction creates it and makes sure that it is alone. It excludes
+/// exactly those that use this type on the same path; an [`InterProcessMutex`](crate::InterProcessMutex) there is another
+/// lock. One object serves any number of threads.
 ///
 /// # When to use it
 /// An acquire costs one request and a release another, where [`InterProcessMutex`](crate::InterProcessMutex) needs
@@ -42,10 +48,17 @@ const NAME: &str = "lock";
 /// [`InterProcessMutex`](crate::InterProcessMutex), where a release wakes one.
 ///
 /// # When the connection goes
-/// As with [`InterProcessMutex`](crate::InterProcessMutex), but for the place in a queue. A release whose reply was
-/// lost first reads whose the znode is, as the name may be another holder's by then. It cannot tell in one case: an
-/// administrator deletes the holder's znode, another contender creates its own, and the holder releases before it has
-/// heard of that (it hears of it once it has held the lock for 100 ms).
+/// As with [`InterProcessMutex`](crate::InterProcessMutex), but for the place in a queue.
+///
+/// # Rights
+/// Each acquire makes the directory `<path>/lock/holder` anew, with the access control list that the client's
+/// [`AclProvider`](crate::AclProvider) names for it: one that was set there by hand is not kept. Those who share the lock
+/// may create and delete in `<path>/lock`, and read `<path>/lock/holder` and the znodes in it to wait. Each has to be
+/// allowed to write its own znode, as the data are written by an operation of their own.
+///
+/// # What servers need
+/// Transactions, and containers if the client makes containers: a session over the package `zookeeper` has none, and an
+/// acquire over it fails with [`ErrorCode::Unimplemented`](crate::ErrorCode::Unimplemented).
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -79,9 +92,6 @@ const NAME: &str = "lock";
 /// drop(lock.try_lock()?); // as `lock`, or not at all
 /// drop(lock.lock_timeout(Duration::from_secs(5))?);
 /// drop(lock.lock_with(&five_seconds)?);
-/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
-/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
-/// drop(lock.lock_owned_with(&five_seconds)?);
 ///
 /// lock.acquire()?;
 /// assert!(lock.is_owned_by_current_thread());
@@ -100,17 +110,24 @@ impl InterProcessUnfairMutex {
     /// # Errors
     /// [`Error::InvalidPath`](crate::Error::InvalidPath) for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessUnfairMutex> {
-        let mut internals = LockInternals::new(client, path, Arc::new(StandardLockInternalsDriver::new()))?;
+        let driver = Arc::new(StandardLockInternalsDriver::with_lock_name(NAME));
+        let mut internals = LockInternals::below(client, path, DIRECTORY, driver)?;
         internals.kind = HoldKind::Unfair;
-        internals.set_fixed_name(NAME, |_| format!("{}\n", uuid::Uuid::new_v4()));
+        internals.set_sole();
         Ok(InterProcessUnfairMutex { mutex: InterProcessMutex::of(internals) })
     }
 
-    /// What the holder's znode carries, for others to read, behind a line with the unique id of the attempt. Defaults
-    /// to the client's default data.
+    /// What the holder's znode carries, for others to read. Defaults to the client's default data.
+    ///
+    /// To be called right after `new`: as each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it makes another
+    /// lock object.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessUnfairMutex {
         InterProcessUnfairMutex { mutex: self.mutex.with_lock_data(data) }
+    }
+
+    fn configured(&self, change: impl Fn(&mut LockInternals)) -> InterProcessUnfairMutex {
+        InterProcessUnfairMutex { mutex: self.mutex.configured(change) }
     }
 
     fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {

@@ -1,4 +1,4 @@
-//! What can be wrong with bytes from the peer.
+//! Errors in bytes from the peer.
 
 /// Bytes that are not the message they should be.
 #[non_exhaustive]
@@ -51,7 +51,7 @@ pub enum ProtoError {
     WrongSession {
         /// The session's id, 0 for a new one.
         wanted: i64,
-        /// What the server gave.
+        /// The value that the server sent.
         given: i64,
     },
     /// A frame is above the limit.

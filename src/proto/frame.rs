@@ -10,7 +10,7 @@ const PREFIX: usize = 4;
 /// The least room that [`FrameBuffer::space`] gives.
 const MIN_SPACE: usize = 4 * 1024;
 
-/// What the first read allocates: enough that common replies never make the buffer grow.
+/// The size of the first allocation: large enough that common replies never make the buffer grow.
 const INITIAL: usize = 16 * 1024;
 
 /// A buffer that one big frame has grown beyond this is given back once it is empty.

@@ -1,4 +1,4 @@
-//! What stands before every request and reply.
+//! The headers of requests and replies.
 
 use super::{codec::jute::Reader, error::ProtoError};
 
@@ -11,7 +11,7 @@ pub(crate) const XID_AUTH: i32 = -4;
 /// The xid of a setWatches request and of its reply.
 pub(crate) const XID_SET_WATCHES: i32 = -8;
 
-/// What stands before every reply.
+/// The header of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHeader {
     /// The xid of the request, or one of the `XID_` constants.

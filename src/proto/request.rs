@@ -30,7 +30,7 @@ pub enum Request {
         data: Vec<u8>,
         /// Its ACL.
         acl: Vec<Acl>,
-        /// What kind of znode.
+        /// The kind of znode.
         mode: CreateMode,
         /// Ask for the stat too (create2). Container and TTL znodes always answer with it.
         with_stat: bool,

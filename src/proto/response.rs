@@ -74,7 +74,7 @@ pub enum Response {
 }
 
 impl Response {
-    /// What kind of reply it is, for error messages: contents do not belong there.
+    /// The kind of reply, for error messages: contents do not belong there.
     pub(crate) fn kind_name(&self) -> &'static str {
         match self {
             Response::Done => "an empty reply",

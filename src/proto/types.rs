@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What kind of znode `create` makes.
+/// The kind of znode that `create` makes.
 ///
 /// ```
 /// use curator_locks::CreateMode;
@@ -165,14 +165,24 @@ pub mod perms {
 /// assert_eq!([acl[0].perms, acl[1].perms], [perms::READ, perms::ALL]);
 /// assert_eq!(Acl::open_unsafe()[0].scheme, "world");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
-    /// What is allowed, see [`perms`].
+    /// The permissions, see [`perms`].
     pub perms: i32,
     /// How the client is identified: `world`, `auth`, `digest`, `ip`, `x509`, ...
     pub scheme: String,
-    /// Who: the meaning depends on the scheme.
+    /// The identity; its meaning depends on the scheme.
     pub id: String,
+}
+
+/// Without what stands behind the user's name: the hash of a password can be tried out, and builders end up in logs.
+impl fmt::Debug for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_harmless = matches!(self.scheme.as_str(), "world" | "auth" | "ip" | "x509" | "sasl");
+        let user = if is_harmless { None } else { Some(self.id.split_once(':').map_or("", |(user, _)| user)) };
+        let id = user.map_or_else(|| self.id.clone(), |user| format!("{user}:***"));
+        f.debug_struct("Acl").field("perms", &self.perms).field("scheme", &self.scheme).field("id", &id).finish()
+    }
 }
 
 impl Acl {
@@ -182,7 +192,7 @@ impl Acl {
         vec![Acl { perms: perms::ALL, scheme: "world".into(), id: "anyone".into() }]
     }
 
-    /// Whoever creates the znode may do everything; needs an authorization.
+    /// The creator of the znode may do everything; needs an authorization.
     #[must_use]
     pub fn creator_all() -> Vec<Acl> {
         vec![Acl { perms: perms::ALL, scheme: "auth".into(), id: String::new() }]
@@ -308,7 +318,7 @@ error_codes! {
     ThrottledOp = -127, "the server is overloaded and throttles";
 }
 
-/// What happened to a watched znode.
+/// The change of a watched znode.
 ///
 /// ```
 /// use curator_locks::unversioned::EventType;
@@ -354,7 +364,7 @@ impl EventType {
 /// A notification from the server: one watched znode, one thing that happened to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Notification {
-    /// What happened.
+    /// The kind of change.
     pub event: EventType,
     /// The session state that the server puts beside it (3 = connected); informative only.
     pub state: i32,

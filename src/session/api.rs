@@ -1,4 +1,4 @@
-//! What a session is: the trait [`Session`] and the values it takes and gives.
+//! The trait [`Session`] and the values it takes and gives.
 
 use std::{
     fmt, io,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::servers::connect_string::ConnectString;
+use super::servers::{connect_string::ConnectString, resolver::KnownAddresses};
 use crate::{
     base::telemetry::counters::SessionCounters,
     error,
@@ -118,7 +118,7 @@ pub enum SessionError {
     },
 }
 
-/// What a watch reports.
+/// An event of a watch.
 ///
 /// ```
 /// use curator_locks::unversioned::{EventType, WatchEvent};
@@ -134,7 +134,7 @@ pub enum SessionError {
 pub enum WatchEvent {
     /// The znode changed. The watch is used up.
     Node {
-        /// What happened.
+        /// The kind of change.
         event: EventType,
         /// The number of the connection that reported it, see [`Session::connection`].
         connection: u64,
@@ -150,7 +150,7 @@ pub enum WatchEvent {
     Ended,
 }
 
-/// What happens to a session.
+/// An event of a session.
 ///
 /// ```
 /// use curator_locks::unversioned::SessionEvent;
@@ -189,10 +189,10 @@ pub enum SessionEvent {
 ///
 /// # let config = SessionConfig {
 /// #     hosts: ConnectString::parse("127.0.0.1:1")?, // nobody answers there
+/// #     addresses: Arc::default(),
 /// #     session_timeout: Duration::from_secs(60),
 /// #     connection_timeout: Duration::from_secs(5),
 /// #     authorizations: Vec::new(),
-/// #     can_be_read_only: false,
 /// #     quorum_heartbeats: false,
 /// #     max_frame_size: 4 << 20,
 /// #     max_request_size: 1 << 20,
@@ -245,16 +245,16 @@ impl fmt::Debug for Submission {
 /// # #[cfg(not(feature = "testing"))] fn main() {}
 /// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = curator_locks::testing::TestingServer::start()?;
-/// # use curator_locks::{ConnectString, unversioned::{SessionConfig, SessionCounters}};
+/// # use curator_locks::{ConnectString, unversioned::{KnownAddresses, SessionConfig, SessionCounters}};
 /// use std::{sync::Arc, time::{Duration, Instant}};
 /// use curator_locks::unversioned::{NativeSessionFactory, Request, Session, SessionFactory, Submission};
 ///
 /// # let config = SessionConfig {
 /// #     hosts: ConnectString::parse(&server.connect_string())?,
+/// #     addresses: Arc::new(KnownAddresses::default()),
 /// #     session_timeout: Duration::from_secs(10),
 /// #     connection_timeout: Duration::from_secs(5),
 /// #     authorizations: Vec::new(),
-/// #     can_be_read_only: false,
 /// #     quorum_heartbeats: false,
 /// #     max_frame_size: 4 << 20,
 /// #     max_request_size: 1 << 20,
@@ -290,8 +290,7 @@ pub trait Session: Send + Sync + 'static {
         false
     }
 
-    /// The session's id; 0 before a server gave one. A read-only server gives one of its own to a session that no other
-    /// server knows yet; the first server that can write replaces it.
+    /// The session's id; 0 before a server gave one.
     fn id(&self) -> i64;
 
     /// The session's password, as the server gave it; empty where unknown.
@@ -303,9 +302,10 @@ pub trait Session: Send + Sync + 'static {
     /// The number of the live connection, counted from 1; 0 while there is none.
     fn connection(&self) -> u64;
 
-    /// Up to here the servers cannot have expired the session; `None` before the first handshake and after the end.
+    /// Up to here the servers cannot have expired the session; `None` before the first handshake and after the end. No lock
+    /// is granted in a session that never says so.
     ///
-    /// It assumes a session timeout of at least two of the servers' ticks, a leader that is not cut off from the other
+    /// It assumes a session timeout of at least two of the servers' ticks, which is the same one on all of them, always, a leader that is not cut off from the other
     /// servers (but for [`quorum_heartbeats`](SessionConfig::quorum_heartbeats)), a server that is no observer of another
     /// observer's or follower's (`observerMasterPort`), and clocks that run at one rate. The monotonic clock of this
     /// process stands while the system sleeps, and the servers' go on: after such a sleep this moment lies too late,
@@ -337,7 +337,7 @@ pub trait Session: Send + Sync + 'static {
     fn close(&self, deadline: Instant);
 }
 
-/// What a session needs to know to begin.
+/// The configuration of a session.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -361,21 +361,22 @@ pub trait Session: Send + Sync + 'static {
 pub struct SessionConfig {
     /// The servers.
     pub hosts: ConnectString,
+    /// The addresses that the servers' names had last, for while the names do not resolve: one for all sessions of a
+    /// client.
+    pub addresses: Arc<KnownAddresses>,
     /// The session timeout to ask for.
     pub session_timeout: Duration,
     /// The longest that one attempt to connect may take.
     pub connection_timeout: Duration,
     /// Scheme and credentials, sent first on every connection.
     pub authorizations: Vec<(String, Vec<u8>)>,
-    /// Whether a read-only server will do.
-    pub can_be_read_only: bool,
     /// Whether only what a majority of the servers has agreed on proves that the session lives.
     pub quorum_heartbeats: bool,
     /// The largest frame accepted in either direction, in bytes.
     pub max_frame_size: usize,
     /// The largest request sent, in bytes: a server that gets a larger one than it takes ends the connection.
     pub max_request_size: usize,
-    /// What the session counts for its client.
+    /// The counters of the client that the session adds to.
     pub counters: Arc<SessionCounters>,
 }
 
@@ -387,7 +388,6 @@ impl fmt::Debug for SessionConfig {
             .field("session_timeout", &self.session_timeout)
             .field("connection_timeout", &self.connection_timeout)
             .field("authorization_schemes", &schemes)
-            .field("can_be_read_only", &self.can_be_read_only)
             .field("quorum_heartbeats", &self.quorum_heartbeats)
             .field("max_frame_size", &self.max_frame_size)
             .field("max_request_size", &self.max_request_size)

@@ -162,7 +162,7 @@ struct QuorumLink {
 pub struct TestingCluster {
     servers: Vec<TestingServer>,
     links: Vec<QuorumLink>,
-    /// Of each server those at which it meets the others, for its quorum and for elections.
+    /// The two ports of each server at which it meets the others, for its quorum and for elections.
     _peers: Vec<[ReservedPort; 2]>,
 }
 
@@ -180,7 +180,7 @@ impl TestingCluster {
         TestingClusterBuilder { size, observers: 0, server: TestingServer::builder(), severable: false }
     }
 
-    /// What clients connect to: all servers.
+    /// The connect string for clients: all servers.
     #[must_use]
     pub fn connect_string(&self) -> String {
         let servers: Vec<String> = self.servers.iter().map(TestingServer::connect_string).collect();

@@ -1,4 +1,4 @@
-//! What can go wrong while a test sets its stage.
+//! Errors of the test kit.
 
 use std::{io, time::Duration};
 
@@ -18,17 +18,17 @@ pub enum TestingError {
     /// A program or library that must be installed is not.
     #[error("{what} not found in {searched}: {remedy}")]
     NotInstalled {
-        /// What is missing.
+        /// The program or file that is missing.
         what: &'static str,
         /// The places that were searched.
         searched: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// The server ended, or did not serve in time. The message ends with the last lines of its log.
     #[error("ZooKeeper did not start: {reason}; the end of its log:\n{log_tail}")]
     StartFailed {
-        /// What was seen instead.
+        /// The state that was seen instead.
         reason: String,
         /// The last lines of its log.
         log_tail: String,
@@ -42,7 +42,7 @@ pub enum TestingError {
     /// Something awaited did not happen in time.
     #[error("{what} did not happen within {after:?}")]
     Timeout {
-        /// What was waited for.
+        /// The state that was waited for.
         what: String,
         /// How long.
         after: Duration,
@@ -53,9 +53,9 @@ pub enum TestingError {
     /// The operating system refused.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The action that was tried.
         what: String,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },

@@ -18,7 +18,7 @@ const REQUIRED: [&str; 3] = ["zookeeper.jar", "zookeeper-jute.jar", "slf4j-api.j
 /// differ in what they need of these, so a missing one is left out.
 const WANTED: [&str; 3] = ["netty-codec.jar", "netty-resolver.jar", "slf4j-simple.jar"];
 
-/// What it takes to start a server.
+/// The programs and files that start a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Installation {
     pub(super) java: PathBuf,

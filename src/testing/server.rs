@@ -53,7 +53,7 @@ const LOG_TAIL_LINES: usize = 40;
 /// # Ok::<(), curator_locks::testing::TestingError>(())
 /// ```
 ///
-/// What can be asked of it and done to it:
+/// Its methods:
 ///
 /// ```
 /// use std::time::Duration;
@@ -135,7 +135,7 @@ impl TestingServer {
         Ok(server)
     }
 
-    /// What clients connect to: `127.0.0.1:port`.
+    /// The connect string for clients: `127.0.0.1:port`.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.address().to_string()
@@ -147,7 +147,7 @@ impl TestingServer {
         self.port.number()
     }
 
-    /// What clients connect to that speak TLS, `127.0.0.1:port`; `None` unless the server has such a port.
+    /// The connect string for clients that speak TLS, `127.0.0.1:port`; `None` unless the server has such a port.
     #[must_use]
     pub fn secure_connect_string(&self) -> Option<String> {
         self.secure_port.as_ref().map(|port| port.address().to_string())
@@ -245,7 +245,7 @@ impl TestingServer {
         process.as_mut().and_then(|process| matches!(process.is_running(), Ok(true)).then(|| process.pid()))
     }
 
-    /// What the server has logged so far, over all its starts.
+    /// The server's log so far, over all its starts.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read(self.log_file()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()

@@ -155,31 +155,6 @@ fn read_permission_alone_lets_nobody_into_the_queue() {
     InterProcessMutex::new(&owner, "/lock").unwrap().lock().unwrap().release().unwrap();
 }
 
-#[test]
-fn credentials_are_sent_again_on_every_connection_and_in_every_session() {
-    let server = server();
-    let relay = Relay::to(&server.connect_string());
-    let owner = connect(
-        builder_at(relay.address(), "again")
-            // Longer than this machine lets a process stand still.
-            .session_timeout(Duration::from_secs(8))
-            .authorization("digest", SECRET)
-            .acl_provider(CreatorAllAclProvider),
-    );
-    let mutex = InterProcessMutex::new(&owner, "/lock").unwrap();
-    let cycle = || mutex.lock().and_then(curator_locks::LockGuard::release).unwrap();
-    cycle();
-    let session = owner.session_id();
-    let before = relay.accepted();
-    relay.cut();
-    eventually("another connection", || relay.accepted() > before && owner.is_connected());
-    assert_eq!(owner.session_id(), session);
-    cycle();
-    replace_session(&relay, &owner);
-    assert_ne!(owner.session_id(), session);
-    cycle();
-}
-
 /// Keeps the client from the server until it has given its session up and begun another.
 fn replace_session(relay: &Relay, client: &CuratorFramework) {
     let session = client.session_id();
@@ -280,10 +255,10 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
     buffer.filled(frame.len());
     let config = SessionConfig {
         hosts: ConnectString::parse("127.0.0.1:1").unwrap(),
+        addresses: Default::default(),
         session_timeout: support::SESSION,
         connection_timeout: support::SESSION,
         authorizations: vec![("digest".into(), secret.clone())],
-        can_be_read_only: false,
         quorum_heartbeats: false,
         max_frame_size: 4096,
         max_request_size: 4096,
@@ -321,4 +296,33 @@ fn the_search_for_secrets_finds_every_form_of_one() {
         assert!(!found_in(&format!("before {form} after"), &secret).is_empty(), "{form}");
     }
     assert_eq!(found_in("nothing of the kind", &secret), Vec::<&str>::new());
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn credentials_are_sent_again_on_every_connection_and_in_every_session() {
+        let server = server();
+        let relay = Relay::to(&server.connect_string());
+        let owner = connect(
+            builder_at(relay.address(), "again")
+                // Longer than this machine lets a process stand still.
+                .session_timeout(Duration::from_secs(8))
+                .authorization("digest", SECRET)
+                .acl_provider(CreatorAllAclProvider),
+        );
+        let mutex = InterProcessMutex::new(&owner, "/lock").unwrap();
+        let cycle = || mutex.lock().and_then(curator_locks::LockGuard::release).unwrap();
+        cycle();
+        let session = owner.session_id();
+        let before = relay.accepted();
+        relay.cut();
+        eventually("another connection", || relay.accepted() > before && owner.is_connected());
+        assert_eq!(owner.session_id(), session);
+        cycle();
+        replace_session(&relay, &owner);
+        assert_ne!(owner.session_id(), session);
+        cycle();
+    }
 }

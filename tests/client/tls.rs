@@ -15,7 +15,7 @@ use std::{
 
 use curator_locks::{
     ConnectionState, CuratorFramework, Error, InterProcessMutex, RetryNTimes, TlsConfig,
-    testing::{FaultProxy, TestingAuthority, TestingCluster, TestingServer, TestingServerBuilder},
+    testing::{TestingAuthority, TestingServer},
 };
 
 use support::{
@@ -302,37 +302,6 @@ fn a_black_hole_is_noticed_within_two_thirds_of_the_session_timeout() {
     relay.silence(false);
     relay.cut();
     assert!(client.block_until_connected(Some(PATIENCE)).unwrap());
-}
-
-#[test]
-fn a_client_of_a_read_only_server_asks_the_others_over_tls_and_goes_on_to_one_that_can_write() {
-    let authority = TestingAuthority::new("authority of the ensemble").unwrap();
-    let tls = authority.server().unwrap();
-    let read_only = |server: TestingServerBuilder| {
-        let server = server.secure_client_port(tls).system_property("readonlymode.enabled", "true");
-        server.property("localSessionsEnabled", "true").property("localSessionsUpgradingEnabled", "true")
-    };
-    let cluster = TestingCluster::builder(3).severable(true).configure(read_only).start().unwrap();
-    let leader = cluster.wait_for_leader(Duration::from_secs(60)).unwrap();
-    let alone = &cluster.servers()[(leader + 1) % 3];
-    let way = FaultProxy::start_opaque(cluster.servers()[leader].secure_connect_string().unwrap()).unwrap();
-    way.refuse();
-    cluster.isolate((leader + 1) % 3).unwrap();
-    let client = CuratorFramework::builder()
-        .connect_string(format!("{},{}", alone.secure_connect_string().unwrap(), way.connect_string()))
-        .session_timeout(SESSION)
-        .retry_policy(RetryNTimes::new(1, Duration::from_millis(50)))
-        .can_be_read_only(true)
-        .tls(authority.trusted().unwrap())
-        .build()
-        .unwrap();
-    client.start().unwrap();
-    eventually("read-only", || client.connection_state() == Some(ConnectionState::ReadOnly));
-    way.pass().unwrap();
-    eventually("connected with one that can write", || client.connection_state() == Some(ConnectionState::Connected));
-    let mutex = InterProcessMutex::new(&client, "/locks/read-only").unwrap();
-    mutex.acquire().unwrap();
-    mutex.release().unwrap();
 }
 
 #[test]

@@ -1,66 +1,13 @@
-//! The contract of locks: the same cases for every lock, over this crate's session and over the one of the package
-//! `zookeeper`.
+//! The contract of locks: the same cases for every lock.
 //!
-//! A test `lock::case` is one case ([`cases`]) with one lock ([`subject`]). Each lock's module below says which cases
-//! it runs and which make no sense for it; a case that is neither fails `every_case_is_run_or_listed`. Where a lock does
-//! not exclude its own kind (readers), its [rival](subject::Subject::rival) stands against it, so that the case applies
-//! all the same: a reader waits for a writer, readers and writers queue in turns, a writer is alone.
+//! A test `lock::case` is one case ([`cases`]) with one lock ([`subject`]). Every case is a test of every lock, but for the
+//! few that make no sense for it: those are listed below, with the reason. Where a lock does not exclude its own kind
+//! (readers), its [rival](subject::Subject::rival) stands against it, so that the case applies all the same: a reader
+//! waits for a writer, readers and writers queue in turns, a writer is alone.
 //!
-//! Not applicable:
-//!
-//! | lock | case | reason |
-//! |---|---|---|
-//! | mutex | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
-//! | cached_mutex | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
-//! | cached_mutex | refused_release | a release asks no server |
-//! | cached_read | exclusion_of_its_own_kind | readers hold together (`read_write`: `readers_hold_together_and_a_writer_alone`) |
-//! | cached_read | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
-//! | cached_read | refused_release | a release asks no server |
-//! | cached_write | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
-//! | cached_write | refused_release | a release asks no server |
-//! | semaphore_mutex | release_by_another_thread | any thread may release it (`semaphore`: `any_thread_may_release_and_a_second_release_is_refused`) |
-//! | semaphore_mutex | reentrancy | it is not re-entrant (`semaphore`: `it_is_not_reentrant_and_a_timed_failure_keeps_what_is_held`) |
-//! | multi | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
-//! | read | exclusion_of_its_own_kind | readers hold together (`read_write`: `readers_hold_together_and_a_writer_alone`) |
-//! | read | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
-//! | write | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
-//! | unfair | fifo | nobody queues: whoever is faster has it |
-//! | unfair | refused_withdrawal | who waits has no znode |
-//! | unfair | guard_send | its guard belongs to a thread, and is not `Send` (`thread_owned_guards_are_not_send`) |
-//! | zk_write_lock | release_of_nothing | to unlock what is not locked does nothing, as in ZooKeeper's own recipe |
-//! | zk_write_lock | release_by_another_thread | it belongs to no thread: whoever has the object may unlock it |
-//! | zk_write_lock | reentrancy | a second `lock` only tells whether it is the owner |
-//! | zk_write_lock | cancel | no call waits for others, so there is no wait to cancel |
-//! | zk_write_lock | close_of_waiter | no call waits for others, so none has to be woken |
-//! | zk_write_lock | session_loss_of_holder | its listener is told and it queues again by itself (`zk_write_lock`: `an_owner_whose_session_expires_is_told_and_queues_again_in_the_next`) |
-//! | zk_write_lock | vanishing_directory | its `lock` has no time: it tries again as often as the retry policy says |
-//! | zk_write_lock | container_cleanup | its directory is persistent, as in ZooKeeper's own recipe (`zk_write_lock`: `the_directory_is_persistent`) |
-//! | zk_write_lock | guard_drop | there is no guard: dropping the object leaves the queue, which panic_while_holding shows |
-//! | zk_write_lock | guard_release | there is no guard |
-//! | zk_write_lock | guard_knows | there is no guard |
-//! | zk_write_lock | guard_tokens_grow | there is no guard |
-//! | zk_write_lock | guard_send | there is no guard |
-//! | zk_write_lock | released_changes | there is no guard |
-//! | zk_write_lock | stale_locker | its object is one contender, and there is no guard |
-//! | zk_write_lock | stale_release | its listener is told and it queues again by itself (`zk_write_lock`: `an_owner_whose_session_expires_is_told_and_queues_again_in_the_next`) |
-//! | zk_write_lock | released_hold | nothing that its holder can ask outlives it |
-//! | zk_write_lock | lost_member | it is no `InterProcessLock` |
-//! | lease | stale_locker | what is given back is a value, which ends itself |
-//! | lease | released_hold | nothing that its holder can ask outlives it |
-//! | lease | lost_member | it is no `InterProcessLock` |
-//! | lease | release_of_nothing | what is given back is a value: without one there is nothing to call |
-//! | lease | release_by_another_thread | it belongs to no thread |
-//! | lease | reentrancy | each acquire is one more lease |
-//! | zookeeper_* | what the same lock has above | |
-//! | zookeeper_* | container_cleanup | the package makes plain znodes instead of containers |
-//! | zookeeper_* | session_loss_of_holder | expiry from outside: the package does not tell the session's password |
-//! | zookeeper_* | session_loss_of_waiter | expiry from outside: the package does not tell the session's password |
-//! | zookeeper_* | stale_release | expiry from outside: the package does not tell the session's password |
-//! | zookeeper_* | lost_member | expiry from outside: the package does not tell the session's password |
-//! | zookeeper_* | old_answer | its sessions are as long as the test |
-//!
-//! What else the package cannot do (search with sync; create and list in one round trip) is no part of this contract:
-//! the search after a lost reply and the number of packets have tests of their own, over this crate's session.
+//! One of the locks has the sessions of the package `zookeeper`: what such a session owes every lock is a contract of its
+//! own (`tests/client/session`). What else the package cannot do (search with sync; create and list in one round trip)
+//! is no part of either: the search after a lost reply and the number of packets have tests over this crate's session.
 #![cfg(feature = "testing")]
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -75,61 +22,51 @@ mod leaving;
 mod subject;
 mod world;
 
-use std::collections::BTreeSet;
+use std::{fs, path::Path};
 
 use curator_locks::{LockGuard, Locker, MultiLockGuard};
 use subject::Subject;
 
-/// A case that makes no sense for a lock, and why.
-struct NotApplicable {
-    lock: &'static str,
-    case: &'static str,
-    reason: &'static str,
-}
-
-/// What one lock's module says.
-struct Coverage {
+/// One lock under test.
+struct Tested {
     subject: &'static Subject,
-    run: &'static [&'static str],
-    not_applicable: &'static [NotApplicable],
+    /// Why each case that is no test of this lock makes no sense for it.
+    reasons: &'static [&'static str],
 }
 
-/// One module for each lock, one test for each case that it runs.
+/// One module for each lock, and in it one test for each case that is not listed.
 macro_rules! contract {
     ($(
         $(#[$attribute:meta])*
-        $lock:ident = $subject:expr => {
-            run: [$($case:ident),* $(,)?],
-            not_applicable: [$($absent:ident: $reason:expr),* $(,)?] $(,)?
-        }
+        $lock:ident = $subject:expr, without [$($absent:ident: $reason:expr),* $(,)?]
     )*) => {
         $(
             $(#[$attribute])*
             mod $lock {
-                use crate::{Coverage, NotApplicable, subject::{self, Subject}};
+                use super::*;
 
-                static SUBJECT: Subject = $subject;
+                static SUBJECT: Subject = Subject { name: stringify!($lock), ..$subject };
 
-                pub(super) const COVERAGE: Coverage = Coverage {
-                    subject: &SUBJECT,
-                    run: &[$(stringify!($case)),*],
-                    not_applicable: &[$(
-                        NotApplicable { lock: stringify!($lock), case: stringify!($absent), reason: $reason }
-                    ),*],
-                };
+                /// No lock is without what is no case.
+                const _: &[fn(&'static Subject)] = &[$(cases::$absent),*];
 
-                $(
-                    #[test]
-                    fn $case() {
-                        crate::cases::$case(&SUBJECT);
-                    }
-                )*
+                pub(super) const TESTED: Tested = Tested { subject: &SUBJECT, reasons: &[$($reason),*] };
+
+                macro_rules! test {
+                    $(($absent) => {};)*
+                    ($case:ident) => {
+                        #[test]
+                        fn $case() {
+                            cases::$case(&SUBJECT);
+                        }
+                    };
+                }
+
+                cases::for_each_case! { test }
             }
         )*
 
-        fn coverage() -> Vec<Coverage> {
-            vec![$($(#[$attribute])* $lock::COVERAGE),*]
-        }
+        const LOCKS: &[Tested] = &[$($(#[$attribute])* $lock::TESTED),*];
     };
 }
 
@@ -154,365 +91,83 @@ const NO_HOLD: &str = "nothing that its holder can ask outlives it";
 const NO_MEMBER: &str = "it is no `InterProcessLock`";
 const NO_REQUEST: &str = "a release asks no server";
 const NO_ZNODE: &str = "who waits has no znode";
-#[cfg(feature = "zookeeper")]
-const NO_CONTAINERS: &str = "the package makes plain znodes instead of containers";
-#[cfg(feature = "zookeeper")]
-const NO_PASSWORD: &str = "expiry from outside: the package does not tell the session's password";
-#[cfg(feature = "zookeeper")]
-const LONG_SESSIONS: &str = "its sessions are as long as the test";
 
 contract! {
-    mutex = subject::MUTEX => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
-            server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
-        ],
-        not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
-    }
-    cached_mutex = subject::CACHED_MUTEX => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
-            server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_withdrawal, old_answer, lost_member,
-        ],
-        not_applicable: [guard_send: super::BELONGS_TO_A_THREAD, refused_release: super::NO_REQUEST],
-    }
-    cached_read = subject::CACHED_READ => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
-            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
-            guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_withdrawal, old_answer, lost_member,
-        ],
-        not_applicable: [
-            exclusion_of_its_own_kind: super::READERS,
-            guard_send: super::BELONGS_TO_A_THREAD,
-            refused_release: super::NO_REQUEST,
-        ],
-    }
-    cached_write = subject::CACHED_WRITE => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
-            server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_withdrawal, old_answer, lost_member,
-        ],
-        not_applicable: [guard_send: super::BELONGS_TO_A_THREAD, refused_release: super::NO_REQUEST],
-    }
-    semaphore_mutex = subject::SEMAPHORE_MUTEX => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
-            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
-            guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
-        ],
-        not_applicable: [release_by_another_thread: super::ANY_THREAD, reentrancy: super::NOT_REENTRANT],
-    }
-    multi = subject::MULTI => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
-            server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
-        ],
-        not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
-    }
-    read = subject::READ => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter, server_restart,
-            container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open, locker,
-            guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
-        ],
-        not_applicable: [exclusion_of_its_own_kind: super::READERS, guard_send: super::BELONGS_TO_A_THREAD],
-    }
-    write = subject::WRITE => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, fifo, session_loss_of_holder, session_loss_of_waiter,
-            server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_release, refused_withdrawal, old_answer, lost_member,
-        ],
-        not_applicable: [guard_send: super::BELONGS_TO_A_THREAD],
-    }
-    unfair = subject::UNFAIR => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, session_loss_of_holder, session_loss_of_waiter,
-            server_restart, container_cleanup, namespace, close_of_waiter, close_of_holder, client_that_is_not_open,
-            locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, panic_while_holding, stale_release,
-            released_hold, release_after_close, refused_release, old_answer, lost_member,
-        ],
-        not_applicable: [
-            fifo: super::NO_QUEUE,
-            guard_send: super::BELONGS_TO_A_THREAD,
-            refused_withdrawal: super::NO_ZNODE,
-        ],
-    }
-    zk_write_lock = subject::ZK_WRITE_LOCK => {
-        run: [
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait,
-            exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
-            session_loss_of_waiter, server_restart, namespace, close_of_holder, client_that_is_not_open, locker,
-            panic_while_holding, release_after_close, refused_release, refused_withdrawal, old_answer,
-        ],
-        not_applicable: [
-            released_changes: super::NO_GUARD,
-            stale_locker: super::ONE_OBJECT,
-            release_of_nothing: "to unlock what is not locked does nothing, as in ZooKeeper's own recipe",
-            release_by_another_thread: "it belongs to no thread: whoever has the object may unlock it",
-            reentrancy: "a second `lock` only tells whether it is the owner",
-            cancel: super::NO_WAIT_TO_CANCEL,
-            close_of_waiter: super::NO_WAIT_TO_WAKE,
-            session_loss_of_holder: super::QUEUES_AGAIN,
-            vanishing_directory: "its `lock` has no time: it tries again as often as the retry policy says",
-            container_cleanup: super::PERSISTENT,
-            guard_drop: "there is no guard: dropping the object leaves the queue, which panic_while_holding shows",
-            guard_release: super::NO_GUARD,
-            guard_knows: super::NO_GUARD,
-            guard_tokens_grow: super::NO_GUARD,
-            guard_send: super::NO_GUARD,
-            stale_release: super::QUEUES_AGAIN,
-            released_hold: super::NO_HOLD,
-            lost_member: super::NO_MEMBER,
-        ],
-    }
-    lease = subject::LEASE => {
-        run: [
-            released_changes,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, cancel,
-            exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes, fifo,
-            session_loss_of_holder, session_loss_of_waiter, server_restart, container_cleanup, namespace,
-            close_of_waiter, close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, guard_send, panic_while_holding, stale_release, release_after_close, refused_release,
-            refused_withdrawal, old_answer,
-        ],
-        not_applicable: [
-            stale_locker: super::VALUES,
-            release_of_nothing: "what is given back is a value: without one there is nothing to call",
-            release_by_another_thread: "it belongs to no thread",
-            reentrancy: "each acquire is one more lease",
-            released_hold: super::NO_HOLD,
-            lost_member: super::NO_MEMBER,
-        ],
-    }
-
+    mutex = subject::MUTEX, without [guard_send: BELONGS_TO_A_THREAD]
+    cached_mutex = subject::CACHED_MUTEX, without [guard_send: BELONGS_TO_A_THREAD, refused_release: NO_REQUEST]
+    cached_read = subject::CACHED_READ, without [
+        exclusion_of_its_own_kind: READERS,
+        guard_send: BELONGS_TO_A_THREAD,
+        refused_release: NO_REQUEST,
+    ]
+    cached_write = subject::CACHED_WRITE, without [guard_send: BELONGS_TO_A_THREAD, refused_release: NO_REQUEST]
+    semaphore_mutex = subject::SEMAPHORE_MUTEX, without [
+        release_by_another_thread: ANY_THREAD,
+        reentrancy: NOT_REENTRANT,
+    ]
+    multi = subject::MULTI, without [guard_send: BELONGS_TO_A_THREAD]
+    read = subject::READ, without [exclusion_of_its_own_kind: READERS, guard_send: BELONGS_TO_A_THREAD]
+    write = subject::WRITE, without [guard_send: BELONGS_TO_A_THREAD]
+    unfair = subject::UNFAIR, without [fifo: NO_QUEUE, guard_send: BELONGS_TO_A_THREAD, refused_withdrawal: NO_ZNODE]
+    zk_write_lock = subject::ZK_WRITE_LOCK, without [
+        released_changes: NO_GUARD,
+        stale_locker: ONE_OBJECT,
+        release_of_nothing: "to unlock what is not locked does nothing, as in ZooKeeper's own recipe",
+        release_by_another_thread: "it belongs to no thread: whoever has the object may unlock it",
+        reentrancy: "a second `lock` only tells whether it is the owner",
+        cancel: NO_WAIT_TO_CANCEL,
+        close_of_waiter: NO_WAIT_TO_WAKE,
+        session_loss_of_holder: QUEUES_AGAIN,
+        vanishing_directory: "its `lock` has no time: it tries again as often as the retry policy says",
+        container_cleanup: PERSISTENT,
+        guard_drop: "there is no guard: dropping the object leaves the queue, which panic_while_holding shows",
+        guard_release: NO_GUARD,
+        guard_knows: NO_GUARD,
+        guard_tokens_grow: NO_GUARD,
+        guard_send: NO_GUARD,
+        stale_release: QUEUES_AGAIN,
+        released_hold: NO_HOLD,
+        lost_member: NO_MEMBER,
+        slow_link: "it queues again by itself (`zk_write_lock`: \
+                    `an_owner_to_be_on_a_slow_link_lets_those_behind_it_have_the_lock`)",
+        vanished_servers: "no call waits for others, so there is no wait to end",
+    ]
+    lease = subject::LEASE, without [
+        stale_locker: VALUES,
+        release_of_nothing: "what is given back is a value: without one there is nothing to call",
+        release_by_another_thread: "it belongs to no thread",
+        reentrancy: "each acquire is one more lease",
+        released_hold: NO_HOLD,
+        lost_member: NO_MEMBER,
+    ]
     #[cfg(feature = "zookeeper")]
-    zookeeper_mutex = subject::MUTEX.over_the_package("zookeeper_mutex") => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, panic_while_holding, released_hold, release_after_close, refused_release,
-            refused_withdrawal,
-        ],
-        not_applicable: [
-            guard_send: super::BELONGS_TO_A_THREAD,
-            container_cleanup: super::NO_CONTAINERS,
-            session_loss_of_holder: super::NO_PASSWORD,
-            session_loss_of_waiter: super::NO_PASSWORD,
-            stale_release: super::NO_PASSWORD,
-            lost_member: super::NO_PASSWORD,
-            old_answer: super::LONG_SESSIONS,
-        ],
-    }
-    #[cfg(feature = "zookeeper")]
-    zookeeper_semaphore_mutex = subject::SEMAPHORE_MUTEX.over_the_package("zookeeper_semaphore_mutex") => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            cancel, exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
-            client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow, guard_send,
-            panic_while_holding, released_hold, release_after_close, refused_release, refused_withdrawal,
-        ],
-        not_applicable: [
-            release_by_another_thread: super::ANY_THREAD,
-            reentrancy: super::NOT_REENTRANT,
-            container_cleanup: super::NO_CONTAINERS,
-            session_loss_of_holder: super::NO_PASSWORD,
-            session_loss_of_waiter: super::NO_PASSWORD,
-            stale_release: super::NO_PASSWORD,
-            lost_member: super::NO_PASSWORD,
-            old_answer: super::LONG_SESSIONS,
-        ],
-    }
-    #[cfg(feature = "zookeeper")]
-    zookeeper_multi = subject::MULTI.over_the_package("zookeeper_multi") => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, panic_while_holding, released_hold, release_after_close, refused_release,
-            refused_withdrawal,
-        ],
-        not_applicable: [
-            guard_send: super::BELONGS_TO_A_THREAD,
-            container_cleanup: super::NO_CONTAINERS,
-            session_loss_of_holder: super::NO_PASSWORD,
-            session_loss_of_waiter: super::NO_PASSWORD,
-            stale_release: super::NO_PASSWORD,
-            lost_member: super::NO_PASSWORD,
-            old_answer: super::LONG_SESSIONS,
-        ],
-    }
-    #[cfg(feature = "zookeeper")]
-    zookeeper_read = subject::READ.over_the_package("zookeeper_read") => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_over_threads, exclusion_over_clients,
-            exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter, close_of_holder,
-            client_that_is_not_open, locker, guard_drop, guard_release, guard_knows, guard_tokens_grow,
-            panic_while_holding, released_hold, release_after_close, refused_release, refused_withdrawal,
-        ],
-        not_applicable: [
-            exclusion_of_its_own_kind: super::READERS,
-            guard_send: super::BELONGS_TO_A_THREAD,
-            container_cleanup: super::NO_CONTAINERS,
-            session_loss_of_holder: super::NO_PASSWORD,
-            session_loss_of_waiter: super::NO_PASSWORD,
-            stale_release: super::NO_PASSWORD,
-            lost_member: super::NO_PASSWORD,
-            old_answer: super::LONG_SESSIONS,
-        ],
-    }
-    #[cfg(feature = "zookeeper")]
-    zookeeper_write = subject::WRITE.over_the_package("zookeeper_write") => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, fifo, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, panic_while_holding, released_hold, release_after_close, refused_release,
-            refused_withdrawal,
-        ],
-        not_applicable: [
-            guard_send: super::BELONGS_TO_A_THREAD,
-            container_cleanup: super::NO_CONTAINERS,
-            session_loss_of_holder: super::NO_PASSWORD,
-            session_loss_of_waiter: super::NO_PASSWORD,
-            stale_release: super::NO_PASSWORD,
-            lost_member: super::NO_PASSWORD,
-            old_answer: super::LONG_SESSIONS,
-        ],
-    }
-    #[cfg(feature = "zookeeper")]
-    zookeeper_unfair = subject::UNFAIR.over_the_package("zookeeper_unfair") => {
-        run: [
-            released_changes,
-            stale_locker,
-            acquire_and_release, hand_over, timeout, zero_time, time_already_up, longest_time,
-            refused_directory, long_wait, vanishing_directory, release_of_nothing,
-            release_by_another_thread, reentrancy, cancel, exclusion_of_its_own_kind, exclusion_over_threads,
-            exclusion_over_clients, exclusion_over_processes, server_restart, namespace, close_of_waiter,
-            close_of_holder, client_that_is_not_open, locker, guard_drop, guard_release, guard_knows,
-            guard_tokens_grow, panic_while_holding, released_hold, release_after_close, refused_release,
-        ],
-        not_applicable: [
-            fifo: super::NO_QUEUE,
-            guard_send: super::BELONGS_TO_A_THREAD,
-            container_cleanup: super::NO_CONTAINERS,
-            session_loss_of_holder: super::NO_PASSWORD,
-            session_loss_of_waiter: super::NO_PASSWORD,
-            stale_release: super::NO_PASSWORD,
-            lost_member: super::NO_PASSWORD,
-            old_answer: super::LONG_SESSIONS,
-            refused_withdrawal: super::NO_ZNODE,
-        ],
-    }
+    zookeeper_mutex = subject::MUTEX.over_the_package(), without [
+        guard_send: BELONGS_TO_A_THREAD,
+        container_cleanup: "the package makes plain znodes instead of containers",
+        old_answer: "its sessions are as long as the test",
+        slow_link: "its sessions are as long as the test",
+        vanished_servers: "its sessions are as long as the test",
+    ]
 }
 
+/// What a reason refers to, in backticks, is a test; other names are shorter.
 #[test]
-fn every_case_is_run_or_listed() {
-    let all: BTreeSet<&str> = cases::ALL.iter().copied().collect();
-    for Coverage { subject, run, not_applicable } in coverage() {
-        let absent = not_applicable.iter().map(|absent| absent.case);
-        let declared: Vec<&str> = run.iter().copied().chain(absent).collect();
-        let once: BTreeSet<&str> = declared.iter().copied().collect();
-        assert_eq!(once.len(), declared.len(), "{}: a case is declared twice", subject.name);
-        assert_eq!(once, all, "{}: a case is neither run nor listed", subject.name);
-    }
-}
-
-#[test]
-fn not_applicable_cases_are_listed() {
-    let documented = include_str!("main.rs");
-    for Coverage { subject, not_applicable, .. } in coverage() {
-        for NotApplicable { lock, case, reason } in not_applicable {
-            assert_eq!(*lock, subject.name);
-            println!("not applicable: {lock}::{case}: {reason}");
-            let like = lock.strip_prefix("zookeeper_").unwrap_or(lock);
-            let is_listed = [like, "zookeeper_*"]
-                .iter()
-                .any(|lock| documented.contains(&format!("//! | {lock} | {case} | {reason} |\n")));
-            assert!(is_listed, "not in this file's table: {lock}::{case}: {reason}");
+fn reasons_name_tests_that_exist() {
+    const SHORTEST: usize = 20;
+    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
+    for reason in LOCKS.iter().flat_map(|lock| lock.reasons) {
+        for name in reason.split('`').skip(1).step_by(2).filter(|name| name.len() > SHORTEST) {
+            assert!(sources.contains(&format!("fn {name}()")), "no such test: {name}");
         }
     }
+}
+
+/// The text of all files below a directory.
+fn sources(directory: &Path) -> String {
+    let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    paths
+        .map(|path| if path.is_dir() { sources(&path) } else { fs::read_to_string(path).unwrap_or_default() })
+        .collect()
 }
 
 /// What a child process runs; by itself it does nothing.
@@ -527,7 +182,7 @@ fn child_process() {
 }
 
 fn subject_named(name: &str) -> &'static Subject {
-    coverage().into_iter().map(|coverage| coverage.subject).find(|subject| subject.name == name).unwrap()
+    LOCKS.iter().map(|lock| lock.subject).find(|subject| subject.name == name).unwrap()
 }
 
 /// Compiles only as long as `T` is not `Send`: for one that is, both implementations apply and the call is ambiguous.
@@ -540,7 +195,7 @@ impl<T: ?Sized + Send> NotSend<u8> for T {}
 
 #[test]
 fn thread_owned_guards_are_not_send() {
-    <LockGuard<'static> as NotSend<_>>::is_not_send();
-    <MultiLockGuard<'static> as NotSend<_>>::is_not_send();
+    <LockGuard as NotSend<_>>::is_not_send();
+    <MultiLockGuard as NotSend<_>>::is_not_send();
     <Locker<'static> as NotSend<_>>::is_not_send();
 }

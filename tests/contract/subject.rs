@@ -41,11 +41,11 @@ pub(crate) enum Queue {
     Two,
     /// Holders and the first waiter in one directory, all waiters in another one.
     Leases,
-    /// One znode, which the waiters watch.
-    Name,
+    /// The holder's znode alone in a directory of its own; the waiters watch it.
+    Sole,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Sessions {
     Own,
     /// Those of the package `zookeeper`.
@@ -73,14 +73,15 @@ pub(crate) struct Subject {
 
 impl Subject {
     #[cfg(feature = "zookeeper")]
-    pub(crate) const fn over_the_package(self, name: &'static str) -> Subject {
-        Subject { name, sessions: Sessions::Package, ..self }
+    pub(crate) const fn over_the_package(self) -> Subject {
+        Subject { sessions: Sessions::Package, ..self }
     }
 
     /// The paths of the directories that its znodes stand in.
     pub(crate) fn directories(&self) -> Vec<String> {
         match self.queue {
-            Queue::Directory | Queue::Name => vec![LOCK.into()],
+            Queue::Directory => vec![LOCK.into()],
+            Queue::Sole => vec![format!("{LOCK}/lock/holder")],
             Queue::Two => paths().into(),
             Queue::Leases => vec![format!("{LOCK}/leases"), format!("{LOCK}/locks")],
         }
@@ -140,7 +141,7 @@ pub(crate) const CACHED_READ: Subject = Subject {
 pub(crate) const CACHED_WRITE: Subject =
     Subject { name: "cached_write", make: cached_write, rival: cached_write, remembers_releases: false, ..MUTEX };
 
-pub(crate) const UNFAIR: Subject = Subject { name: "unfair", make: unfair, rival: unfair, queue: Queue::Name, ..MUTEX };
+pub(crate) const UNFAIR: Subject = Subject { name: "unfair", make: unfair, rival: unfair, queue: Queue::Sole, ..MUTEX };
 
 pub(crate) const ZK_WRITE_LOCK: Subject = Subject {
     name: "zk_write_lock",
@@ -228,7 +229,7 @@ impl Lock for InterProcessSemaphoreMutex {
     }
 }
 
-impl Guard for LockGuard<'_> {
+impl Guard for LockGuard {
     fn holds(&self) -> Vec<&Hold> {
         vec![self]
     }
@@ -238,7 +239,7 @@ impl Guard for LockGuard<'_> {
     }
 }
 
-impl Guard for SemaphoreMutexGuard<'_> {
+impl Guard for SemaphoreMutexGuard {
     fn holds(&self) -> Vec<&Hold> {
         vec![self]
     }
@@ -248,7 +249,7 @@ impl Guard for SemaphoreMutexGuard<'_> {
     }
 }
 
-impl Guard for MultiLockGuard<'_> {
+impl Guard for MultiLockGuard {
     fn holds(&self) -> Vec<&Hold> {
         MultiLockGuard::holds(self).iter().collect()
     }

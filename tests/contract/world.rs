@@ -9,7 +9,7 @@ use std::{
 
 #[cfg(feature = "zookeeper")]
 use curator_locks::ZooKeeperSessionFactory;
-use curator_locks::{Builder, CuratorFramework, RetryForever, RetryPolicy, testing::TestingServer};
+use curator_locks::{Builder, CuratorFramework, RetryForever, RetryNTimes, RetryPolicy, testing::TestingServer};
 
 use crate::{
     subject::{LOCK, Lock, Queue, Sessions, Subject},
@@ -73,6 +73,16 @@ impl World {
         client
     }
 
+    /// The same with a session so short that it ends within the test, behind a network that fails.
+    pub(crate) fn short_client_at(&self, address: &str, session: Duration) -> CuratorFramework {
+        let builder = support::builder_at(address, &self.namespace)
+            .connection_timeout(session / 2)
+            .retry_policy(RetryNTimes::new(1, session / 50));
+        let client = connected(self.subject, address, session, builder);
+        self.clients.lock().unwrap().push(client.clone());
+        client
+    }
+
     pub(crate) fn lock(&self, client: &CuratorFramework) -> Box<dyn Lock> {
         (self.subject.make)(client)
     }
@@ -125,13 +135,7 @@ impl World {
             // While they wait for the first, they have nothing in the second.
             Queue::Two => children("a") == count + 1 && children("b") == 1,
             Queue::Leases => children("locks") == count && children("leases") == 1 + count.min(1),
-            Queue::Name => {
-                let watchers = self.watchers();
-                // A watch given up stays where the package cannot take it back.
-                let are_enough =
-                    if self.subject.sessions == Sessions::Own { watchers == count } else { watchers >= count };
-                self.children(LOCK).len() == 1 && are_enough
-            }
+            Queue::Sole => self.znodes().len() == 1 && self.watchers() == count,
         }
     }
 
@@ -144,6 +148,13 @@ impl World {
     fn znodes_of(&self, client: &CuratorFramework) -> Vec<String> {
         let owner = |path: &str| self.observer.check_exists().for_path(path).unwrap().map(|stat| stat.ephemeral_owner);
         self.znodes().into_iter().filter(|path| owner(path) == Some(client.session_id())).collect()
+    }
+
+    /// Whether this client waits behind one holder, and has sent what it sends before it sleeps.
+    pub(crate) fn is_asleep(&self, client: &CuratorFramework) -> bool {
+        let watches = |path: &String| watchers_at(self.server, &format!("/{}{path}", self.namespace));
+        let watched = if matches!(self.subject.queue, Queue::Sole) { self.znodes() } else { self.znodes_of(client) };
+        self.are_waiters(1) && watched.iter().any(|path| watches(path).contains(&client.session_id()))
     }
 
     /// Waits until this client watches its own znode, which it does last before it sleeps.
@@ -163,7 +174,7 @@ impl World {
 
     /// How many sessions but its owner's watch the one znode that the lock is.
     fn watchers(&self) -> usize {
-        let path = format!("{LOCK}/lock");
+        let Some(path) = self.znodes().pop() else { return 0 };
         let Some(stat) = self.observer.check_exists().for_path(&path).unwrap() else { return 0 };
         let sessions = watchers_at(self.server, &format!("/{}{path}", self.namespace));
         sessions.into_iter().filter(|session| *session != stat.ephemeral_owner).count()

@@ -30,6 +30,28 @@ fn a_delete_that_is_refused_for_a_moment_is_repeated_until_the_znode_is_gone() {
     mutex.release().unwrap();
 }
 
+/// A znode that its process has lost sight of would stand in everybody's way for as long as that process lives, also when
+/// the crowd has gone. To list the directory again would end the connection of all locks of the process.
+#[test]
+fn an_acquire_whose_create_lost_its_reply_in_a_crowded_directory_blocks_nobody_when_the_crowd_has_gone() {
+    let scene = scene_with(LONG);
+    make_directory(&scene.observer);
+    let crowd = || (0..100).map(|number| format!("{LOCK}/others-with-a-long-name-of-no-contender-{number:040}-"));
+    crowd().for_each(|path| drop(scene.observer.create().for_path(&path).unwrap()));
+    let client = scene.builder(LONG).max_frame_size(4096).build().unwrap();
+    start(&client);
+    let lost = scene.proxy.inject(RequestMatch::creates(), Fault::CutInsteadOfReply);
+    let acquired = mutex(&client).acquire();
+    assert!(matches!(acquired, Err(Error::FrameTooLarge { limit: 4096, .. })), "{acquired:?}");
+    assert_eq!(lost.hits(), 1);
+    eventually("the clean-up has done what it can", || client.metrics().clean_up_jobs == 0);
+    crowd().for_each(|path| scene.observer.delete().for_path(&path).unwrap());
+    let next = mutex(&scene.observer);
+    assert!(next.acquire_timeout(crate::support::PATIENCE).unwrap(), "{:?}", nodes(&scene.observer));
+    next.release().unwrap();
+    assert!(client.is_connected());
+}
+
 /// The list of its directory does not fit into a frame of this client, so its own znodes are asked for.
 #[test]
 fn a_create_whose_reply_is_lost_in_a_crowded_directory_leaves_nothing() {

@@ -12,18 +12,19 @@ mod cuts;
 mod defects;
 #[path = "network/elections.rs"]
 mod elections;
-#[path = "network/ensemble.rs"]
-mod ensemble;
 #[path = "network/expiry.rs"]
 mod expiry;
 mod leaving;
-mod mixed;
 mod multi;
 mod panics;
-#[path = "network/read_only.rs"]
-mod read_only;
 #[path = "network/replies.rs"]
 mod replies;
 mod retries;
 mod scene;
-mod totals;
+
+/// What `ci/test --quick` leaves out.
+mod slow {
+    mod ensemble;
+    mod mixed;
+    mod totals;
+}

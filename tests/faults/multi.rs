@@ -109,7 +109,7 @@ fn kinds(client: &CuratorFramework) -> Vec<Arc<dyn InterProcessLock>> {
 }
 
 fn await_no_kinds(scene: &Scene) {
-    for directory in [A, "/locks/books", "/locks/prices", "/locks/unfair", "/locks/semaphore/leases"] {
+    for directory in [A, "/locks/books", "/locks/prices", "/locks/unfair/lock/holder", "/locks/semaphore/leases"] {
         await_contenders(scene, directory, 0);
     }
 }
@@ -245,49 +245,6 @@ fn a_mere_try_in_a_black_hole_ends_with_the_connection_timeout() {
     for took in over {
         machine.assert_over_at_most("black hole: a mere try over the connection timeout", 0.0, vec![took], 500 * MS);
     }
-}
-
-/// The session expires, or an administrator deletes the znode, while a multi lock that has /a waits for /b.
-fn lose_a_member(lose: fn(&Scene)) {
-    let scene = scene_with(LONG);
-    let holder = Rival::queue(&scene.observer, B);
-    await_contenders(&scene, B, 1);
-    let client = scene.client.clone();
-    let waiter = spawn(move || {
-        let lock = both(&client);
-        let held = lock.lock().unwrap();
-        let states: Vec<HoldState> = held.holds().iter().map(Hold::state).collect();
-        (states, held.release())
-    });
-    await_contenders(&scene, B, 2);
-    let begun = Instant::now();
-    let first = await_children(&scene.observer, A, 1).remove(0);
-    let rival = Rival::queue(&scene.observer, A);
-    await_contenders(&scene, A, 2);
-    await_age(begun);
-    lose(&scene);
-    eventually("its first znode in a is gone", || !children(&scene.observer, A).contains(&first));
-    holder.go();
-    eventually("it stands behind the one that has taken a, or is granted", || {
-        children(&scene.observer, A).len() == 2 || !waiter.is_empty()
-    });
-    assert!(waiter.is_empty(), "granted beside another holder: {:?}", join(&waiter).1);
-    rival.go();
-    let (states, released) = join(&waiter).1;
-    assert_eq!(states, [HoldState::Held; 2]);
-    released.unwrap();
-    await_contenders(&scene, A, 0);
-    await_contenders(&scene, B, 0);
-}
-
-#[test]
-fn a_member_whose_session_expires_before_the_last_one_is_granted_is_acquired_again() {
-    lose_a_member(expire);
-}
-
-#[test]
-fn a_member_that_is_deleted_before_the_last_one_is_granted_is_acquired_again() {
-    lose_a_member(|scene| delete_first_of(scene, A));
 }
 
 /// The holder of /b never gives way before the multi lock has begun again.

@@ -304,10 +304,10 @@ fn a_retry_policy_that_panics_about_an_error_ends_the_call_of_a_lock_that_is_tol
 fn session_that_panics(server: &str) -> Arc<dyn Session> {
     let config = SessionConfig {
         hosts: ConnectString::parse(server).unwrap(),
+        addresses: Arc::default(),
         session_timeout: LONG,
         connection_timeout: LONG,
         authorizations: Vec::new(),
-        can_be_read_only: false,
         quorum_heartbeats: false,
         max_frame_size: 1 << 20,
         max_request_size: 1 << 20,

@@ -1,7 +1,7 @@
 //! How long the queue may be, how long a lock is held, and why an acquire has come to nothing.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -9,7 +9,7 @@ use std::{
 use curator_locks::{
     AcquireOptions, CuratorFramework, Error, Hold, HoldState, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, LostReason, RevocationRequest, Revoker, WaitStrategy, testing::op,
+    InterProcessUnfairMutex, LostReason, RevocationRequest, Revoker, testing::op,
 };
 
 use crate::{
@@ -86,40 +86,6 @@ fn readers_and_leases_that_need_not_wait_are_not_busy() {
     assert!(unfair[1].acquire_with(&at_most(0)).unwrap());
 }
 
-#[test]
-fn a_waiter_hears_how_many_are_in_front_until_it_has_the_lock() {
-    let client = support::client();
-    let other = another(&client);
-    let locks = [mutex(&other), mutex(&other), mutex(&other)];
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let listener = told.clone();
-    let options = AcquireOptions::new().on_position(move |ahead| listener.lock().unwrap().push(ahead));
-    let wanted = mutex(&client).with_wait_strategy(WaitStrategy::WatchParent);
-    thread::scope(|scope| {
-        let mut holders = Vec::new();
-        for (number, lock) in locks.iter().enumerate() {
-            let (go, gone) = crossbeam_channel::bounded::<()>(0);
-            let holder = scope.spawn(move || {
-                let held = lock.lock().unwrap();
-                let _ = gone.recv();
-                held.release().unwrap();
-            });
-            await_queue(&client, PATH, number + 1);
-            holders.push((go, holder));
-        }
-        let waiting = scope.spawn(|| wanted.acquire_with(&options).map(|got| got && wanted.release().is_ok()));
-        for (number, (go, holder)) in holders.into_iter().enumerate() {
-            eventually("it is told", || told.lock().unwrap().last() == Some(&(3 - number)));
-            drop(go);
-            holder.join().unwrap();
-        }
-        assert!(waiting.join().unwrap().unwrap());
-    });
-    assert_eq!(*told.lock().unwrap(), [3, 2, 1]);
-    assert!(wanted.acquire_with(&options).unwrap());
-    assert_eq!(told.lock().unwrap().len(), 3, "nobody is in front of the first");
-}
-
 /// Neither those that hold a lease nor its own znodes.
 #[test]
 fn in_front_of_the_head_of_a_semaphores_queue_is_nobody() {
@@ -127,12 +93,9 @@ fn in_front_of_the_head_of_a_semaphores_queue_is_nobody() {
     let other = another(&client);
     let semaphore = |client| InterProcessSemaphoreV2::new(client, PATH, 2).unwrap();
     let leases = semaphore(&other).acquire_many(2).unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let listener = told.clone();
-    let options = AcquireOptions::new().on_position(move |ahead| listener.lock().unwrap().push(ahead));
-    let ended = semaphore(&client).acquire_with(2, &options.timeout(IN_TIME).timeout_is_error());
+    let options = AcquireOptions::new().timeout(IN_TIME).timeout_is_error();
+    let ended = semaphore(&client).acquire_with(2, &options);
     assert!(matches!(ended, Err(Error::StillTaken { ahead: None, .. })), "{ended:?}");
-    assert_eq!(*told.lock().unwrap(), [0; 0]);
     drop(leases);
 }
 

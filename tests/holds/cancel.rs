@@ -67,15 +67,15 @@ const KINDS: [Kind; 8] = kinds! {
 fn hold(kind: &str, client: &CuratorFramework) -> Box<dyn std::any::Any> {
     match kind {
         "read" | "write" => {
-            Box::new(InterProcessReadWriteLock::new(client, PATH).unwrap().write_lock().lock_owned().unwrap())
+            Box::new(InterProcessReadWriteLock::new(client, PATH).unwrap().write_lock().lock().unwrap())
         }
         "semaphore_mutex" | "leases" => {
-            Box::new(InterProcessSemaphoreMutex::new(client, PATH).unwrap().lock_owned().unwrap())
+            Box::new(InterProcessSemaphoreMutex::new(client, PATH).unwrap().lock().unwrap())
         }
-        "unfair" => Box::new(InterProcessUnfairMutex::new(client, PATH).unwrap().lock_owned().unwrap()),
+        "unfair" => Box::new(InterProcessUnfairMutex::new(client, PATH).unwrap().lock().unwrap()),
         // The last of several, so that the first is given back.
-        "multi" => Box::new(InterProcessMutex::new(client, "/locks/c/b").unwrap().lock_owned().unwrap()),
-        _ => Box::new(InterProcessMutex::new(client, PATH).unwrap().lock_owned().unwrap()),
+        "multi" => Box::new(InterProcessMutex::new(client, "/locks/c/b").unwrap().lock().unwrap()),
+        _ => Box::new(InterProcessMutex::new(client, PATH).unwrap().lock().unwrap()),
     }
 }
 

@@ -234,7 +234,7 @@ fn a_job_whose_network_works_is_never_warned() {
         drop(ends);
         (jobs, asking.join().unwrap())
     });
-    // A heartbeat that takes longer than a sixth of the session timeout proves nothing. It goes with the server, too, which
+    // A heartbeat that takes a sixth of the session timeout leaves too little of what it proves. It goes with the server, too, which
     // may stand still while this process runs.
     let slowest = |job: &Job| {
         let meanwhile = answers.iter().filter(|took| took.start < job.span.end && job.span.start < took.end);

@@ -1,4 +1,4 @@
-//! Guards that borrow nothing, and locks that can be cloned.
+//! Guards that outlive their lock objects, and locks that can be cloned.
 
 use std::{thread, time::Duration};
 
@@ -15,16 +15,16 @@ use crate::{
 
 /// May be kept for as long as its thread lives.
 struct Holder {
-    guard: Option<LockGuard<'static>>,
+    guard: Option<LockGuard>,
 }
 
 fn holder(client: &CuratorFramework) -> Holder {
     // The lock object is gone when this returns.
-    Holder { guard: Some(mutex(client).lock_owned().unwrap()) }
+    Holder { guard: Some(mutex(client).lock().unwrap()) }
 }
 
 #[test]
-fn an_owned_guard_outlives_its_lock_object() {
+fn a_guard_outlives_its_lock_object() {
     let client = support::client();
     let other = mutex(&another(&client));
     let mut holder = holder(&client);
@@ -33,18 +33,18 @@ fn an_owned_guard_outlives_its_lock_object() {
     holder.guard.take().unwrap().release().unwrap();
     assert!(other.acquire_timeout(Duration::ZERO).unwrap());
     other.release().unwrap();
-    drop(mutex(&client).lock_owned_timeout(Duration::ZERO).unwrap().unwrap());
+    drop(mutex(&client).lock_timeout(Duration::ZERO).unwrap().unwrap());
     other.acquire().unwrap();
-    assert!(mutex(&client).lock_owned_timeout(20 * MS).unwrap().is_none());
+    assert!(mutex(&client).lock_timeout(20 * MS).unwrap().is_none());
     other.release().unwrap();
 }
 
 #[test]
-fn an_owned_guard_counts_as_the_threads_hold() {
+fn a_guard_counts_as_the_threads_hold() {
     let client = support::client();
     let mutex = mutex(&client);
-    let outer = mutex.lock_owned().unwrap();
-    let inner = mutex.clone().lock_owned().unwrap();
+    let outer = mutex.lock().unwrap();
+    let inner = mutex.clone().lock().unwrap();
     assert_eq!(outer.path(), inner.path());
     drop(outer);
     assert!(mutex.is_owned_by_current_thread());
@@ -56,12 +56,12 @@ fn an_owned_guard_counts_as_the_threads_hold() {
 fn a_guard_that_no_thread_owns_goes_to_a_thread_of_no_scope() {
     let client = support::client();
     let lock = InterProcessSemaphoreMutex::new(&client, "/semaphore").unwrap();
-    let guard = lock.lock_owned().unwrap();
+    let guard = lock.lock().unwrap();
     assert!(matches!(lock.release(), Err(Error::NotOwner { .. })), "a guard's hold is the guard's");
     assert!(lock.is_acquired_in_this_process());
     thread::spawn(move || guard.release()).join().unwrap().unwrap();
     assert!(!lock.is_acquired_in_this_process());
-    let guard = lock.lock_owned().unwrap();
+    let guard = lock.lock().unwrap();
     drop(lock);
     thread::spawn(move || guard.release()).join().unwrap().unwrap();
 }
@@ -92,7 +92,7 @@ fn a_clone_is_the_same_lock() {
     first.acquire().unwrap();
     second.release().unwrap();
     assert!(!first.is_acquired_in_this_process());
-    let guard = second.lock_owned().unwrap();
+    let guard = second.lock().unwrap();
     drop(second);
     assert!(first.is_acquired_in_this_process());
     guard.release().unwrap();
@@ -123,13 +123,13 @@ fn what_belongs_to_a_thread_can_be_looked_at_from_another() {
     is_a_lock(&unfair);
     is_a_lock(&semaphore);
     is_a_lock(&multi);
-    let guard: LockGuard<'static> = mutex.lock_owned().unwrap();
+    let guard: LockGuard = mutex.lock().unwrap();
     is_shared(&guard);
-    let reads: LockGuard<'static> = read_write.read_lock().lock_owned().unwrap();
-    let alone: LockGuard<'static> = unfair.lock_owned().unwrap();
-    let all: MultiLockGuard<'static> = multi.lock_owned().unwrap();
+    let reads: LockGuard = read_write.read_lock().lock().unwrap();
+    let alone: LockGuard = unfair.lock().unwrap();
+    let all: MultiLockGuard = multi.lock().unwrap();
     is_shared(&all);
-    let one: SemaphoreMutexGuard<'static> = semaphore.lock_owned().unwrap();
+    let one: SemaphoreMutexGuard = semaphore.lock().unwrap();
     is_sent(&one);
     let lease: Lease = leases.acquire().unwrap();
     is_sent(&lease);

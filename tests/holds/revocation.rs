@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use curator_locks::{
     CuratorFramework, Error, Hold, HoldState, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, LockInternals, LostReason,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, LockQueue, LostReason,
     RevocationRequest, Revoker,
 };
 
@@ -138,8 +138,8 @@ fn a_waiter_hears_of_it_and_those_who_look_see_the_data_alone() {
         let waiter = support::await_queue(&admin, PATH, 2).remove(1);
         Revoker::request(&admin, &waiter, "the operator", "go away").unwrap();
         assert!(told.recv_timeout(PATIENCE).unwrap(), "it holds nothing");
-        let participants = LockInternals::participants(&admin, PATH).unwrap();
-        assert_eq!(participants[1].data, b"host-7");
+        let queue = LockQueue::inspect(&admin, PATH).unwrap();
+        assert_eq!(queue.entries[1].data.as_deref(), Some(b"host-7".as_slice()));
         held.release().unwrap();
         waiting.join().unwrap().unwrap();
     });

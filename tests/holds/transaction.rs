@@ -142,7 +142,7 @@ fn a_guarded_write_is_refused_once_the_lock_is_gone_and_the_holder_hears_of_it()
 }
 
 #[test]
-fn a_released_lock_guards_nothing_and_a_reused_name_cannot() {
+fn a_released_lock_guards_nothing() {
     let client = support::client();
     client.create().creating_parents_if_needed().for_path("/data").unwrap();
     let mutex = mutex(&client);
@@ -151,10 +151,22 @@ fn a_released_lock_guards_nothing_and_a_reused_name_cannot() {
     let guarded = hold.guard_transaction(transaction).unwrap().delete().for_path("/data");
     guard.release().unwrap();
     assert!(matches!(guarded.commit(), Err(Error::LockLost { .. })));
+}
+
+/// The next holder's znode is another one, also without a queue.
+#[test]
+fn a_lost_unfair_lock_guards_nothing_for_the_next_holder() {
+    let client = support::client();
+    client.create().creating_parents_if_needed().for_path("/data").unwrap();
     let unfair = InterProcessUnfairMutex::new(&client, "/unfair").unwrap();
     let held = unfair.lock().unwrap();
-    let refused = held.guard_transaction(client.transaction());
-    assert!(matches!(refused, Err(Error::InvalidArgument { name: "hold", .. })), "{refused:?}");
+    let guard = || held.guard_transaction(client.transaction()).unwrap().set_data();
+    guard().for_path_and_data("/data", "first").commit().unwrap();
+    client.delete().for_path(held.path()).unwrap();
+    let next = thread::scope(|scope| scope.spawn(|| unfair.try_lock().unwrap().unwrap().release()).join().unwrap());
+    next.unwrap();
+    let refused = guard().for_path_and_data("/data", "late").commit();
+    assert!(matches!(refused, Err(Error::LockLost { .. })), "{refused:?}");
 }
 
 /// How the races have ended.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use curator_locks::FencingToken;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Rust,
@@ -27,8 +29,9 @@ pub(crate) struct Hold {
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) node: String,
-    /// What the server said of the znode after the grant; zeros if it was gone. For our side, the fencing token.
-    pub(crate) czxid: i64,
+    /// What the server said of the znode after the grant; zeros if it was gone. For our side, the fencing token: where it
+    /// caches, several holds have one znode, one after the other.
+    pub(crate) token: FencingToken,
     pub(crate) owner: i64,
     /// The session that the holder's client had then.
     pub(crate) session: i64,
@@ -38,7 +41,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// `MODE FROM TO NODE CZXID OWNER SESSION UNTIL LOST`
+    /// `MODE FROM TO NODE TOKEN OWNER SESSION UNTIL LOST`
     pub(crate) fn parse(side: Side, line: &str) -> Hold {
         let words: Vec<&str> = line.split(' ').collect();
         assert_eq!(words.len(), 9, "{line}");
@@ -54,7 +57,7 @@ impl Hold {
             from: words[1].parse().unwrap(),
             to: words[2].parse().unwrap(),
             node: words[3].to_owned(),
-            czxid: words[4].parse().unwrap(),
+            token: words[4].parse().unwrap(),
             owner: words[5].parse().unwrap(),
             session: words[6].parse().unwrap(),
             valid_until: words[7].parse().unwrap(),
@@ -62,7 +65,7 @@ impl Hold {
         }
     }
 
-    /// `FROM NODE CZXID OWNER SESSION`: held until further notice.
+    /// `FROM NODE TOKEN OWNER SESSION`: held until further notice.
     pub(crate) fn acquired(side: Side, line: &str) -> Hold {
         let (from, rest) = line.split_once(' ').unwrap();
         let mode = if line.contains("/leases/") {
@@ -85,7 +88,7 @@ impl Hold {
 
     /// Where it stood in the queue. The directory of leases goes when it is empty, and then the numbers begin again.
     fn place(&self) -> u64 {
-        if self.mode == Mode::Lease { u64::try_from(self.czxid).unwrap() } else { self.sequence() }
+        if self.mode == Mode::Lease { u64::try_from(self.token.value()).unwrap() } else { self.sequence() }
     }
 
     /// A holder that was told answers for what it did before the lock became doubtful.
@@ -210,9 +213,12 @@ fn check_order(holds: &[&Hold]) -> Result<(), String> {
 fn is_after(hold: &Hold, before: &Hold) -> bool {
     // A downgrade keeps the place of its writer, and its token.
     let is_downgrade = before.mode == Mode::Write && hold.mode == Mode::Read && before.session == hold.session;
-    let are_known = before.czxid != 0 && hold.czxid != 0;
-    let is_younger = !are_known || before.czxid < hold.czxid;
-    before.place() < hold.place() && is_younger || is_downgrade && before.place() == hold.place()
+    let are_known = before.token.value() != 0 && hold.token.value() != 0;
+    let is_younger = !are_known || before.token < hold.token;
+    // The next grant of the same znode.
+    let is_handed_on = before.node == hold.node && before.token < hold.token;
+    let keeps_place = is_downgrade || is_handed_on;
+    before.place() < hold.place() && is_younger || keeps_place && before.place() == hold.place()
 }
 
 #[cfg(test)]
@@ -220,10 +226,10 @@ mod tests {
     use super::*;
 
     fn hold(side: Side, mode: Mode, from: u64, to: u64, sequence: u64) -> Hold {
-        let czxid = i64::try_from(sequence).unwrap() + 100;
+        let token = FencingToken::from_value(i64::try_from(sequence).unwrap() + 100);
         let node = format!("/l/_c_uuid-lock-{sequence:010}");
         let (owner, session) = (7, 7);
-        Hold { side, mode, from, to, node, czxid, owner, session, was_told_lost: false, valid_until: to }
+        Hold { side, mode, from, to, node, token, owner, session, was_told_lost: false, valid_until: to }
     }
 
     use Mode::{Lease, Read, Write};
@@ -298,6 +304,21 @@ mod tests {
         check_exclusive(&[writer.clone(), reader.clone(), next.clone()]);
         let in_between = Hold { from: 25, ..next };
         assert!(exclusive(&[writer, reader, in_between]).is_err());
+    }
+
+    #[test]
+    fn a_znode_that_is_handed_on_serves_one_hold_after_the_other_and_their_tokens_grow() {
+        let granted = |from, to, token: &str| Hold { token: token.parse().unwrap(), ..hold(Rust, Write, from, to, 1) };
+        let last = hold(Java, Write, 30, 31, 2);
+        check_exclusive(&[granted(10, 20, "101.1"), granted(20, 30, "101.2"), last.clone()]);
+        for wrong in [
+            [granted(10, 21, "101.1"), granted(20, 30, "101.2")],
+            [granted(10, 20, "101.2"), granted(20, 30, "101.1")],
+            [granted(10, 20, "101.2"), granted(20, 30, "101.2")],
+            [granted(10, 20, "101.1"), granted(31, 32, "101.2")],
+        ] {
+            assert!(exclusive(&[&wrong[..], std::slice::from_ref(&last)].concat()).is_err());
+        }
     }
 
     #[test]

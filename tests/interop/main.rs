@@ -13,16 +13,20 @@
 mod support;
 
 mod arena;
-mod contention;
-mod faults;
 mod history;
-mod leaders;
-mod nodes;
 mod peer;
-mod revocation;
 mod rust_leader;
 mod rust_peer;
-mod shared_count;
+
+/// What `ci/test --quick` leaves out.
+mod slow {
+    mod contention;
+    mod faults;
+    mod leaders;
+    mod nodes;
+    mod revocation;
+    mod shared_count;
+}
 
 /// What a child process runs; by itself it does nothing.
 #[test]

@@ -1,4 +1,5 @@
-//! The three ways to wait: each keeps every rule of the lock.
+//! The ways to wait: each keeps every rule of the lock. That the first one does, which watches the predecessor and is the
+//! default, is the contract of locks (`tests/contract`).
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 #[path = "../support/mod.rs"]
@@ -89,7 +90,6 @@ macro_rules! every_rule {
 }
 
 every_rule! {
-    predecessor: WaitStrategy::WatchPredecessor;
     parent: WaitStrategy::WatchParent;
     poll: WaitStrategy::Poll(Duration::from_millis(5));
 }

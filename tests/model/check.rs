@@ -6,7 +6,7 @@ use super::{
     client::Owner,
     rules::{Class, Lock, Rules},
     server::{DIRECTORIES, Znode, number_of},
-    thread::{Hold, letter_of},
+    thread::{Hold, Owed, letter_of},
     world::World,
 };
 
@@ -63,12 +63,21 @@ impl World {
                 return Err(format!("two holders: {} and {}", shown(*one), shown(*two)));
             }
         }
+        if let Some(t) = (0..self.threads.len()).find(|t| self.has_left_queue(rules, *t)) {
+            return Err(format!("{} waits for a lease without its place in the queue", letter_of(t)));
+        }
         let leases = holders.iter().filter_map(|(_, hold)| match rules.locks[hold.lock].class {
             Class::Lease(limit) => Some((limit, hold.nodes.len())),
             Class::Alone | Class::Shared => None,
         });
         let (limit, count) = leases.fold((usize::MAX, 0), |(_, all), (limit, count)| (limit, all + count));
         if count > limit { Err(format!("{count} hold {limit} leases")) } else { Ok(()) }
+    }
+
+    /// Whether a thread sleeps until there are leases though it is in the queue for them no more.
+    fn has_left_queue(&self, rules: &Rules, t: usize) -> bool {
+        let place = self.lock_of(rules, t).and_then(|(_, lock)| lock.bar);
+        self.threads[t].owed == Owed::Event && place.is_some_and(|place| self.threads[t].hold_of(place).is_none())
     }
 
     fn is_forgiven(&self, hold: &Hold) -> bool {
@@ -86,6 +95,14 @@ impl World {
             && self.clients[self.threads[t].client].clock == hold.since
         {
             return Err(format!("{} returns with a lock that is in doubt", letter_of(t)));
+        }
+        // Of one alone an administrator's delete may come between its create and the reply, where no list follows.
+        if hold.nodes.len() > 1
+            && self.is_certain(t, hold)
+            && !self.is_forgiven(hold)
+            && let Some(node) = hold.nodes.iter().find(|node| !self.server.tree.stands(node.czxid))
+        {
+            return Err(format!("{} returns without {}, which is gone", letter_of(t), node.name));
         }
         self.check_queue(rules, t, hold)?;
         let directory = number_of(&rules.locks[lock].spec.directory);

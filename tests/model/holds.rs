@@ -4,7 +4,7 @@ use curator_locks::{
     ErrorCode,
     unversioned::{
         EventType, Request, WatchEvent,
-        contender::{Leftover, Naming, Node, WatchId},
+        contender::{Leftover, Node, WatchId},
     },
 };
 
@@ -62,17 +62,12 @@ impl World {
         let hold = self.threads[t].holds.remove(place);
         notes.add(|| format!("{}: gives back {}", letter_of(t), hold.names()));
         let lock = &rules.locks[hold.lock];
-        let (is_over, is_certain) = (self.is_over(t, &hold), self.is_certain(t, &hold));
+        let is_over = self.is_over(t, &hold);
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
         unwatch_hold(client, t, &hold);
         if is_over {
             return;
-        }
-        // A fixed name may be somebody else's znode by now.
-        if matches!(lock.spec.naming, Naming::Fixed(_)) && !is_certain {
-            let leftovers = hold.nodes.into_iter().map(Leftover::Node).collect();
-            return clean_up(client, hold.session, lock, leftovers);
         }
         for node in &hold.nodes {
             client.unlisted.leaves(&node.name);
@@ -107,17 +102,7 @@ pub fn clean_up(client: &mut Client, session: i64, lock: &Lock, leftovers: Vec<L
         return;
     }
     let directory = number_of(&lock.spec.directory);
-    let fixed = match &lock.spec.naming {
-        Naming::Fixed(name) => Some(name.clone()),
-        Naming::Unique(_) => None,
-    };
-    client.jobs.extend(leftovers.into_iter().map(|leftover| Job {
-        session,
-        directory,
-        fixed: fixed.clone(),
-        leftover,
-        is_read: false,
-    }));
+    client.jobs.extend(leftovers.into_iter().map(|leftover| Job { session, directory, leftover }));
 }
 
 pub fn unwatch_hold(client: &mut Client, t: usize, hold: &Hold) {

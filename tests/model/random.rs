@@ -1,13 +1,13 @@
-//! Schedules by chance: eight threads, several rounds each, faults at any time.
+//! Schedules by chance: up to eight threads, several rounds each, faults at any time.
 
 use super::{
     rules::{ALL_FAULTS, Fault, Lock, Op, Rules},
-    scenarios::{DOWNGRADE, LEASE, rules},
+    scenarios::{DOWNGRADE, lease, rules},
     world::{Action, Notes, World},
 };
 
 /// How many threads there are, each in a client of its own but for the last two, which share one.
-const THREADS: usize = 8;
+const THREADS: [usize; 4] = [2, 3, 5, 8];
 
 /// How many steps the world has to come to rest once there are no more faults.
 const STEPS_TO_REST: usize = 20_000;
@@ -88,22 +88,29 @@ fn mixed(chance: &mut Chance) -> Rules {
                 Lock::mutex(),
                 Lock::mutex().unlisted(),
                 Lock::mutex().watching_all(),
+                Lock::mutex().polling(),
             ];
             let mut programs = vec![DOWNGRADE.to_vec()];
-            programs.extend([0, 2, 3, 4, 4, 5].map(|lock| vec![Op::Acquire(lock), Op::Release(lock)]));
+            programs.extend([0, 2, 3, 4, 4, 5, 6].map(|lock| vec![Op::Acquire(lock), Op::Release(lock)]));
             (kinds, programs)
         }
         2 => {
             let limit = 1 + chance.below(3);
-            (vec![Lock::lease_at_once(limit), Lock::place(), Lock::lease(limit, Some(1))], vec![LEASE.to_vec()])
+            let (one, queued) = (Lock::lease_at_once(limit), Lock::lease(limit, Some(1)));
+            let count = 1 + chance.below(limit);
+            let many = [one.clone().many(count), queued.clone().many(count)];
+            let locks = [vec![one, Lock::place(), queued], many.to_vec()].concat();
+            (locks, vec![lease(0, 2).to_vec(), lease(3, 4).to_vec()])
         }
         3 => (vec![Lock::unfair(), Lock::unfair().trying()], vec![once(0), once(0), once(0), once(1)]),
         _ => (vec![Lock::classical()], vec![once(0)]),
     };
-    let threads = (0..THREADS).map(|t| (t.min(THREADS - 2), rounds(&programs, chance))).collect();
+    let count = chance.one_of(&THREADS).unwrap_or(2);
+    let threads = (0..count).map(|t| (t.min(count - 2), rounds(&programs, chance))).collect();
     let mut kinds = ALL_FAULTS.to_vec();
     // More than one can tell from a mess is no use: some kinds at a time.
-    while kinds.len() > 4 {
+    let most = 1 + chance.below(4);
+    while kinds.len() > most {
         kinds.swap_remove(chance.below(kinds.len()));
     }
     if chance.below(2) == 0 {

@@ -170,7 +170,7 @@ impl Lock {
 
     pub fn unfair() -> Lock {
         let mut lock = Lock::mutex();
-        lock.spec.naming = Naming::Fixed("lock".to_owned());
+        lock.spec.naming = Naming::Sole("lock".to_owned());
         lock.spec.mode = CreateMode::Ephemeral;
         lock
     }
@@ -202,6 +202,12 @@ impl Lock {
     /// One that watches the directory instead of a predecessor.
     pub fn watching_all(mut self) -> Lock {
         self.spec.waits = Some(WaitStrategy::WatchParent);
+        self
+    }
+
+    /// One that looks at times, and watches only its own znode.
+    pub fn polling(mut self) -> Lock {
+        self.spec.waits = Some(WaitStrategy::Poll(Duration::from_secs(1)));
         self
     }
 

@@ -10,22 +10,24 @@ const TWICE: [Op; 4] = [Op::Acquire(0), Op::Release(0), Op::Acquire(0), Op::Rele
 /// Of a writer that goes on as a reader; both locks come first.
 pub const DOWNGRADE: [Op; 4] = [Op::Acquire(0), Op::Acquire(1), Op::Release(0), Op::Release(1)];
 
-/// Of one that takes a lease at once, or queues for it.
-pub const LEASE: [Op; 12] = [
-    Op::Try(0, 3),
-    Op::Release(0),
-    Op::End,
-    Op::Acquire(1),
-    Op::Try(2, 7),
-    Op::Release(2),
-    Op::End,
-    // Its place was lost: it queues once more.
-    Op::Release(1),
-    Op::Acquire(1),
-    Op::Acquire(2),
-    Op::Release(2),
-    Op::End,
-];
+/// Of one that takes a lease at once, or queues for it; the lock with number 1 is its place in the queue.
+pub fn lease(at_once: usize, in_queue: usize) -> [Op; 12] {
+    [
+        Op::Try(at_once, 3),
+        Op::Release(at_once),
+        Op::End,
+        Op::Acquire(1),
+        Op::Try(in_queue, 7),
+        Op::Release(in_queue),
+        Op::End,
+        // Its place was lost: it queues once more.
+        Op::Release(1),
+        Op::Acquire(1),
+        Op::Acquire(in_queue),
+        Op::Release(in_queue),
+        Op::End,
+    ]
+}
 
 pub fn rules(locks: Vec<Lock>, threads: Vec<(usize, Vec<Op>)>) -> Rules {
     let kinds = ALL_FAULTS.to_vec();
@@ -86,7 +88,7 @@ pub fn tried(lock: fn() -> Lock, others: usize) -> Rules {
 /// Two leases of three at a time.
 pub fn many_leases(threads: usize) -> Rules {
     let locks = vec![Lock::lease_at_once(3).many(2), Lock::place(), Lock::lease(3, Some(1)).many(2)];
-    alike(threads, locks, &LEASE)
+    alike(threads, locks, &lease(0, 2))
 }
 
 /// A writer that downgrades, and so many others of each kind.
@@ -109,7 +111,7 @@ pub fn beside_read_write(mutexes: usize, readers: usize) -> Rules {
 
 pub fn semaphore(threads: usize, limit: usize) -> Rules {
     let locks = vec![Lock::lease_at_once(limit), Lock::place(), Lock::lease(limit, Some(1))];
-    alike(threads, locks, &LEASE)
+    alike(threads, locks, &lease(0, 2))
 }
 
 pub fn unfair(threads: usize) -> Rules {
@@ -135,7 +137,7 @@ pub fn without(condition: Condition) -> Rules {
         Condition::OwnWatch => (two_and_one(), vec![Fault::Delete], 1),
         Condition::Kind => (beside_read_write(1, 0), Vec::new(), 0),
         Condition::LastLook | Condition::ValidUntil => (mutex(2), vec![Fault::Pause], 1),
-        Condition::AgeOfAnswer => (mutex(2), vec![Fault::Pause], 2),
+        Condition::EmptyDirectory => (unfair(2), Vec::new(), 0),
     };
     // The one in the middle is enough.
     rules.target = matches!(condition, Condition::Connection | Condition::OwnWatch).then_some(1);

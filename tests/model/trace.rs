@@ -15,6 +15,8 @@ pub fn request(request: &Request) -> String {
         Request::Exists { path, watch } => format!("exists {path}{}", watched(watch)),
         Request::GetData { path, watch } => format!("read {path}{}", watched(watch)),
         Request::GetChildren { path, watch, .. } => format!("list {path}{}", watched(watch)),
+        Request::SetData { path, .. } => format!("write {path}"),
+        Request::Multi(steps) => format!("at once: {}", all(steps.iter().map(self::request))),
         Request::Sync { .. } => "sync".to_owned(),
         other => format!("{other:?}"),
     }

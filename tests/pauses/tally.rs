@@ -75,6 +75,11 @@ impl Tally {
         self
     }
 
+    /// How many acquires gave up although a pause is no time in which the servers could be asked.
+    pub fn gave_up(&self) -> usize {
+        self.failures.iter().filter(|failure| failure.contains("no heartbeat has made the session certain")).count()
+    }
+
     /// Of one who may not hold the lock together with the other.
     pub fn count_returns(&mut self, returns: &[Return], others: &[Belief]) {
         self.returns += returns.len();

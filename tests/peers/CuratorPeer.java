@@ -248,7 +248,7 @@ public final class CuratorPeer {
             throw new IllegalStateException("nobody asked for the lock");
         }
         if (isRevocable) {
-            say("told " + askedAt + " " + got.nodes().get(0));
+            say("told " + askedAt + " " + lines.get(0));
         }
         long to = System.nanoTime();
         try {

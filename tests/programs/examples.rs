@@ -95,23 +95,6 @@ fn check(name: &str, servers: Option<&str>, expected: &[&str]) {
 }
 
 #[test]
-fn each_runs_alone() {
-    for (name, expected) in EXAMPLES {
-        check(name, None, expected);
-    }
-}
-
-#[test]
-fn each_leaves_nothing_on_servers_that_others_use() {
-    let server = quick_server().start().unwrap();
-    let before = server.znode_count().unwrap();
-    for (name, expected) in EXAMPLES {
-        check(name, Some(&server.connect_string()), expected);
-    }
-    eventually("the containers are gone", || server.znode_count().unwrap() == before);
-}
-
-#[test]
 fn each_is_tested() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -120,4 +103,25 @@ fn each_is_tested() {
     let mut tested = EXAMPLES.map(|(name, _)| name);
     tested.sort_unstable();
     assert_eq!(programs, tested);
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn each_runs_alone() {
+        for (name, expected) in EXAMPLES {
+            check(name, None, expected);
+        }
+    }
+
+    #[test]
+    fn each_leaves_nothing_on_servers_that_others_use() {
+        let server = quick_server().start().unwrap();
+        let before = server.znode_count().unwrap();
+        for (name, expected) in EXAMPLES {
+            check(name, Some(&server.connect_string()), expected);
+        }
+        eventually("the containers are gone", || server.znode_count().unwrap() == before);
+    }
 }

@@ -11,7 +11,8 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CancelToken, Error, FencingChecker, InterProcessMutex, InterProcessReadWriteLock, LockInternals,
+    AcquireOptions, CancelToken, Error, FencingChecker, InterProcessMutex, InterProcessReadWriteLock, LockQueue,
+    QueueEntry,
 };
 
 use crate::support::{
@@ -21,10 +22,11 @@ use crate::support::{
 };
 
 #[test]
-fn participants_are_listed_with_session_token_data_and_time_in_the_order_of_the_queue() {
+fn contenders_are_listed_with_session_token_data_and_time_in_the_order_of_the_queue() {
     let namespace = namespace();
     let (one, two) = (connect(builder(server(), &namespace)), connect(builder(server(), &namespace)));
-    assert_eq!(LockInternals::participants(&one, "/l").unwrap(), []);
+    let entries = || LockQueue::inspect(&one, "/l").unwrap().entries;
+    assert_eq!(entries(), []);
     let holder = InterProcessMutex::new(&one, "/l").unwrap().with_lock_data("holder");
     let waiter = InterProcessReadWriteLock::new(&two, "/l").unwrap().with_lock_data("waiter");
     let held = holder.lock().unwrap();
@@ -32,13 +34,13 @@ fn participants_are_listed_with_session_token_data_and_time_in_the_order_of_the_
     let token = CancelToken::new();
     thread::scope(|scope| {
         let waits = scope.spawn(|| waiter.read_lock().acquire_with(&AcquireOptions::new().cancel_token(&token)));
-        eventually("both stand in the queue", || LockInternals::participants(&one, "/l").unwrap().len() == 2);
-        let queue = LockInternals::participants(&one, "/l").unwrap();
+        eventually("both stand in the queue", || entries().len() == 2);
+        let queue = entries();
         assert_eq!(queue[0].path, held.path());
         assert_eq!(queue[0].fencing_token, held.fencing_token());
-        assert_eq!((queue[0].position, queue[0].session), (0, one.session_id()));
-        assert_eq!((queue[1].position, queue[1].session), (1, two.session_id()));
-        assert_eq!((&queue[0].data[..], &queue[1].data[..]), (&b"holder"[..], &b"waiter"[..]));
+        assert_eq!((queue[0].session, queue[1].session), (one.session_id(), two.session_id()));
+        let data = |entry: &QueueEntry| entry.data.clone().unwrap();
+        assert_eq!((data(&queue[0]), data(&queue[1])), (b"holder".to_vec(), b"waiter".to_vec()));
         assert!(queue[0].since_millis > 0 && queue[0].since_millis <= queue[1].since_millis);
         token.cancel();
         // A reader behind a mutex's node may have got in; what counts here is the list.

@@ -70,7 +70,7 @@ pub fn builder_at(connect_string: &str, namespace: &str) -> Builder {
 }
 
 /// Releases the lock while another object waits for it, which then gets it.
-pub fn hand_over(held: LockGuard<'_>, one: &InterProcessMutex, other: &InterProcessMutex) {
+pub fn hand_over(held: LockGuard, one: &InterProcessMutex, other: &InterProcessMutex) {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| other.acquire().and_then(|()| other.release()));
         eventually("the other waits", || one.participant_nodes().unwrap().len() == 2);
@@ -117,7 +117,25 @@ pub fn expire(client: &CuratorFramework) {
 }
 
 pub fn expire_at(server: &TestingServer, client: &CuratorFramework) {
-    expire_session(&server.connect_string(), client.session_id(), &client.session_password()).unwrap();
+    let id = client.session_id();
+    // The client's own is not known where its session is that of the package `zookeeper`.
+    expire_session(&server.connect_string(), id, &password_of(id)).unwrap();
+}
+
+/// The password that every server gives to the session with this id: the first bytes of Java's generator of random numbers,
+/// with the id and a constant of ZooKeeper's for a seed.
+pub fn password_of(session_id: i64) -> [u8; 16] {
+    const ZOOKEEPERS: u64 = 0xB341_5C00;
+    const JAVAS_FACTOR: u64 = 0x5_DEEC_E66D;
+    const JAVAS_SUMMAND: u64 = 0xB;
+    const MASK: u64 = (1 << 48) - 1;
+    let mut state = (session_id as u64 ^ ZOOKEEPERS ^ JAVAS_FACTOR) & MASK;
+    let mut password = [0; 16];
+    for bytes in password.chunks_mut(4) {
+        state = state.wrapping_mul(JAVAS_FACTOR).wrapping_add(JAVAS_SUMMAND) & MASK;
+        bytes.copy_from_slice(&((state >> 16) as u32).to_le_bytes());
+    }
+    password
 }
 
 /// Waits for an observed state, and tells when it was seen.

@@ -22,10 +22,10 @@ impl RawSession {
     pub fn open(server: &TestingServer) -> RawSession {
         let config = SessionConfig {
             hosts: ConnectString::parse(&server.connect_string()).unwrap(),
+            addresses: Arc::default(),
             session_timeout: Duration::from_secs(20),
             connection_timeout: Duration::from_secs(10),
             authorizations: Vec::new(),
-            can_be_read_only: false,
             quorum_heartbeats: false,
             max_frame_size: 4 * 1024 * 1024,
             max_request_size: 4 * 1024 * 1024,

@@ -14,7 +14,7 @@ use curator_locks::{
     },
 };
 
-use super::{Outcome, Side, now, unknown};
+use super::side::{Outcome, Side, now, unknown};
 
 /// What lies in the znodes of all sides that put something there.
 pub const DATA: &[u8] = b"127.0.0.1";
@@ -252,10 +252,7 @@ fn cycles(socket: &mut Socket, kind: &str, path: &str, count: usize) -> Outcome<
     for _ in 0..count {
         let begin = now()?;
         let node = match kind {
-            "unfair" => {
-                let data = [b"00000000-0000-0000-0000-000000000000\n", DATA].concat();
-                created(socket.ask(create(format!("{path}/lock"), data, CreateMode::Ephemeral))?)?
-            }
+            "unfair" => created(socket.ask(create(format!("{path}/lock"), DATA.to_vec(), CreateMode::Ephemeral))?)?,
             "mutex_in_turn" => {
                 let node = created(socket.ask(contender(path, name))?)?;
                 socket.ask(list(path))?;

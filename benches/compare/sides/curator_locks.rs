@@ -14,9 +14,8 @@ use curator_locks::{
 use parking_lot::Mutex;
 
 use super::{
-    LEASES, Outcome, Side, now,
+    side::{LEASES, Outcome, Side, now, unknown},
     threaded::{Library, Lock, Threaded},
-    unknown,
 };
 use crate::heap;
 

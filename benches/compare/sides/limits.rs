@@ -5,7 +5,7 @@ use std::{sync::Barrier, thread, time::Duration};
 use crossbeam_channel::bounded;
 use parking_lot::ReentrantMutex;
 
-use super::{Outcome, Side, now, unknown};
+use super::side::{Outcome, Side, now, unknown};
 
 #[derive(Default)]
 pub struct Limits {

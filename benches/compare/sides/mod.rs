@@ -3,25 +3,14 @@
 mod bare_socket;
 mod curator_locks;
 mod limits;
+mod side;
 mod threaded;
 mod zookeeper_crate;
 
-use std::{
-    error::Error,
-    io::{BufRead, Write},
-};
+use std::io::{BufRead, Write};
 
-use nix::time::{ClockId, clock_gettime};
-
-pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
-
-/// How many leases the semaphore has, on all sides.
-pub const LEASES: usize = 10;
-
-/// Answers one command with numbers, nanoseconds where they are times.
-pub trait Side {
-    fn answer(&mut self, words: &[&str]) -> Outcome<Vec<u64>>;
-}
+use side::Side;
+pub use side::{Outcome, now};
 
 /// Runs a side of this program, if it is one.
 pub fn serve(name: &str) -> Outcome<()> {
@@ -47,14 +36,4 @@ pub fn serve(name: &str) -> Outcome<()> {
         out.flush()?;
     }
     Ok(())
-}
-
-/// Nanoseconds on the clock that all processes of this machine share.
-pub fn now() -> Outcome<u64> {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
-    Ok(u64::try_from(now.tv_sec())? * 1_000_000_000 + u64::try_from(now.tv_nsec())?)
-}
-
-fn unknown(words: &[&str]) -> Box<dyn Error + Send + Sync> {
-    format!("this side has no {}", words.join(" ")).into()
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Outcome, Side, now, unknown};
+use super::side::{Outcome, Side, now, unknown};
 
 /// A lock that threads share.
 pub trait Lock: Send + Sync {

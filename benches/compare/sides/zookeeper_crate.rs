@@ -11,9 +11,8 @@ use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, WatchedEvent, ZkError, ZooKeeper};
 
 use super::{
-    Outcome, Side,
+    side::{Outcome, Side, unknown},
     threaded::{Library, Lock, Threaded},
-    unknown,
 };
 
 pub fn side() -> impl Side {

@@ -132,8 +132,6 @@ family! {
     reconnected,
     /// [`ConnectionState::Lost`](crate::ConnectionState::Lost).
     lost,
-    /// [`ConnectionState::ReadOnly`](crate::ConnectionState::ReadOnly).
-    read_only,
 }
 
 family! {
@@ -232,15 +230,15 @@ impl SessionCounters {
         kind.count();
     }
 
-    /// A heartbeat was answered; `is_prompt`: soon enough to prove that the session lives.
-    pub(crate) fn heartbeat_answered(&self, took: Duration, is_prompt: bool) {
+    /// A heartbeat was answered; `is_late`: too late to keep the session certain.
+    pub(crate) fn heartbeat_answered(&self, took: Duration, is_late: bool) {
         self.heartbeats.record(took);
-        if !is_prompt {
+        if is_late {
             self.late_heartbeats.count();
         }
     }
 
-    /// A heartbeat was not answered at all.
+    /// A connection ended before the answer to a heartbeat.
     pub(crate) fn heartbeat_unanswered(&self) {
         self.late_heartbeats.count();
     }

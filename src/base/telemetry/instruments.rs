@@ -1,14 +1,13 @@
-//! One counter, one gauge, one histogram: relaxed atomics, and with the feature `metrics` the facade's as well.
+//! One counter, one gauge, one timer: relaxed atomics, and with the feature `metrics` the facade's as well.
 //!
 //! The facade's handles are asked for once, as to ask takes a lock and allocates.
 
 use std::{
-    array,
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
 
-use super::histogram::{BUCKETS, Histogram, bucket_of};
+use super::times::Times;
 
 /// The value of the facade's label, where there is one.
 pub(super) type Label = Option<(&'static str, &'static str)>;
@@ -83,10 +82,10 @@ impl Gauge {
     }
 }
 
-/// How long something took.
+/// How long something took: how often and altogether here, as a histogram in the facade.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    buckets: [AtomicU64; BUCKETS],
+    count: AtomicU64,
     micros: AtomicU64,
     #[cfg(feature = "metrics")]
     published: metrics::Histogram,
@@ -96,7 +95,7 @@ impl Timer {
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
     pub(super) fn new(name: &'static str) -> Timer {
         Timer {
-            buckets: array::from_fn(|_| AtomicU64::new(0)),
+            count: AtomicU64::new(0),
             micros: AtomicU64::new(0),
             #[cfg(feature = "metrics")]
             published: metrics::histogram!(name),
@@ -105,16 +104,14 @@ impl Timer {
 
     pub(crate) fn record(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        if let Some(bucket) = self.buckets.get(bucket_of(micros)) {
-            bucket.fetch_add(1, Ordering::Relaxed);
-        }
+        self.count.fetch_add(1, Ordering::Relaxed);
         self.micros.fetch_add(micros, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
         self.published.record(took);
     }
 
-    pub(super) fn read(&self) -> Histogram {
-        let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Ordering::Relaxed));
-        Histogram::new(buckets, Duration::from_micros(self.micros.load(Ordering::Relaxed)))
+    pub(super) fn read(&self) -> Times {
+        let sum = Duration::from_micros(self.micros.load(Ordering::Relaxed));
+        Times { count: self.count.load(Ordering::Relaxed), sum }
     }
 }

@@ -2,17 +2,17 @@
 //!
 //! | open | for |
 //! |---|---|
-//! | `instruments` | one counter, one gauge, one histogram |
+//! | `instruments` | one counter, one gauge, one timer |
 //! | `counters` | all that one client counts, and under which names |
 //! | `snapshot` | what a user reads |
 //! | `spans` | what the feature `tracing` adds, and what stands there without it |
 
 pub(crate) mod counters;
-pub(crate) mod histogram;
 pub(crate) mod instruments;
 pub(crate) mod snapshot;
 pub(crate) mod spans;
+pub(crate) mod times;
 
 pub use counters::{Acquires, Connections, Losses, Requests};
-pub use histogram::Histogram;
 pub use snapshot::Metrics;
+pub use times::Times;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{
     counters::{Acquires, Connections, Counters, Losses, Requests},
-    histogram::Histogram,
+    times::Times,
 };
 
 /// What a client has counted since it was made: for operators, who are told what to alert on in
@@ -29,14 +29,14 @@ pub struct Metrics {
     pub acquires: Acquires,
     /// How long those waited who were granted a lock: from the call to its return, requests included. A thread that finds a
     /// kept znode free ([`Acquires::cached`]) is not timed.
-    pub waits: Histogram,
+    pub waits: Times,
     /// How long a waiter took from the news that ended its sleep to the grant: the lock was free for about so long,
     /// plus the way of the news. Threads that pass on a kept znode are not in it.
-    pub hand_overs: Histogram,
+    pub hand_overs: Times,
     /// Locks held now; a lost one until its holder has released it. A znode that is kept counts once, in use or not.
     pub held: u64,
     /// How long locks were held, up to the release or the loss; a znode that was kept counts once, for all its grants.
-    pub holds: Histogram,
+    pub holds: Times,
     /// Locks that were lost.
     pub losses: Losses,
     /// How often a held lock was found [in doubt](crate::HoldState::InDoubt): after each reconnect until the server has
@@ -49,9 +49,9 @@ pub struct Metrics {
     /// Requests whose reply never came, because the connection ended first: whether they were carried out is unknown.
     pub requests_unanswered: u64,
     /// How long heartbeats took to be answered.
-    pub heartbeats: Histogram,
-    /// Heartbeats answered after more than a sixth of the session timeout, or never: these prove nothing, so that locks
-    /// are in doubt sooner.
+    pub heartbeats: Times,
+    /// Heartbeats answered after more than 0.3 of the session timeout, which is too late to keep locks from being in doubt,
+    /// and connections that ended before the answer to one.
     pub heartbeats_late: u64,
     /// Watches now, on their way to the server or there.
     pub watches: u64,

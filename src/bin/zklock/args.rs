@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The command line.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     /// A configuration file instead of ~/.config/zklock.toml and /etc/zklock.toml
     #[arg(long, env = "ZKLOCK_CONFIG", global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// So long after the last sign of life the servers give the lock to the next one [default: 20s]
+    /// The time after the last sign of life at which the servers give the lock to the next one [default: 20s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub(crate) session_timeout: Option<Duration>,
     /// How long to try to connect [default: 15s]

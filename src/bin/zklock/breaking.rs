@@ -16,7 +16,10 @@ pub(crate) fn revoke(connection: &Connection, args: &Revoke) -> Result<()> {
     let client = connect(connection)?;
     let entries = match entry_at(&client, &args.path)? {
         Some((_, entry)) => vec![entry],
-        None => LockQueue::inspect(&client, &args.path)?.entries.into_iter().filter(QueueEntry::holds).collect(),
+        None => {
+            let queues = show::inspect(&client, &args.path)?;
+            queues.into_iter().flat_map(|queue| queue.entries).filter(QueueEntry::holds).collect()
+        }
     };
     if entries.is_empty() {
         return Err(Failure::new(format!("{}: nobody holds it", args.path)));
@@ -46,7 +49,7 @@ pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
     if !args.yes && !confirmed(&args.node)? {
         return Err(Failure::new("nothing was done"));
     }
-    // The name may be another one's by now: of an unfair lock it always is the same.
+    // It may have been given back meanwhile.
     let stat = client.check_exists().for_path(&args.node)?;
     match stat {
         Some(stat) if stat.czxid == entry.fencing_token.value() => client.delete().for_path(&args.node)?,
@@ -95,15 +98,16 @@ fn confirmed(node: &str) -> Result<bool> {
 /// The contender whose znode this is, in its queue; `None` if it is none.
 fn entry_at(client: &CuratorFramework, node: &str) -> Result<Option<(LockQueue, QueueEntry)>> {
     let mut directory = node;
-    // A semaphore has directories of its own below its path.
-    for _ in 0..2 {
+    // A semaphore and an unfair lock have directories of their own below their paths.
+    for _ in 0..3 {
         directory = match directory.rsplit_once('/') {
             Some((parent, _)) if !parent.is_empty() => parent,
             _ => return Ok(None),
         };
-        let queue = LockQueue::inspect(client, directory)?;
-        if let Some(entry) = queue.entries.iter().find(|entry| entry.path == node).cloned() {
-            return Ok(Some((queue, entry)));
+        for queue in show::inspect(client, directory)? {
+            if let Some(entry) = queue.entries.iter().find(|entry| entry.path == node).cloned() {
+                return Ok(Some((queue, entry)));
+            }
         }
     }
     Ok(None)

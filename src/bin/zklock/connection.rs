@@ -20,7 +20,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// The files that are looked for, below the user's own directory and below `/etc`.
 const FILE: &str = "zklock.toml";
 
-/// What a file may say; the command line and the environment come first.
+/// The configuration file; the command line and the environment come first.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct File {

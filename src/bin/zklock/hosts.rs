@@ -1,4 +1,4 @@
-//! What servers tell those who ask in four letters: where sessions are connected from.
+//! Where sessions are connected from, asked of the servers by a four-letter word.
 
 use std::{
     collections::BTreeMap,
@@ -81,7 +81,7 @@ pub(crate) fn four_letters(host: &str, port: u16, word: &str) -> Option<String> 
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
     stream.write_all(word.as_bytes()).ok()?;
     let (begun, mut answer, mut part) = (Instant::now(), Vec::new(), [0; 4096]);
-    // What came before an error counts, and before the time was up: whatever is at this port may go on for ever.
+    // Lines from before an error or the end of the time count: the program at this port may go on for ever.
     while let Some(left) = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
         && answer.len() < LONGEST
     {

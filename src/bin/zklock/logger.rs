@@ -1,4 +1,4 @@
-//! What the client logs, on standard error.
+//! The client's log on standard error.
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -24,7 +24,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// What goes wrong while a command runs is said; of a mere look its error says enough.
+/// Warnings are shown while a command runs; a mere look has its error, which says enough.
 pub(crate) fn begin(verbose: u8, is_run: bool) {
     let level = match verbose {
         0 if is_run => LevelFilter::Warn,

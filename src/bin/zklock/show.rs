@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::ColorChoice;
-use curator_locks::{EntryState, LockKind, LockQueue, QueueEntry};
+use curator_locks::{CuratorFramework, EntryState, LockKind, LockQueue, QueueEntry};
 use jiff::{Timestamp, tz::TimeZone};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
@@ -34,14 +34,21 @@ pub(crate) const YELLOW: u8 = 33;
 pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<()> {
     let client = connect(connection)?;
     repeat(&args.show, || {
-        let queues: curator_locks::Result<Vec<LockQueue>> =
-            args.paths.iter().map(|path| LockQueue::inspect(&client, path)).collect();
-        let (queues, hosts) = (queues?, Hosts::ask(connection, &args.show)?);
+        let queues: curator_locks::Result<Vec<Vec<LockQueue>>> =
+            args.paths.iter().map(|path| inspect(&client, path)).collect();
+        let (queues, hosts) = (queues?.concat(), Hosts::ask(connection, &args.show)?);
         if args.show.json {
             return Ok(json(&queues.iter().map(|queue| lock(queue, &hosts)).collect()));
         }
         Ok(queues.iter().map(|queue| table(queue, &hosts)).collect::<Vec<_>>().join("\n"))
     })
+}
+
+/// The lock at a path, and those of other kinds there.
+pub(crate) fn inspect(client: &CuratorFramework, path: &str) -> curator_locks::Result<Vec<LockQueue>> {
+    let mut queue = LockQueue::inspect(client, path)?;
+    let beside = std::mem::take(&mut queue.beside);
+    Ok(std::iter::once(queue).chain(beside).collect())
 }
 
 /// Prints what `look` gives, once or again and again.
@@ -60,7 +67,7 @@ pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> R
                     return Ok(());
                 }
             }
-            // Who watches wants to see how it goes on.
+            // A watching person wants to see how it goes on.
             (Err(failure), Some(_)) => voice::say(failure.text),
             (Err(failure), None) => return Err(failure),
         }
@@ -218,7 +225,7 @@ fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// What the znode carries, for a terminal: nothing in it moves the cursor.
+/// The znode's data for a terminal: nothing in it moves the cursor.
 pub(crate) fn data(entry: &QueueEntry) -> String {
     let Some(data) = &entry.data else { return "(not readable)".to_owned() };
     let text: String = String::from_utf8_lossy(data).trim().chars().flat_map(char::escape_debug).collect();

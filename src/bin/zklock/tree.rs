@@ -13,7 +13,7 @@ use crate::{
     show,
 };
 
-/// What the servers keep for themselves.
+/// The directory that the servers keep for themselves.
 const SYSTEM: &str = "/zookeeper";
 
 pub(crate) fn tree(connection: &Connection, args: &Tree) -> Result<()> {
@@ -72,10 +72,10 @@ impl Walk {
                 break;
             }
             match look_into(client, &path) {
-                Ok((lock, below)) => {
+                Ok((locks, below)) => {
                     // The last one comes first.
                     left.extend(below.into_iter().rev().filter(|path| path != SYSTEM));
-                    walk.locks.extend(lock);
+                    walk.locks.extend(locks);
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
                     walk.notes.push(format!("may not look into {path}"));
@@ -98,17 +98,18 @@ impl Walk {
     }
 }
 
-/// The lock there, and the directories below that are not the lock's own.
-fn look_into(client: &CuratorFramework, path: &str) -> Result<(Option<LockQueue>, Vec<String>), Error> {
+/// The locks there, and the directories below that are not the locks' own.
+fn look_into(client: &CuratorFramework, path: &str) -> Result<(Vec<LockQueue>, Vec<String>), Error> {
     let below = |names: &[String]| names.iter().map(|name| format!("{}/{name}", path.trim_end_matches('/'))).collect();
     if path == "/" {
         let mut names = client.get_children().for_path(path)?;
         names.sort_unstable();
-        return Ok((None, below(&names)));
+        return Ok((Vec::new(), below(&names)));
     }
-    let queue = LockQueue::inspect(client, path)?;
-    let directories = below(&queue.others);
-    Ok(((queue.kind != LockKind::Unused).then_some(queue), directories))
+    let mut queues = show::inspect(client, path)?;
+    let directories = below(&queues.iter().flat_map(|queue| queue.others.clone()).collect::<Vec<_>>());
+    queues.retain(|queue| queue.kind != LockKind::Unused);
+    Ok((queues, directories))
 }
 
 /// Circles of sessions, each of which waits for a lock that the next one holds. A session is a client of many threads

@@ -1,5 +1,5 @@
-//! What is said on standard error. Nobody waits until somebody reads it: a full pipe or a stopped terminal must not keep a
-//! heartbeat, or the end of a command, from its time.
+//! Messages on standard error. No thread waits until somebody reads them: a full pipe or a stopped terminal must not
+//! keep a heartbeat, or the end of a command, from its time.
 
 use std::{
     io::{self, Write},

@@ -13,7 +13,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::removal::{Mark, MarkedStep, Progress, Removal, SearchIn};
+use super::removal::{Progress, Removal, SearchIn};
 use crate::{
     base::{
         paths::ServerPath,
@@ -58,17 +58,11 @@ impl Job {
         Job::new(Removal::protected(parent, prefix, session.is_some()), session)
     }
 
-    /// Deletes a znode on a name that others use too, if it is this session's and bears the mark.
-    pub(crate) fn marked(path: ServerPath, mark: Mark, session: &Arc<dyn Session>) -> Job {
-        Job::new(Removal::marked(path, mark), Some(session))
-    }
-
     pub(crate) fn never_used(path: ServerPath) -> Job {
         Job::new(Removal::NeverUsed(path), None)
     }
 
-    /// A channel that ends when the job is done. For a [marked](Job::marked) znode it first sends a message if there
-    /// was one to delete.
+    /// A channel that ends when the job is done.
     pub(crate) fn done(&mut self) -> Receiver<()> {
         let (sender, receiver) = bounded(1);
         self.done = Some(sender);
@@ -103,11 +97,7 @@ impl Job {
     }
 
     fn take(&mut self, replies: &[Reply]) -> Progress {
-        if let (Removal::Marked { step: MarkedStep::Delete(_), .. }, Some(done)) = (&self.removal, &self.done) {
-            // The channel is full or its receiver gone: the message was sent before, or nobody waits.
-            let _ = done.try_send(());
-        }
-        let progress = self.removal.take(replies, self.session.as_ref().map_or(0, |session| session.id()));
+        let progress = self.removal.take(replies);
         match &progress {
             Progress::GaveUp(reason) => log::error!("{reason}"),
             Progress::Again if !self.has_warned => self.warn(replies),

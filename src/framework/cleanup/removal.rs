@@ -1,4 +1,4 @@
-//! What to ask a server until a znode is known to be gone: (state, replies, session) -> next requests, with no session,
+//! What to ask a server until a znode is known to be gone: (state, replies) -> next requests, with no session,
 //! thread or clock in it.
 
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     proto::{
         request::Request,
         response::Response,
-        types::{Acl, CreateMode, ErrorCode, Stat},
+        types::{Acl, CreateMode, ErrorCode},
     },
     session::api::{Reply, SessionError},
 };
@@ -19,8 +19,6 @@ pub(crate) enum Removal {
     Nodes(Vec<ServerPath>),
     /// The child with this prefix: a protected create whose outcome nobody knows.
     Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, search: SearchIn },
-    /// This session's znode on a name that others use too: read first, and delete only what bears the mark.
-    Marked { path: ServerPath, mark: Mark, step: MarkedStep },
     /// A container that was made for a child which never came. The server removes containers that had a child once.
     NeverUsed(ServerPath),
 }
@@ -33,30 +31,6 @@ pub(crate) enum SearchIn {
     /// Among the session's own znodes, as the list of the children is above this frame limit: it would end the connection
     /// of all locks of the client each time.
     Ephemerals { limit: usize },
-}
-
-/// How far the deletion of a marked znode has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum MarkedStep {
-    /// Find out whose the znode is.
-    Read,
-    /// It was this session's, in this version.
-    ///
-    /// Another one's znode of version 0 could take its place before the delete arrives, but only if this one was gone by
-    /// then. It does not go by an earlier delete of this process: whatever was sent before the read has been carried out
-    /// before the read or never will be, as the server refuses what a former connection of the session left behind. Nor
-    /// by the session's end, which refuses the delete too. What remains is an administrator's delete within one round
-    /// trip, and ZooKeeper has no delete that checks for that.
-    Delete(i32),
-}
-
-/// What tells one's own znode from another one of the same name, besides its owner.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Mark {
-    /// The transaction that created it.
-    Czxid(i64),
-    /// What its data begins with: a create whose reply was lost.
-    Data(Vec<u8>),
 }
 
 /// What the replies mean.
@@ -82,15 +56,11 @@ impl Removal {
         Removal::Protected { parent, prefix, is_ephemeral, search: SearchIn::Children }
     }
 
-    pub(crate) fn marked(path: ServerPath, mark: Mark) -> Removal {
-        Removal::Marked { path, mark, step: MarkedStep::Read }
-    }
-
     /// What to send next, in one write.
     pub(crate) fn requests(&self) -> Vec<Request> {
         let sync = |path: &ServerPath| Request::Sync { path: path.as_str().to_owned() };
         match self {
-            Removal::Nodes(paths) => paths.iter().map(|path| delete(path, -1)).collect(),
+            Removal::Nodes(paths) => paths.iter().map(delete).collect(),
             // Without the sync a server could answer that has not yet seen the create.
             Removal::Protected { parent, search: SearchIn::Children, .. } => {
                 let path = parent.as_str().to_owned();
@@ -99,15 +69,12 @@ impl Removal {
             Removal::Protected { parent, prefix, search: SearchIn::Ephemerals { .. }, .. } => {
                 vec![sync(parent), Request::GetEphemerals { prefix: parent.join(prefix).into_string() }]
             }
-            // Without the sync a server could answer that has not yet seen our own delete.
-            Removal::Marked { path, mark, step: MarkedStep::Read } => vec![sync(path), mark.read(path)],
-            Removal::Marked { path, step: MarkedStep::Delete(version), .. } => vec![delete(path, *version)],
             Removal::NeverUsed(path) => vec![use_once(path)],
         }
     }
 
-    /// Takes the replies to [`requests`](Self::requests), in their order, from the session with this id.
-    pub(crate) fn take(&mut self, replies: &[Reply], session_id: i64) -> Progress {
+    /// Takes the replies to [`requests`](Self::requests), in their order.
+    pub(crate) fn take(&mut self, replies: &[Reply]) -> Progress {
         match self {
             Removal::Nodes(paths) => {
                 let mut replies = replies.iter();
@@ -115,11 +82,6 @@ impl Removal {
                 if paths.is_empty() { Progress::Done } else { Progress::Again }
             }
             Removal::Protected { .. } => self.searched(replies),
-            Removal::Marked { mark, step, .. } => {
-                let (next, progress) = step.take(mark, replies, session_id);
-                *step = next;
-                progress
-            }
             // An empty container blocks nobody, so one that the server refuses to touch stays.
             Removal::NeverUsed(_) if replies.iter().all(is_answered) => Progress::Done,
             Removal::NeverUsed(_) => Progress::Again,
@@ -157,51 +119,6 @@ impl Removal {
     }
 }
 
-impl MarkedStep {
-    fn take(self, mark: &Mark, replies: &[Reply], session_id: i64) -> (MarkedStep, Progress) {
-        match (self, replies) {
-            (MarkedStep::Read, [synced, Ok(read)]) if is_synced(synced) => match mark.is_on(read, session_id) {
-                Some(version) => (MarkedStep::Delete(version), Progress::More),
-                None => (MarkedStep::Read, Progress::Done),
-            },
-            (MarkedStep::Read, [synced, read]) if is_synced(synced) && is_gone(read) => {
-                (MarkedStep::Read, Progress::Done)
-            }
-            (MarkedStep::Delete(_), [deleted]) if is_gone(deleted) => (MarkedStep::Read, Progress::Done),
-            // Somebody has changed its data in between.
-            (MarkedStep::Delete(_), [Err(SessionError::Server(ErrorCode::BadVersion))]) => {
-                (MarkedStep::Read, Progress::More)
-            }
-            // A delete whose outcome is unknown is not repeated before another read.
-            (MarkedStep::Read | MarkedStep::Delete(_), _) => (MarkedStep::Read, Progress::Again),
-        }
-    }
-}
-
-impl Mark {
-    fn read(&self, path: &ServerPath) -> Request {
-        let path = path.as_str().to_owned();
-        match self {
-            Mark::Czxid(_) => Request::Exists { path, watch: false },
-            Mark::Data(_) => Request::GetData { path, watch: false },
-        }
-    }
-
-    /// The znode's version, if it bears the mark and is this session's.
-    fn is_on(&self, reply: &Response, session_id: i64) -> Option<i32> {
-        let (stat, data): (&Stat, &[u8]) = match reply {
-            Response::Stat(stat) => (stat, &[]),
-            Response::Data { stat, data } => (stat, data),
-            _ => return None,
-        };
-        let is_marked = match self {
-            Mark::Czxid(czxid) => stat.czxid == *czxid,
-            Mark::Data(start) => data.starts_with(start),
-        };
-        (is_marked && stat.ephemeral_owner == session_id).then_some(stat.version)
-    }
-}
-
 /// The znodes whose names begin with the prefix, in either kind of list.
 fn found_in(response: &Response, parent: &ServerPath, prefix: &str) -> Vec<ServerPath> {
     match response {
@@ -216,8 +133,8 @@ fn found_in(response: &Response, parent: &ServerPath, prefix: &str) -> Vec<Serve
     }
 }
 
-fn delete(path: &ServerPath, version: i32) -> Request {
-    Request::Delete { path: path.as_str().to_owned(), version }
+fn delete(path: &ServerPath) -> Request {
+    Request::Delete { path: path.as_str().to_owned(), version: -1 }
 }
 
 /// Creates a child and deletes it at once: the server removes only containers that had one.

@@ -33,15 +33,13 @@ pub(crate) struct Background {
     last: Weak<LastHandle>,
     prefix: Arc<Prefix>,
     states: ConnectionStateMachine,
-    /// What the next session is opened with: the servers may have changed.
+    /// The configuration of the next session: the servers may have changed.
     session: SessionConfig,
     /// Counts sessions, so that what an old one still says is not taken for the new one's word.
     generation: u64,
     has_session: bool,
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
-    /// When the followers look again although nothing happened.
-    next_recheck: Option<Instant>,
     /// The next one first, as every event looks at it: there may be tens of thousands.
     later: BTreeMap<(Instant, u64), Task>,
     next_later: u64,
@@ -69,7 +67,6 @@ impl Background {
             has_session: false,
             next_servers: None,
             next_look: None,
-            next_recheck: None,
             later: BTreeMap::new(),
             next_later: 0,
             has_warned: false,
@@ -114,32 +111,24 @@ impl Background {
     fn next_deadline(&self) -> Option<Instant> {
         let next_clean_up = self.core.cleanup.next_try();
         let next_later = self.later.first_key_value().map(|((at, _), _)| *at);
-        let timers = [
-            self.states.next_deadline(),
-            self.next_servers,
-            self.next_look,
-            next_clean_up,
-            self.next_recheck,
-            next_later,
-        ];
+        let timers = [self.states.next_deadline(), self.next_servers, self.next_look, next_clean_up, next_later];
         timers.into_iter().flatten().min()
     }
 
     fn session_event(&mut self, event: SessionEvent) {
         let now = Instant::now();
         match event {
-            SessionEvent::Connected { read_only, .. } => {
+            SessionEvent::Connected { .. } => {
                 if let Some(session) = self.core.current_session() {
                     self.states.set_timeout(session.timeout());
                 }
                 self.next_servers = None;
                 self.next_look = Some(now);
-                let states = self.states.connected(read_only, now);
+                let states = self.states.connected(now);
                 self.raise(states);
                 self.core.wake_waiting();
                 self.core.cleanup.wake_all();
                 self.clean_up();
-                self.core.followers.wake();
             }
             SessionEvent::Disconnected => {
                 self.next_servers = Some(now + LOOK_FOR_SERVERS);
@@ -160,8 +149,6 @@ impl Background {
                 self.core.auth_failed(scheme);
                 let states = self.states.expired(now);
                 self.raise(states);
-                // Whoever heard of the session's end before this event waits for a connection that never comes.
-                self.core.followers.wake();
             }
         }
     }
@@ -180,7 +167,6 @@ impl Background {
         if self.core.cleanup.wake(now) {
             self.clean_up();
         }
-        self.recheck(now);
         while let Some(next) = self.later.first_entry().filter(|next| next.key().0 <= now) {
             let _ = caught("a task of the client's thread", next.remove());
         }
@@ -194,17 +180,6 @@ impl Background {
         self.next_look = looked.unwrap_or(Some(now + LOOK_AGAIN));
     }
 
-    fn recheck(&mut self, now: Instant) {
-        let Some(interval) = self.core.config.recheck_interval else { return };
-        let is_due = self.next_recheck.take_if(|at| now >= *at).is_some();
-        if self.next_recheck.is_none() && !self.core.followers.is_empty() {
-            self.next_recheck = now.checked_add(interval);
-        }
-        if is_due {
-            self.core.followers.wake();
-        }
-    }
-
     /// Gives the session up and opens another. Tells the holders first, so that they know before anybody else can hold.
     fn lose_session(&mut self, reason: LostReason, states: Vec<ConnectionState>) {
         if let Some(session) = self.core.current_session() {
@@ -216,6 +191,8 @@ impl Background {
         self.raise(states);
         if let Some(session) = retired {
             session.abandon();
+            // Whoever has a place in it waits for its end.
+            self.core.wake_waiting();
         }
         self.states.set_timeout(self.session.session_timeout);
         if let Err(error) = self.open_session() {
@@ -329,6 +306,16 @@ mod tests {
         }
     }
 
+    /// Says with which configuration each session is opened.
+    struct OfConfigs(Sender<(SessionConfig, SessionObserver)>);
+
+    impl SessionFactory for OfConfigs {
+        fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+            self.0.send((config.clone(), observer)).unwrap_or_default();
+            Ok(StubSession::new())
+        }
+    }
+
     fn client(factory: Once) -> CuratorFramework {
         let builder = CuratorFramework::builder().connect_string("127.0.0.1:2181");
         builder.retry_policy(RetryOneTime::new(LONG)).session_factory(factory).build().unwrap()
@@ -347,6 +334,19 @@ mod tests {
         background.lose_session(LostReason::SessionExpired, vec![ConnectionState::Lost]);
         assert_eq!((client.connection_state(), tries.len()), (Some(ConnectionState::Lost), 1));
         assert!(background.has_session && background.next_look.is_some());
+    }
+
+    #[test]
+    fn all_sessions_of_a_client_share_the_addresses_that_its_servers_names_had() {
+        let (opened, configs) = unbounded();
+        let factory = OfConfigs(opened);
+        let builder = CuratorFramework::builder().connect_string("zk1:2181");
+        let client = builder.retry_policy(RetryOneTime::new(LONG)).session_factory(factory).build().unwrap();
+        client.start().unwrap();
+        let (first, observer) = configs.recv_timeout(LONG).unwrap();
+        observer(SessionEvent::Expired);
+        let (second, _) = configs.recv_timeout(LONG).unwrap();
+        assert!(Arc::ptr_eq(&first.addresses, &second.addresses));
     }
 
     #[test]

@@ -62,7 +62,6 @@ const LARGEST_REPLY: usize = 4 * 1024 * 1024;
 ///     .acl_provider(CreatorAllAclProvider)
 ///     .default_data("host-17")
 ///     .dont_use_container_parents()
-///     .can_be_read_only(false)
 ///     .quorum_heartbeats(false)
 ///     .max_frame_size(4 << 20)
 ///     .max_close_wait(Duration::from_secs(2))
@@ -88,7 +87,6 @@ pub struct Builder {
     acl_provider: Arc<dyn AclProvider>,
     default_data: Option<Vec<u8>>,
     container_parents: bool,
-    can_be_read_only: bool,
     quorum_heartbeats: bool,
     max_frame_size: Option<usize>,
     max_close_wait: Duration,
@@ -113,7 +111,6 @@ impl Default for Builder {
             acl_provider: Arc::new(DefaultAclProvider),
             default_data: None,
             container_parents: true,
-            can_be_read_only: false,
             quorum_heartbeats: false,
             max_frame_size: None,
             max_close_wait: Duration::from_millis(900),
@@ -192,16 +189,6 @@ impl Builder {
     /// server removes once they are empty.
     pub fn dont_use_container_parents(mut self) -> Self {
         self.container_parents = false;
-        self
-    }
-
-    /// Lets the client connect to a server without a quorum. Such a server only reads: it grants no lock. Defaults to no.
-    ///
-    /// While the client is connected to one, it looks for a server that can write, and moves there. It asks one server at a
-    /// time (`isro`), after 100 ms and then after pauses that double up to a minute. The servers need
-    /// `readonlymode.enabled`, and since 3.6 `localSessionsEnabled`.
-    pub fn can_be_read_only(mut self, allowed: bool) -> Self {
-        self.can_be_read_only = allowed;
         self
     }
 
@@ -320,10 +307,10 @@ impl Builder {
         let counters = Counters::new();
         let session = SessionConfig {
             hosts,
+            addresses: Arc::default(),
             session_timeout: self.session_timeout,
             connection_timeout: self.connection_timeout,
             authorizations: self.authorizations,
-            can_be_read_only: self.can_be_read_only,
             quorum_heartbeats: self.quorum_heartbeats,
             max_frame_size,
             max_request_size: self.max_frame_size.unwrap_or(LARGEST_REQUEST),

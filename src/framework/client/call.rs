@@ -99,7 +99,7 @@ impl<'a> Call<'a> {
     /// The current session, once it is connected. Waits for that at most the connection timeout.
     pub(crate) fn session(&self) -> Result<Arc<dyn Session>> {
         let connected_by = Instant::now() + self.core.config.connection_timeout;
-        let found = self.core.connected_session(self.stop.by(connected_by))?;
+        let found = self.core.connected_session(None, self.stop.by(connected_by))?;
         self.check_session(found.as_ref().ok())?;
         match found {
             Ok(session) => Ok(session),

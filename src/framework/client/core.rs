@@ -1,4 +1,4 @@
-//! What all handles of one client share: its life, its session, who waits for a connection.
+//! The state that all handles of one client share: its life, its session, the threads that wait for a connection.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},
@@ -18,7 +18,7 @@ use crate::{
             connection_state::ConnectionState,
             dispatch::Dispatcher,
             event::{Event, EventSender, event_channel},
-            followers::Followers,
+            reactions::Reactions,
         },
         held::{grants::RecentGrants, holds::Holds, limits::FAR, registry::HeldNodes},
     },
@@ -68,7 +68,7 @@ pub struct ListenerId(pub(crate) u64);
 
 pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 
-/// What all handles of one client share.
+/// The state that all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) counters: Arc<Counters>,
@@ -79,7 +79,7 @@ pub(crate) struct Core {
     pub(crate) cleanup: Cleanup,
     pub(crate) grants: RecentGrants,
     pub(crate) dispatcher: Arc<Dispatcher>,
-    pub(crate) followers: Followers,
+    pub(crate) reactions: Reactions,
     pub(super) events: EventSender,
     /// Messages to the client's own thread.
     pub(super) received: Receiver<Event>,
@@ -198,7 +198,7 @@ impl CuratorFramework {
             counters,
             grants: RecentGrants::default(),
             dispatcher,
-            followers: Followers::default(),
+            reactions: Reactions::default(),
             events,
             received,
             link: Mutex::new(Lifecycle {
@@ -246,11 +246,16 @@ impl Core {
         self.link.lock().check_open()
     }
 
-    /// The current session if it is connected, waiting for that if need be.
+    /// The current session if it is connected, waiting for that if need be. `place`: the session of what the caller has at
+    /// the servers. Once that has ended there is nothing to wait for any more, and it is what the caller gets.
     ///
     /// A change between the look and the wait is not lost: the channel is registered under the lock under which the
     /// look was made, and whoever makes a change wakes all that are registered.
-    pub(crate) fn connected_session(&self, stop: Stop<'_>) -> Result<std::result::Result<Arc<dyn Session>, WaitEnd>> {
+    pub(crate) fn connected_session(
+        &self,
+        place: Option<&Arc<dyn Session>>,
+        stop: Stop<'_>,
+    ) -> Result<std::result::Result<Arc<dyn Session>, WaitEnd>> {
         loop {
             let (sender, wake) = {
                 let mut link = self.link.lock();
@@ -266,6 +271,9 @@ impl Core {
                     && session.connection() != 0
                 {
                     return Ok(Ok(session.clone()));
+                }
+                if let Some(place) = place.filter(|place| place.is_ended()) {
+                    return Ok(Ok(place.clone()));
                 }
                 let (sender, wake) = bounded(1);
                 link.waiting.push(sender.clone());
@@ -304,7 +312,7 @@ impl Core {
         Some(session)
     }
 
-    /// Publishes a connection state and tells the listeners.
+    /// Publishes a connection state, has the recipes react, and tells the listeners.
     pub(crate) fn raise(&self, client: Option<CuratorFramework>, state: ConnectionState) {
         self.log_state(state);
         self.count_state(state);
@@ -312,6 +320,9 @@ impl Core {
             let mut link = self.link.lock();
             link.state = Some(state);
             link.wake_all();
+        }
+        for reaction in self.reactions.living() {
+            let _ = caught("a reaction to a connection state", || reaction(state));
         }
         let listeners: Vec<StateListener> =
             self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
@@ -332,7 +343,7 @@ impl Core {
                 log::warn!("connection state {state}, session {:#x} may live on{cause}", self.session_id());
             }
             ConnectionState::Lost => log::warn!("connection state {state}: the session and its locks are gone"),
-            ConnectionState::Connected | ConnectionState::Reconnected | ConnectionState::ReadOnly => {
+            ConnectionState::Connected | ConnectionState::Reconnected => {
                 log::info!("connection state {state}, session {:#x}", self.session_id());
             }
         }
@@ -345,7 +356,6 @@ impl Core {
             ConnectionState::Suspended => connections.suspended.count(),
             ConnectionState::Reconnected => connections.reconnected.count(),
             ConnectionState::Lost => connections.lost.count(),
-            ConnectionState::ReadOnly => connections.read_only.count(),
         }
     }
 
@@ -382,7 +392,7 @@ impl Core {
             if life == CuratorFrameworkState::Stopped {
                 return;
             }
-            // Whoever waits for a connection ends now, not after the server's confirmation.
+            // Threads that wait for a connection stop now, not after the server's confirmation.
             link.wake_all();
             (link.session.take(), std::mem::take(&mut link.retired))
         };

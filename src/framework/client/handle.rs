@@ -1,4 +1,4 @@
-//! What a user of the client calls.
+//! The methods of a client.
 
 use std::{
     fmt, io,
@@ -57,7 +57,7 @@ impl CuratorFramework {
     /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
     pub fn block_until_connected(&self, timeout: Option<Duration>) -> Result<bool> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Ok(self.core.connected_session(Stop { deadline, cancel: None })?.is_ok())
+        Ok(self.core.connected_session(None, Stop { deadline, cancel: None })?.is_ok())
     }
 
     /// Closes the session, and with it gives up every lock that was acquired through this client. Waits for the server's

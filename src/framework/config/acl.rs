@@ -9,10 +9,9 @@ use crate::proto::types::Acl;
 /// | whose znode | thread |
 /// |---|---|
 /// | of a call that blocks (`acquire`, `lock`, `create`), and missing parents on the way | the calling thread; a panic goes on to the caller |
-/// | of a [`WriteLock`](crate::zookeeper_recipe::WriteLock) | the thread that calls `lock`; the client's own thread when the lock queues again by itself, where a panic is logged |
+/// | of a [`LeaderLatch`](crate::LeaderLatch), a [`LeaderSelector`](crate::LeaderSelector) or a [`WriteLock`](crate::zookeeper_recipe::WriteLock) | the object's own thread; a panic is logged, and the attempt to queue fails |
 ///
-/// Several threads may ask at a time. Answer from memory: while the client's own thread waits, no holder is told of
-/// anything.
+/// Several threads may ask at a time. Answer from memory: a timed call takes as much longer as this does.
 ///
 /// ```
 /// use curator_locks::{Acl, AclProvider};
@@ -60,7 +59,7 @@ impl AclProvider for DefaultAclProvider {
     }
 }
 
-/// Whoever makes a znode may do everything with it, and nobody else anything. Java: `CreatorAllACLProvider`.
+/// The creator of a znode may do everything with it, and nobody else anything. Java: `CreatorAllACLProvider`.
 ///
 /// It needs an [authorization](crate::Builder::authorization), and all processes that share a lock need the same one.
 ///

@@ -45,7 +45,7 @@ pub trait EnsembleProvider: Send + Sync + 'static {
     /// [`connection_string`](EnsembleProvider::connection_string) once before, when it was built.
     ///
     /// # Errors
-    /// Whatever keeps the provider from working; the client's start then fails with it.
+    /// Any error that keeps the provider from working; the client's start then fails with it.
     fn start(&self) -> Result<()> {
         Ok(())
     }

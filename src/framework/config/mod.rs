@@ -16,7 +16,7 @@ use crate::session::api::{SessionConfig, SessionFactory};
 /// Everything a client was configured with, checked.
 pub(crate) struct Config {
     pub(crate) ensemble: Arc<dyn EnsembleProvider>,
-    /// What a session is opened with.
+    /// The configuration that a session is opened with.
     pub(crate) session: SessionConfig,
     /// How long a call waits for a connection before it asks the retry policy.
     pub(crate) connection_timeout: Duration,

@@ -1,11 +1,11 @@
-//! What a client reports about its connection, and when.
+//! The connection states that a client reports, and when.
 
 use std::{
     fmt,
     time::{Duration, Instant},
 };
 
-/// What happened to a client's connection. Java: `ConnectionState`.
+/// A change of a client's connection. Java: `ConnectionState`.
 ///
 /// ```
 /// use curator_locks::ConnectionState;
@@ -25,16 +25,14 @@ pub enum ConnectionState {
     Reconnected,
     /// The session is gone, and with it every lock that was held. The client opens a new session by itself.
     Lost,
-    /// Connected to a server that can only read, because it has no quorum.
-    ReadOnly,
 }
 
 impl ConnectionState {
-    /// Whether there is a connection in this state, if only a read-only one.
+    /// Whether there is a connection in this state.
     #[must_use]
     pub fn is_connected(self) -> bool {
         match self {
-            ConnectionState::Connected | ConnectionState::Reconnected | ConnectionState::ReadOnly => true,
+            ConnectionState::Connected | ConnectionState::Reconnected => true,
             ConnectionState::Suspended | ConnectionState::Lost => false,
         }
     }
@@ -47,14 +45,13 @@ impl fmt::Display for ConnectionState {
             ConnectionState::Suspended => "SUSPENDED",
             ConnectionState::Reconnected => "RECONNECTED",
             ConnectionState::Lost => "LOST",
-            ConnectionState::ReadOnly => "READ_ONLY",
         })
     }
 }
 
 /// In which connection states the client tells a leader that it leads no more. Java: `ConnectionStateErrorPolicy`.
 ///
-/// Whatever the policy says, a leader is told at [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
+/// Under any policy, a leader is told at [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
 ///
 /// ```
 /// use curator_locks::{ConnectionState, ConnectionStateErrorPolicy};
@@ -79,7 +76,7 @@ impl ConnectionStateErrorPolicy {
         match state {
             ConnectionState::Lost => true,
             ConnectionState::Suspended => self == ConnectionStateErrorPolicy::Standard,
-            ConnectionState::Connected | ConnectionState::Reconnected | ConnectionState::ReadOnly => false,
+            ConnectionState::Connected | ConnectionState::Reconnected => false,
         }
     }
 }
@@ -128,11 +125,9 @@ impl ConnectionStateMachine {
     }
 
     /// A server accepted the session.
-    pub(crate) fn connected(&mut self, read_only: bool, now: Instant) -> Vec<ConnectionState> {
+    pub(crate) fn connected(&mut self, now: Instant) -> Vec<ConnectionState> {
         match self.current {
-            Some(ConnectionState::ReadOnly) if read_only => Vec::new(),
-            Some(ConnectionState::Connected | ConnectionState::Reconnected) if !read_only => Vec::new(),
-            _ if read_only => self.raise(ConnectionState::ReadOnly, now),
+            Some(ConnectionState::Connected | ConnectionState::Reconnected) => Vec::new(),
             _ if self.was_connected => self.raise(ConnectionState::Reconnected, now),
             _ => self.raise(ConnectionState::Connected, now),
         }
@@ -183,8 +178,8 @@ impl ConnectionStateMachine {
 
 #[cfg(test)]
 mod tests {
-    use ConnectionState::{Connected, Lost, ReadOnly, Reconnected, Suspended};
-    use Input::{Disconnected, DueTick, EarlyTick, Expired, OnlyReads, Writes};
+    use ConnectionState::{Connected, Lost, Reconnected, Suspended};
+    use Input::{Connects, Disconnected, DueTick, EarlyTick, Expired};
 
     use super::*;
 
@@ -192,8 +187,7 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Input {
-        Writes,
-        OnlyReads,
+        Connects,
         Disconnected,
         Expired,
 
@@ -203,12 +197,11 @@ mod tests {
         DueTick,
     }
 
-    const INPUTS: [Input; 6] = [Writes, OnlyReads, Disconnected, Expired, EarlyTick, DueTick];
+    const INPUTS: [Input; 5] = [Connects, Disconnected, Expired, EarlyTick, DueTick];
 
     fn feed(machine: &mut ConnectionStateMachine, input: Input, now: Instant) -> Vec<ConnectionState> {
         match input {
-            Writes => machine.connected(false, now),
-            OnlyReads => machine.connected(true, now),
+            Connects => machine.connected(now),
             Disconnected => machine.disconnected(now),
             Expired => machine.expired(now),
             EarlyTick => machine.tick(now + TIMEOUT - Duration::from_nanos(1)),
@@ -224,25 +217,22 @@ mod tests {
         machine
     }
 
-    /// What each input raises in each state. A state is named by the inputs that lead to it; `was_connected` makes two
-    /// of SUSPENDED, LOST and READ_ONLY.
+    /// The event that each input raises in each state. A state is named by the inputs that lead to it; `was_connected`
+    /// makes two of SUSPENDED and LOST.
     #[test]
     fn every_input_in_every_state_raises_exactly_this() {
-        type Row<'a> = (&'a [Input], Option<ConnectionState>, [Option<ConnectionState>; 6]);
-        let [c, s, r, l, o, none] =
-            [Some(Connected), Some(Suspended), Some(Reconnected), Some(Lost), Some(ReadOnly), None];
+        type Row<'a> = (&'a [Input], Option<ConnectionState>, [Option<ConnectionState>; 5]);
+        let [c, s, r, l, none] = [Some(Connected), Some(Suspended), Some(Reconnected), Some(Lost), None];
         #[rustfmt::skip]
-        let table: [Row<'_>; 9] = [
-            // reached by                              state  writes reads  discon expired early due
-            (&[],                                      none, [c,    o,    s,    l,    none, none]),
-            (&[Disconnected],                          s,    [c,    o,    none, l,    none, l]),
-            (&[Expired],                               l,    [c,    o,    none, none, none, none]),
-            (&[OnlyReads],                             o,    [c,    none, s,    l,    none, none]),
-            (&[Writes],                                c,    [none, o,    s,    l,    none, none]),
-            (&[Writes, Disconnected],                  s,    [r,    o,    none, l,    none, l]),
-            (&[Writes, Expired],                       l,    [r,    o,    none, none, none, none]),
-            (&[Writes, OnlyReads],                     o,    [r,    none, s,    l,    none, none]),
-            (&[Writes, Disconnected, Writes],          r,    [none, o,    s,    l,    none, none]),
+        let table: [Row<'_>; 7] = [
+            // reached by                              state  connects discon expired early due
+            (&[],                                      none, [c,       s,    l,    none, none]),
+            (&[Disconnected],                          s,    [c,       none, l,    none, l]),
+            (&[Expired],                               l,    [c,       none, none, none, none]),
+            (&[Connects],                              c,    [none,    s,    l,    none, none]),
+            (&[Connects, Disconnected],                s,    [r,       none, l,    none, l]),
+            (&[Connects, Expired],                     l,    [r,       none, none, none, none]),
+            (&[Connects, Disconnected, Connects],      r,    [none,    s,    l,    none, none]),
         ];
         let now = Instant::now();
         for (way, state, raised) in table {
@@ -259,19 +249,19 @@ mod tests {
     #[test]
     fn a_lost_session_is_lost_once_and_then_reconnected() {
         let now = Instant::now();
-        let mut machine = after(&[Writes, Disconnected], now);
+        let mut machine = after(&[Connects, Disconnected], now);
         assert_eq!(feed(&mut machine, DueTick, now), [Lost]);
         assert_eq!(feed(&mut machine, Expired, now), []);
         assert_eq!(feed(&mut machine, Disconnected, now), []);
         assert_eq!(feed(&mut machine, DueTick, now), []);
-        assert_eq!(feed(&mut machine, Writes, now), [Reconnected]);
+        assert_eq!(feed(&mut machine, Connects, now), [Reconnected]);
     }
 
     #[test]
     fn the_timer_runs_from_the_first_disconnect() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
-        let mut machine = after(&[Writes], start);
+        let mut machine = after(&[Connects], start);
         assert_eq!(machine.next_deadline(), None);
         machine.disconnected(start + second);
         machine.disconnected(start + 3 * second);
@@ -286,8 +276,8 @@ mod tests {
     fn a_reconnect_stops_the_timer_and_the_next_disconnect_starts_it_anew() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
-        let mut machine = after(&[Writes, Disconnected], start);
-        machine.connected(false, start + second);
+        let mut machine = after(&[Connects, Disconnected], start);
+        machine.connected(start + second);
         assert_eq!(machine.tick(start + 10 * second), []);
         machine.disconnected(start + 10 * second);
         assert_eq!(machine.next_deadline(), Some(start + 10 * second + TIMEOUT));
@@ -310,7 +300,7 @@ mod tests {
     #[test]
     fn the_negotiated_timeout_counts_also_when_suspended_already() {
         let now = Instant::now();
-        let mut machine = after(&[Writes, Disconnected], now);
+        let mut machine = after(&[Connects, Disconnected], now);
         machine.set_timeout(TIMEOUT * 2);
         assert_eq!(machine.next_deadline(), Some(now + TIMEOUT * 2));
         assert_eq!(feed(&mut machine, DueTick, now), []);
@@ -357,7 +347,6 @@ mod tests {
             (Suspended, false, "SUSPENDED"),
             (Reconnected, true, "RECONNECTED"),
             (Lost, false, "LOST"),
-            (ReadOnly, true, "READ_ONLY"),
         ] {
             assert_eq!(state.is_connected(), connected);
             assert_eq!(state.to_string(), shown);

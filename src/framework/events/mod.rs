@@ -1,6 +1,6 @@
-//! What happens to a client, and who hears of it: connection states, followers, listeners.
+//! Events of a client and who receives them: connection states, reactions of recipes, listeners.
 
 pub(crate) mod connection_state;
 pub(crate) mod dispatch;
 pub(crate) mod event;
-pub(crate) mod followers;
+pub(crate) mod reactions;

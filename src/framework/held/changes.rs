@@ -55,7 +55,7 @@ impl fmt::Display for HoldState {
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{HoldState, InterProcessMutex, StateChanges};
 ///
-/// let held = InterProcessMutex::new(client, "/locks/order-42")?.lock_owned()?;
+/// let held = InterProcessMutex::new(client, "/locks/order-42")?.lock()?;
 /// let changes: StateChanges = held.state_changes();
 /// held.release()?;
 /// assert_eq!(changes.iter().last(), Some(HoldState::Released)); // and then the channel ends
@@ -80,4 +80,28 @@ impl fmt::Debug for StateChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("StateChanges").field(&self.receiver).finish()
     }
+}
+
+/// An event of a [`Deadline`](crate::Deadline).
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use std::time::Duration;
+/// use curator_locks::{DeadlineEvent, InterProcessMutex};
+///
+/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
+/// let held = mutex.lock()?;
+/// // No session lasts for an hour without a heartbeat, so this margin is reached at once.
+/// let deadline = held.deadline(Duration::from_secs(3600));
+/// assert_eq!(deadline.recv()?, DeadlineEvent::Near);
+/// held.release()?;
+/// # Ok(()) });
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeadlineEvent {
+    /// The hold is certain for less than the margin, or in doubt, or lost: time to stop.
+    Near,
+    /// A heartbeat has moved [`valid_until`](crate::Hold::valid_until) on: there is more time than the margin again.
+    Recovered,
 }

@@ -3,8 +3,8 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     limits::WATCH_AFTER,
-    node::{Common, HeldNode, Inner, RevocableNode, WatchState, Znode},
+    node::{HeldNode, HeldZnode, RevocableNode, Znode},
 };
 use crate::{
     base::telemetry::counters::Counters,
@@ -37,6 +37,7 @@ pub(crate) struct HeldNodes {
 }
 
 struct Registry {
+    /// The first hold of each znode: requests to give it back are about that one, also once its keeper has gone.
     nodes: HashMap<u64, Arc<HeldNode>>,
     /// When the background thread looks again by itself.
     next_look: Option<Instant>,
@@ -78,8 +79,7 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        let znode =
-            Znode { path, czxid, token: czxid, grant: 0, has_waited: false, outlives_session: false, is_place: false };
+        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited: false, is_place: false };
         self.add_znode(znode, session, connection, watch, None)
     }
 
@@ -97,33 +97,13 @@ impl HeldNodes {
         if let Some(counters) = &counters {
             counters.held.add(1);
         }
-        let is_watched = watch.is_some();
-        let watch = watch.map_or(WatchState::Absent, WatchState::Present);
-        let inner = Inner { is_watched, watch, ..Inner::default() };
-        let node = Arc::new(HeldNode {
-            id: self.next_id.fetch_add(1, Ordering::Relaxed),
-            common: Arc::new(Common {
-                znode,
-                session,
-                events: self.events.clone(),
-                dispatcher: self.dispatcher.clone(),
-            }),
-            since: Instant::now(),
-            seen_over: AtomicU64::new(connection),
-            asked_over: AtomicU64::new(connection),
-            revocable,
-            grant: None,
-            keeper: OnceLock::new(),
-            counters,
-            out: AtomicUsize::new(0),
-            inner: Mutex::new(inner),
-        });
-        if let Some(revocable) = &node.revocable {
-            revocable.holds(&node);
-        }
-        let needed = node.next_look(self.max_hold_time, node.since);
+        let (id, tell) = (self.next_id.fetch_add(1, Ordering::Relaxed), (self.events.clone(), self.dispatcher.clone()));
+        let znode = HeldZnode::new(id, znode, session, connection, watch, revocable, tell, counters);
+        let hold = HeldNode::first(znode.clone(), self.max_hold_time.is_some());
+        let needed = [znode.next_look(hold.since), hold.next_look(self.max_hold_time, hold.since)];
+        let needed = needed.into_iter().flatten().min();
         let mut registry = self.nodes.lock();
-        registry.nodes.insert(node.id, node.clone());
+        registry.nodes.insert(id, hold.clone());
         let comes_late = needed.is_some_and(|at| registry.next_look.is_none_or(|planned| planned > at));
         if comes_late {
             registry.next_look = needed;
@@ -135,22 +115,25 @@ impl HeldNodes {
         let is_closed = registry.is_closed;
         drop(registry);
         if is_closed {
-            node.mark_lost(LostReason::ClientClosed);
+            znode.mark_lost(LostReason::ClientClosed);
         }
-        if asks || node.revocable.is_some() {
+        if asks || hold.revocable().is_some() {
             self.events.send(Event::Look);
         }
-        node
+        hold
     }
 
-    pub(crate) fn remove(&self, node: &HeldNode) {
-        let was_there = self.nodes.lock().nodes.remove(&node.id).is_some();
-        if let Some(counters) = node.counters().filter(|_| was_there) {
+    /// Looks no more after the znode of this hold.
+    pub(crate) fn remove(&self, hold: &HeldNode) {
+        let Some(first) = self.nodes.lock().nodes.remove(&hold.znode().id) else { return };
+        if let Some(counters) = first.counters() {
             counters.held.add(-1);
         }
+        // The znode and its first hold have each other otherwise.
+        first.znode().attend_no_more(&first);
     }
 
-    /// Marks every znode that ends with the session (`None`: with the client) as lost. Listeners hear of it at the next
+    /// Marks every znode of the session (`None`: of the client) as lost. Listeners hear of it at the next
     /// look, which is the caller's to see to.
     pub(crate) fn lose_all(&self, session: Option<&Arc<dyn Session>>, reason: LostReason) {
         let nodes: Vec<_> = {
@@ -158,11 +141,9 @@ impl HeldNodes {
             registry.is_closed |= session.is_none();
             registry.nodes.values().cloned().collect()
         };
-        for node in nodes {
-            if session
-                .is_none_or(|session| Arc::ptr_eq(session, &node.common.session) && !node.common.znode.outlives_session)
-            {
-                node.mark_lost(reason);
+        for hold in nodes {
+            if session.is_none_or(|session| Arc::ptr_eq(session, hold.session())) {
+                hold.znode().mark_lost(reason);
             }
         }
     }
@@ -175,18 +156,10 @@ impl HeldNodes {
             // Each znode is either among these, or its adding finds no look planned and plans one.
             registry.next_look = None;
             registry.is_looking = true;
-            registry.nodes.values().flat_map(HeldNode::with_grants).collect()
+            registry.nodes.values().cloned().collect()
         };
         let looking = Looking(self);
-        for node in &nodes {
-            node.end_if_over(now);
-            node.tell(now);
-            node.check(now);
-            if let Some(limit) = self.max_hold_time {
-                node.warn_if_held_for_long(limit, now);
-            }
-        }
-        let needed = nodes.iter().filter_map(|node| node.next_look(self.max_hold_time, now)).min();
+        let needed = nodes.iter().filter_map(|hold| self.look_at(hold.znode(), now)).min();
         let mut registry = looking.end();
         let mut next = [needed, registry.next_look].into_iter().flatten().min();
         let was_idle = std::mem::replace(&mut registry.was_idle, next.is_none());
@@ -195,6 +168,21 @@ impl HeldNodes {
         }
         registry.next_look = next;
         next
+    }
+
+    fn look_at(&self, znode: &Arc<HeldZnode>, now: Instant) -> Option<Instant> {
+        let holds = znode.attended();
+        holds.iter().for_each(|hold| hold.end_if_over(now));
+        znode.report(now);
+        znode.check(now);
+        for hold in &holds {
+            hold.tell(now);
+            if let Some(limit) = self.max_hold_time {
+                hold.warn_if_held_for_long(limit, now);
+            }
+        }
+        let of_holds = holds.iter().filter_map(|hold| hold.next_look(self.max_hold_time, now));
+        of_holds.chain(znode.next_look(now)).min()
     }
 
     fn end_of_look(&self) -> MutexGuard<'_, Registry> {

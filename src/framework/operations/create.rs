@@ -55,7 +55,7 @@ pub struct CreateBuilder<'a> {
 }
 
 impl CreateBuilder<'_> {
-    /// What kind of znode. Defaults to persistent.
+    /// The kind of znode. Defaults to persistent.
     pub fn with_mode(mut self, mode: CreateMode) -> Self {
         self.mode = mode;
         self
@@ -160,7 +160,7 @@ impl Creation<'_> {
                 if missing_parents > 1 {
                     call.allow_again(&mut retries, error)?;
                 }
-                match call.session().and_then(|session| client.make_directory(call, &session, &self.parent)) {
+                match call.session().and_then(|session| client.make_directory(call, &session, &self.parent, true)) {
                     Ok(made) => {
                         self.made_parents |= made;
                         continue;
@@ -189,7 +189,7 @@ impl Creation<'_> {
                     return Ok(path.into_string());
                 }
             }
-            // What an earlier session made ends with it, and must not be found: it is about to vanish (CURATOR-498).
+            // A znode of an earlier session must not be found: it is about to vanish with that session (CURATOR-498).
             self.clear_doubt();
         }
         let prefix = protection(session.id());

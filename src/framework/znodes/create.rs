@@ -1,4 +1,4 @@
-//! What znodes are made with: protected names, ACLs, parents.
+//! How znodes are created: protected names, ACLs, parents.
 
 use std::sync::Arc;
 
@@ -70,12 +70,14 @@ impl CuratorFramework {
         leaf_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path))
     }
 
-    /// Makes a directory and all that is missing above it. `true` if this call made the directory itself.
+    /// Makes a directory and all that is missing above it, of containers or of persistent znodes. `true` if this call made
+    /// the directory itself.
     pub(crate) fn make_directory(
         &self,
         call: &Call<'_>,
         session: &Arc<dyn Session>,
         directory: &ServerPath,
+        containers: bool,
     ) -> Result<bool> {
         let mut chain: Vec<ServerPath> = directory.ancestors().collect();
         chain.push(directory.clone());
@@ -89,7 +91,7 @@ impl CuratorFramework {
                 Err(error) => return Err(error),
             }
         }
-        let made = self.make_missing(call, session, &missing, true);
+        let made = self.make_missing(call, session, &missing, containers);
         if made.is_err() {
             // Some may be there. The server removes only those that had a child once.
             for path in missing {

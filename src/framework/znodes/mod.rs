@@ -1,3 +1,3 @@
-//! What znodes are created with.
+//! How znodes are created.
 
 pub(crate) mod create;

@@ -20,9 +20,8 @@ use crate::{
 
 /// A held lock that belongs to a thread: dropping it releases the lock.
 ///
-/// One from `lock()` borrows the lock object; one from `lock_owned()` is a `LockGuard<'static>` and may be kept in a
-/// struct, or returned. It stays with its thread in both cases. Other threads may look at it, or have a clone of its
-/// [`Hold`].
+/// It borrows nothing, so it may be kept in a struct, or returned, and outlive the lock object. But it stays with its thread:
+/// others may look at it, or have a clone of its [`Hold`].
 ///
 /// What the holder knows is in [`Hold`], to which the guard dereferences: the [fencing token](Hold::fencing_token), up
 /// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was lost
@@ -50,31 +49,30 @@ use crate::{
 ///
 /// /// Keeps the lock for as long as it lives.
 /// struct Editor {
-///     held: curator_locks::LockGuard<'static>,
+///     held: curator_locks::LockGuard,
 /// }
-/// let editor = Editor { held: mutex.lock_owned()? };
+/// let editor = Editor { held: mutex.lock()? };
 /// drop(mutex);
 /// assert!(editor.held.is_valid());
 /// editor.held.release()?;
 /// # Ok(()) });
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
-pub struct LockGuard<'a> {
+pub struct LockGuard {
     lock: Arc<LockInternals>,
     owners: Arc<Owners>,
     hold: Hold,
     is_open: bool,
-    of_lock: PhantomData<&'a LockInternals>,
     not_send: PhantomData<OfThread>,
 }
 
 /// What belongs to one thread: it is not `Send`, but `Sync`.
 pub(in crate::locks) type OfThread = MutexGuard<'static, ()>;
 
-impl LockGuard<'_> {
-    pub(crate) fn new(lock: &Arc<LockInternals>, owners: &Arc<Owners>, held: Arc<HeldNode>) -> LockGuard<'static> {
+impl LockGuard {
+    pub(crate) fn new(lock: &Arc<LockInternals>, owners: &Arc<Owners>, held: Arc<HeldNode>) -> LockGuard {
         let (lock, owners, hold) = (lock.clone(), owners.clone(), lock.hold(held));
-        LockGuard { lock, owners, hold, is_open: true, of_lock: PhantomData, not_send: PhantomData }
+        LockGuard { lock, owners, hold, is_open: true, not_send: PhantomData }
     }
 
     /// Releases the lock and reports how that went. Blocks for one round trip; while the connection is gone, as the
@@ -89,7 +87,7 @@ impl LockGuard<'_> {
     }
 }
 
-impl Deref for LockGuard<'_> {
+impl Deref for LockGuard {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {
@@ -97,7 +95,7 @@ impl Deref for LockGuard<'_> {
     }
 }
 
-impl Drop for LockGuard<'_> {
+impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.is_open {
             note_panic(&self.hold);
@@ -106,7 +104,7 @@ impl Drop for LockGuard<'_> {
     }
 }
 
-impl fmt::Debug for LockGuard<'_> {
+impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LockGuard").field(&self.hold).finish()
     }

@@ -55,7 +55,7 @@ pub trait InterProcessLock: Send + Sync {
     ///
     /// # Errors
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted,
-    /// [`Error::ClientClosed`], [`Error::LockLost`] for a re-entry into a lock that was lost, and what the server
+    /// [`Error::Uncertain`] when no heartbeat makes the lock certain, [`Error::ClientClosed`], [`Error::LockLost`] for a re-entry into a lock that was lost, and what the server
     /// refuses ([`Error::Server`]). Nothing is left in the queue.
     fn acquire(&self) -> Result<()>;
 

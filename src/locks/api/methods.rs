@@ -50,14 +50,18 @@ macro_rules! lock_methods {
                 self.give_back(&[])
             }
 
-            /// Acquires the lock, waiting as long as it takes, as a guard. Dropping that releases the lock in the
-            /// background, and
+            /// Acquires the lock, waiting as long as it takes, as a guard. That borrows nothing: it may outlive the lock
+            /// object. Dropping it releases the lock in the background, and
             #[doc = concat!("waits for nothing; [`", stringify!($guard), "::release`] waits, and says how it went.")]
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
-            pub fn lock(&self) -> $crate::error::Result<$guard<'_>> {
-                self.lock_owned()
+            pub fn lock(&self) -> $crate::error::Result<$guard> {
+                match self.lock_with(&$crate::locks::api::options::acquire::AcquireOptions::new())? {
+                    Some(guard) => Ok(guard),
+                    // Without a timeout there is no other way out.
+                    None => Err($crate::error::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
+                }
             }
 
             /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue.
@@ -67,7 +71,7 @@ macro_rules! lock_methods {
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
             #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
-            pub fn lock_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<Option<$guard<'_>>> {
+            pub fn lock_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<Option<$guard>> {
                 self.lock_with(&$crate::locks::api::options::acquire::AcquireOptions::new().timeout(timeout))
             }
 
@@ -77,7 +81,7 @@ macro_rules! lock_methods {
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
             #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
-            pub fn try_lock(&self) -> $crate::error::Result<Option<$guard<'_>>> {
+            pub fn try_lock(&self) -> $crate::error::Result<Option<$guard>> {
                 self.lock_timeout(std::time::Duration::ZERO)
             }
 
@@ -87,44 +91,7 @@ macro_rules! lock_methods {
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
             #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
-            pub fn lock_with(&self, options: &$crate::locks::api::options::acquire::AcquireOptions) -> $crate::error::Result<Option<$guard<'_>>> {
-                self.lock_owned_with(options)
-            }
-
-            /// Acquires the lock, waiting as long as it takes, as a guard that borrows nothing: to be kept in a struct, or
-            /// returned.
-            ///
-            /// # Errors
-            #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
-            pub fn lock_owned(&self) -> $crate::error::Result<$guard<'static>> {
-                match self.lock_owned_with(&$crate::locks::api::options::acquire::AcquireOptions::new())? {
-                    Some(guard) => Ok(guard),
-                    // Without a timeout there is no other way out.
-                    None => Err($crate::error::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
-                }
-            }
-
-            /// As `lock_owned`, unless the time is up first: then `None`.
-            ///
-            /// # Errors
-            /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
-            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
-            pub fn lock_owned_timeout(
-                &self,
-                timeout: std::time::Duration,
-            ) -> $crate::error::Result<Option<$guard<'static>>> {
-                self.lock_owned_with(&$crate::locks::api::options::acquire::AcquireOptions::new().timeout(timeout))
-            }
-
-            /// As `lock_owned`, with a timeout, a cancel token, both or neither. `None`: the time was up first.
-            ///
-            /// # Errors
-            #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
-            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
-            pub fn lock_owned_with(
-                &self,
-                options: &$crate::locks::api::options::acquire::AcquireOptions,
-            ) -> $crate::error::Result<Option<$guard<'static>>> {
+            pub fn lock_with(&self, options: &$crate::locks::api::options::acquire::AcquireOptions) -> $crate::error::Result<Option<$guard>> {
                 Ok(self.enter(options)?.map(|held| self.guard(held)))
             }
 
@@ -260,7 +227,7 @@ macro_rules! thread_lock_methods {
                 // `enter` has counted it for the thread.
             }
 
-            fn guard(&self, held: std::sync::Arc<$crate::framework::held::node::HeldNode>) -> LockGuard<'static> {
+            fn guard(&self, held: std::sync::Arc<$crate::framework::held::node::HeldNode>) -> LockGuard {
                 let (internals, owners) = self.parts();
                 LockGuard::new(internals, owners, held)
             }
@@ -269,7 +236,7 @@ macro_rules! thread_lock_methods {
 }
 
 /// What a lock can be told to listen for: requests to give it back, and holders that went without releasing. `$internals`
-/// are those of `$this` lock whose znodes are holds.
+/// are those of `$this` lock whose znodes are holds. The lock brings `configured(&self, impl Fn(&mut LockInternals)) -> Self`.
 macro_rules! listening_methods {
     ($lock:ident, |$this:ident| $internals:expr) => {
         impl $lock {
@@ -305,7 +272,8 @@ macro_rules! listening_methods {
             /// trip more than one. A lock that does not say this pays nothing. Where the lock is lost during the delay,
             /// the acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
             /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
-            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then.
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then. To be called right after `new`: it makes another
+            /// lock object.
             ///
             /// ```
             /// # curator_locks::docs::example(|client| {
@@ -323,9 +291,7 @@ macro_rules! listening_methods {
             /// ```
             #[must_use]
             pub fn with_unclean_deaths(self, delay: std::time::Duration) -> Self {
-                let $this = &self;
-                $internals.iter().for_each(|internals| internals.listen_for_deaths(delay));
-                self
+                self.configured(|internals| internals.listen_for_deaths(delay))
             }
         }
     };

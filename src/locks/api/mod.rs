@@ -3,7 +3,7 @@
 //! [`lock`] is the trait and what stands for any lock, [`methods`] the methods that every lock has, [`options`] what an
 //! acquire may ask for, [`observed`] how operators see one. [`guard`] and [`holds`] are what a holder has in hand,
 //! [`fencing`] what storage asks for, and
-//! [`revocation`] how somebody else asks for the lock. [`participant`] names who stands in a queue.
+//! [`revocation`] how somebody else asks for the lock.
 
 pub(in crate::locks) mod fencing;
 pub(in crate::locks) mod guard;
@@ -12,5 +12,4 @@ pub(in crate::locks) mod lock;
 pub(in crate::locks) mod methods;
 pub(in crate::locks) mod observed;
 pub(in crate::locks) mod options;
-pub(in crate::locks) mod participant;
 pub(in crate::locks) mod revocation;

@@ -24,7 +24,7 @@ impl LockInternals {
             Ok(Some(held)) => {
                 let nodes = nodes(held);
                 nodes.iter().for_each(|node| node.trace(self.base_path()));
-                counters.granted(nodes.iter().any(|node| node.tenure().is_some() && node.grant_number() > 1))
+                counters.granted(nodes.iter().any(|node| node.is_handed_out() && node.grant_number() > 1))
             }
             Ok(None) => counters.not_granted(None),
             Err(error) => counters.not_granted(Some(error)),

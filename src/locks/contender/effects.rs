@@ -1,4 +1,4 @@
-//! What the two shells share: a contender with all that it has brought about, and its mailbox.
+//! A contender with all that it has brought about, and its mailbox.
 
 use std::{
     sync::{Arc, Weak},
@@ -13,7 +13,7 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
-        held::node::{HeldNode, RevocableNode, Znode},
+        held::node::{HeldNode, HeldZnode, RevocableNode, Znode},
         znodes::create::protection_of_cached,
     },
     locks::{
@@ -27,10 +27,14 @@ use crate::{
         },
         semaphore::limit::Limit,
     },
-    proto::{request::Request, response::Response},
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, ErrorCode},
+    },
     session::{
         api::{Session, WatchEvent, Watcher},
-        wait::pending::{Watch, submit},
+        wait::pending::{Pending, Watch, submit},
     },
 };
 
@@ -109,8 +113,9 @@ impl LiveContender {
         &self.mailbox().1
     }
 
-    pub(super) fn step(&mut self, scene: Scene<'_>, is_time_up: bool, input: Input<Error>) -> (Do<Error>, Debris) {
-        if let Input::Answers(answers) = &input {
+    pub(super) fn step(&mut self, scene: Scene<'_>, is_time_up: bool, mut input: Input<Error>) -> (Do<Error>, Debris) {
+        if let Input::Answers(answers) = &mut input {
+            answers.iter_mut().for_each(|answer| unpack(scene.lock, answer));
             self.answered(scene.lock, answers);
         }
         let view = view_of(self.session.as_ref(), is_time_up);
@@ -125,16 +130,16 @@ impl LiveContender {
 
     /// Requests are about to be sent: in this session.
     pub(super) fn sends(&mut self, ask: &Ask) -> Option<Arc<dyn Session>> {
-        if ask.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
+        if ask.iter().any(|(request, _)| is_creation(request)) {
             self.owner.clone_from(&self.session);
         }
         self.asked = ask.iter().map(|(_, watch)| *watch).collect();
         self.session.clone()
     }
 
-    /// They are sent, and leave these watches.
-    pub(super) fn sent<T>(&mut self, sent: impl IntoIterator<Item = T>, watch: impl Fn(T) -> Option<Watch>) {
-        let left = self.asked.iter().zip(sent).filter_map(|(id, sent)| Some(((*id)?, watch(sent)?)));
+    /// They are sent, and leave watches.
+    pub(super) fn sent(&mut self, sent: &mut [(Pending, Option<Watch>)]) {
+        let left = self.asked.iter().zip(sent).filter_map(|(id, (_, watch))| Some(((*id)?, watch.take()?)));
         self.watches.extend(left);
     }
 
@@ -194,10 +199,9 @@ impl LiveContender {
         let is_watched = watch.is_some();
         for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
             let (token, grant) = scene.spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
-            let outlives_session = !scene.spec.mode.is_ephemeral();
             let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
             let is_place = scene.lock.is_queue;
-            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, outlives_session, is_place };
+            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, is_place };
             let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
             // Each of several hears of its own requests.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
@@ -214,7 +218,7 @@ impl LiveContender {
     /// end.
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
         let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
-        let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held)));
+        let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held.znode())));
         drop(before);
         let of_own = mailbox.try_iter().filter_map(|(input, _)| match input {
             Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
@@ -222,7 +226,7 @@ impl LiveContender {
         });
         let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
         // A change of the data has used the watch up.
-        others.iter().for_each(|event| held.watched(event));
+        others.iter().for_each(|event| held.znode().watched(event));
         !ends.is_empty()
     }
 
@@ -254,7 +258,7 @@ impl LiveContender {
     /// The lock is granted.
     pub(super) fn take_held(&mut self) -> Vec<Arc<HeldNode>> {
         // The last look may have gone over another connection than the first.
-        self.held.iter().for_each(|held| held.seen_again(self.contender.seen_over));
+        self.held.iter().for_each(|held| held.znode().seen_again(self.contender.seen_over));
         let counters = self.held.first().and_then(|held| held.counters());
         if let Some((told, counters)) = self.told.zip(counters) {
             counters.hand_overs.record(told.elapsed());
@@ -291,14 +295,14 @@ impl Debris {
         });
     }
 
-    pub(super) fn clear_away(self, lock: &LockInternals, spec: &Spec) {
+    pub(super) fn clear_away(self, lock: &LockInternals) {
         // First the watches: after the deletes the server may be asked for nothing more.
         drop(self.watches);
         for held in self.held {
             lock.client().core.held.remove(&held);
         }
         for (leftover, owner) in self.leftovers.into_iter().zip(self.owner.iter().cycle()) {
-            lock.clean_up(spec, owner, leftover);
+            lock.clean_up(owner, leftover);
         }
     }
 }
@@ -306,7 +310,7 @@ impl Debris {
 /// To whom the watch on the own znode reports.
 enum OwnWatchTarget {
     Waiter(Box<dyn Fn(&WatchEvent) + Send + Sync>),
-    Holder(Weak<HeldNode>),
+    Holder(Weak<HeldZnode>),
 }
 
 fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
@@ -374,8 +378,8 @@ impl Environment<Error> for ProcessEnvironment<'_> {
         over.map_or(Plan::List, |over| lock.unlisted.lock().plan(over))
     }
 
-    fn proves_alone(&self, name: &str) -> bool {
-        self.over().is_some_and(|over| self.scene.lock.unlisted.lock().proves_alone(name, over))
+    fn proves_alone(&self, name: &str, follows: u32) -> bool {
+        self.over().is_some_and(|over| self.scene.lock.unlisted.lock().proves_alone(name, follows, over))
     }
 
     fn was_granted_here(&self, name: &str) -> bool {
@@ -404,10 +408,42 @@ pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> 
     Failed { code: error.code(), maybe_done, reaction, error }
 }
 
+/// Whether a request makes a znode of the contender's own.
+pub(super) fn is_creation(request: &Request) -> bool {
+    matches!(request, Request::Create { .. } | Request::Multi(_))
+}
+
+/// A transaction's answer is that of its last operation, or the error of the one that made all of it fail.
+fn unpack(lock: &LockInternals, answer: &mut Answer<Error>) {
+    let Ok(Response::Multi(results)) = answer else { return };
+    let cause = results.iter().find_map(|result| result.as_ref().err().copied().flatten());
+    *answer = match (cause, results.pop()) {
+        (None, Some(Ok(last))) => Ok(last),
+        (cause, _) => {
+            let (code, path) = (cause.unwrap_or(ErrorCode::RuntimeInconsistency), lock.base_path().to_owned());
+            Err(failed(Error::Server { code, operation: "acquire", path }, false, None))
+        }
+    };
+}
+
 /// Adds the access control list that the caller's provider names.
 pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
-    if let Request::Create { path, acl, .. } = &mut request {
-        *acl = client.leaf_acl(&ServerPath::from_server(path.as_str()));
+    match &mut request {
+        Request::Create { path, acl, .. } => *acl = client.leaf_acl(&ServerPath::from_server(path.as_str())),
+        Request::Multi(steps) => {
+            *steps = std::mem::take(steps).into_iter().map(|step| step_with_acl(client, step)).collect();
+        }
+        _ => {}
     }
     request
+}
+
+/// The directory that a transaction makes anew is made as the client makes directories.
+fn step_with_acl(client: &CuratorFramework, step: Request) -> Request {
+    match &step {
+        Request::Create { path, mode: CreateMode::Container, .. } => {
+            client.parent_creation(&ServerPath::from_server(path.as_str()), true)
+        }
+        _ => with_acl(client, step),
+    }
 }

@@ -17,7 +17,7 @@ use crate::{
     },
     locks::{
         api::{
-            holds::{death::Deaths, hold::Hold},
+            holds::{death::UncleanDeaths, hold::Hold},
             options::{patience::Patience, wait_strategy::WaitStrategy},
         },
         contender::{
@@ -56,23 +56,23 @@ pub struct LockInternals {
     /// What threads of this process hold there.
     pub(in crate::locks) thread_holds: Arc<DirectoryHolds>,
     naming: Naming,
-    /// Makes a prefix, or the mark of a fixed name, from the session's id.
+    /// Makes a prefix from the session's id.
     pub(in crate::locks) unique: fn(i64) -> String,
     /// Whom the next hold tells about requests to give it back.
     pub(super) revocation: Mutex<Option<Arc<Revocation>>>,
     pub(in crate::locks) kind: HoldKind,
-    strategy: Mutex<WaitStrategy>,
+    pub(in crate::locks) strategy: WaitStrategy,
     /// What the znodes carry from now on.
     data: Mutex<Vec<u8>>,
     /// What this object knows of the directory from its last hold, so that the next acquire may do without a list.
     pub(super) unlisted: Arc<Mutex<Unlisted<Watch>>>,
     /// Whether a create may be sent without a list, where the number says all.
-    pub(super) goes_by_numbers: bool,
-    /// For a recipe whose directory is no container, and stays. Not for a thread that waits.
+    pub(in crate::locks) goes_by_numbers: bool,
+    /// For a recipe whose directory is no container, and stays.
     pub(in crate::locks) has_persistent_directory: bool,
     /// Its znodes are no locks, but places in the queue for one: who has its turn there holds nothing yet.
     pub(in crate::locks) is_queue: bool,
-    pub(in crate::locks) deaths: Deaths,
+    pub(in crate::locks) deaths: Option<UncleanDeaths>,
 }
 
 impl fmt::Debug for LockInternals {
@@ -98,18 +98,34 @@ impl LockInternals {
             unique: protection,
             revocation: Mutex::default(),
             kind: HoldKind::Custom,
-            strategy: Mutex::default(),
+            strategy: WaitStrategy::default(),
             data: Mutex::new(client.core.config.default_data.clone()),
             unlisted: Arc::default(),
             goes_by_numbers: true,
             has_persistent_directory: false,
             is_queue: false,
-            deaths: Deaths::new(),
+            deaths: None,
         })
     }
 
-    pub(crate) fn set_strategy(&self, strategy: WaitStrategy) {
-        *self.strategy.lock() = strategy;
+    /// The same settings but for this change, in a lock object that shares nothing with this one: neither what threads hold
+    /// through it, nor who listens for requests to give it back.
+    pub(in crate::locks) fn configured(&self, change: impl FnOnce(&mut LockInternals)) -> LockInternals {
+        let mut internals = LockInternals {
+            client: self.client.clone(),
+            driver: self.driver.clone(),
+            base_path: self.base_path.clone(),
+            directory: self.directory.clone(),
+            thread_holds: self.thread_holds.clone(),
+            naming: self.naming.clone(),
+            data: Mutex::new(self.data.lock().clone()),
+            revocation: Mutex::default(),
+            unlisted: Arc::default(),
+            deaths: self.deaths.as_ref().map(UncleanDeaths::anew),
+            ..*self
+        };
+        change(&mut internals);
+        internals
     }
 
     pub(crate) fn set_data(&self, data: impl Into<Vec<u8>>) {
@@ -120,15 +136,9 @@ impl LockInternals {
         &self.directory
     }
 
-    /// Makes the lock one znode of this name, which others use too. A delete that may have been carried out is then not
-    /// sent again before a look has shown whose the znode is.
-    pub(crate) fn set_fixed_name(&mut self, name: &str, unique: fn(i64) -> String) {
-        self.naming = Naming::Fixed(name.to_owned());
-        self.unique = unique;
-    }
-
-    pub(super) fn reuses_names(&self) -> bool {
-        matches!(self.naming, Naming::Fixed(_))
+    /// The directory has one znode at most, and whoever creates it has the lock.
+    pub(crate) fn set_sole(&mut self) {
+        self.naming = Naming::Sole(self.driver.lock_name().to_owned());
     }
 
     /// The listener serves the acquires from now on, up to the next release.
@@ -174,7 +184,7 @@ impl LockInternals {
     }
 
     pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
-        let (path, deaths) = (self.client_path(&held), self.deaths.get().and_then(|deaths| deaths.heard_by(&held)));
+        let (path, deaths) = (self.client_path(&held), self.deaths.as_ref().and_then(|deaths| deaths.heard_by(&held)));
         Hold::new(held, path, deaths)
     }
 
@@ -224,9 +234,12 @@ impl LockInternals {
             driver: self.driver.clone(),
             naming: self.naming.clone(),
             count: 1,
-            mode: if self.reuses_names() { CreateMode::Ephemeral } else { self.driver.create_mode() },
+            mode: match self.naming {
+                Naming::Sole(_) => CreateMode::Ephemeral,
+                Naming::Unique(_) => CreateMode::EphemeralSequential,
+            },
             data: self.data.lock().clone(),
-            waits: (!patience.only_try).then(|| *self.strategy.lock()),
+            waits: (!patience.only_try).then_some(self.strategy),
             looks_first: patience.only_try || patience.terms.max_ahead.is_some(),
             gate: None,
             companion: None,

@@ -1,12 +1,13 @@
 //! The contender as a plain state machine: (state, input, view) -> (state, what to do next).
 
-use std::{collections::HashSet, time::Instant};
+use std::collections::HashSet;
 
 use crate::{
     base::paths::name_of,
     locks::{
         api::options::wait_strategy::WaitStrategy,
         contender::{
+            doubt::Doubt,
             driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
             spec::{
                 Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Plan, Reaction,
@@ -17,7 +18,7 @@ use crate::{
     proto::{
         request::Request,
         response::Response,
-        types::{ErrorCode, EventType, Stat},
+        types::{CreateMode, ErrorCode, EventType, Stat},
     },
     session::api::WatchEvent,
 };
@@ -28,8 +29,6 @@ struct Asked {
     what: What,
     /// Over this connection.
     over: u64,
-    /// Sent then.
-    at: Instant,
 }
 
 /// What is asked for.
@@ -95,14 +94,14 @@ pub struct Contender {
     pub seen_over: u64,
     /// Something says that an own znode is gone; the server's answer is still to come.
     is_in_question: bool,
-    /// When the last question was sent whose answer showed the own znodes.
-    confirmed: Option<Instant>,
+    /// A server has shown the own znodes when it was asked for them.
+    is_confirmed: bool,
     /// From [`Do::Hold`] on until it turns out that the lock is lost, or the end. What was put into the registry
     /// belongs there only as long.
     pub is_held: bool,
     is_granted: bool,
     /// Since when it holds the lock in a session that is in doubt.
-    in_doubt_since: Option<Instant>,
+    doubt: Doubt,
     /// How many were in front when the queue was read last, where somebody wants to know.
     pub ahead: Option<usize>,
 }
@@ -143,13 +142,16 @@ impl Contender {
 
     /// Takes one step.
     pub fn step<E: Clone>(&mut self, spec: &Spec, env: &dyn Environment<E>, view: &View, input: Input<E>) -> Do<E> {
-        Step { me: self, spec, env, view }.take(input)
+        self.doubt.steps(view.now, view.timeout);
+        let next = Step { me: self, spec, env, view }.take(input);
+        self.doubt.sleeps(view.now, matches!(next, Do::Ask(_)));
+        next
     }
 
-    /// Whether there are znodes, all of them known. They keep their places while their session may live, so it is the
-    /// session that their owner waits for, and not the time of a call.
+    /// Whether there are znodes. They keep their places while their session may live, so it is the session that their
+    /// owner waits for, and not the time of a call.
     pub fn stands(&self) -> bool {
-        !self.nodes.is_empty() && self.doubts.is_empty()
+        !self.nodes.is_empty()
     }
 
     /// Begins anew: what was reached so far does not count any more.
@@ -158,8 +160,8 @@ impl Contender {
         self.own = None;
         self.is_held = false;
         self.is_in_question = false;
-        self.in_doubt_since = None;
-        self.confirmed = None;
+        self.doubt.ends();
+        self.is_confirmed = false;
         let leftovers = self.leftovers();
         self.discarded.extend(leftovers);
         self.nodes.clear();
@@ -204,13 +206,13 @@ impl<E: Clone> Step<'_, E> {
     }
 
     fn send(&mut self, what: What, requests: Ask) -> Do<E> {
-        self.me.asked = Some(Asked { what, over: self.view.connection, at: self.view.now });
+        self.me.asked = Some(Asked { what, over: self.view.connection });
         Do::Ask(requests)
     }
 
     fn answered(&mut self, answers: Vec<Answer<E>>) -> Do<E> {
         // The shell hands in answers that nobody asked for.
-        let Some(Asked { what, over, at }) = self.me.asked.take() else { return self.list() };
+        let Some(Asked { what, over }) = self.me.asked.take() else { return self.list() };
         let what = match what {
             What::Creates(plan) => return self.created(plan, over, answers),
             What::Ahead => return self.ahead_watched(answers),
@@ -225,10 +227,12 @@ impl<E: Clone> Step<'_, E> {
             (What::Lost(name), _) => self.searched(name, over, found.into_iter().last().flatten()),
             (What::List(watch), Some(Some(Response::Children { names, .. }))) => {
                 self.me.directory = watch.or(self.me.directory);
-                self.decide(names, over)
+                if self.is_outside() { self.wait_outside(names, over) } else { self.decide(names, over) }
             }
+            // Without the directory nobody holds the lock: the create finds out.
+            (What::List(_), _) if self.is_outside() => Do::Connect,
             (What::Watches(predecessor, own), _) => self.watching(predecessor, own, found),
-            (What::Proof, _) => self.told(&found, over, at),
+            (What::Proof, _) => self.told(&found, over),
             // Without the directory the own znodes are gone, or the server lags behind.
             _ => self.ask(),
         }
@@ -254,6 +258,13 @@ impl<E: Clone> Step<'_, E> {
 
     fn directory_made(&mut self, made: Result<(), Failed<E>>) -> Do<E> {
         match made {
+            // Another contender's ephemeral znode is in the directory's place, as of a client that knows this lock as one
+            // znode of a fixed name.
+            Err(failed) if self.is_sole() && failed.code == Some(ErrorCode::NoChildrenForEphemerals) => {
+                self.me.missing = 0;
+                // Nothing tells when it has gone, so that a waiter looks again after a moment.
+                if self.spec.waits.is_none() { self.leave(End::TimeUp) } else { Do::Doze }
+            }
             // A parent that was there a moment ago has been removed: the create finds out.
             Err(failed) if failed.code != Some(ErrorCode::NoNode) => self.failed(failed),
             // Once is normal. Twice means that the server has removed it in between, as an empty container.
@@ -309,7 +320,7 @@ impl<E: Clone> Step<'_, E> {
         }
         if !self.me.doubts.is_empty() {
             // What an earlier session made is about to vanish with it, and must not be found (CURATOR-498).
-            if !(self.has_lost_session() && self.spec.mode.is_ephemeral()) {
+            if !self.has_lost_session() {
                 return self.search();
             }
             self.me.forget();
@@ -324,7 +335,7 @@ impl<E: Clone> Step<'_, E> {
     fn send_creates(&mut self) -> Do<E> {
         let plan = match self.spec.naming {
             Naming::Unique(_) => self.env.plan(),
-            Naming::Fixed(_) => Plan::Bare,
+            Naming::Sole(_) => Plan::Bare,
         };
         self.me.doubts = (0..self.spec.count).map(|_| self.env.unique()).collect();
         let mut requests: Vec<_> = self.me.doubts.iter().map(|unique| (self.creation(unique), None)).collect();
@@ -345,12 +356,39 @@ impl<E: Clone> Step<'_, E> {
 
     /// Without the access control list: the shell adds it, as the caller's provider names it.
     fn creation(&self, unique: &str) -> Request {
-        let (name, data) = match &self.spec.naming {
-            Naming::Unique(name) => ([unique, name].concat(), self.spec.data.clone()),
-            Naming::Fixed(name) => (name.clone(), [unique.as_bytes(), &self.spec.data].concat()),
+        let (path, mode, data) = (self.child(&self.name(unique)), self.spec.mode, self.spec.data.clone());
+        match self.spec.naming {
+            Naming::Unique(_) => Request::Create { path, data, acl: Vec::new(), mode, with_stat: true },
+            Naming::Sole(_) => self.sole_creation(path, data),
+        }
+    }
+
+    fn name(&self, unique: &str) -> String {
+        let (Naming::Unique(name) | Naming::Sole(name)) = &self.spec.naming;
+        [unique, name].concat()
+    }
+
+    /// One transaction that fails unless the directory is empty. ZooKeeper has no condition for that but one: it deletes
+    /// no znode that has children.
+    ///
+    /// So two znodes are never in the directory together, whatever an administrator does: each was created at a moment
+    /// when there was none. And each has a name that nobody uses again, so that a delete, or a request to give the lock
+    /// back, that comes late finds no znode. With one name for all it would find the next holder's: a delete can name
+    /// only a version, and every new znode has version 0.
+    ///
+    /// The data are written by an operation of its own, as that one answers with the znode's stat. The stat that a create
+    /// in a transaction answers with is wrong before ZooKeeper 3.7.2 and 3.8.2.
+    fn sole_creation(&self, path: String, data: Vec<u8>) -> Request {
+        let create = |path: &str, mode| {
+            let (path, data) = (path.to_owned(), Vec::new());
+            Request::Create { path, data, acl: Vec::new(), mode, with_stat: false }
         };
-        let (path, mode) = (self.child(&name), self.spec.mode);
-        Request::Create { path, data, acl: Vec::new(), mode, with_stat: true }
+        let directory = &self.spec.directory;
+        let empty =
+            [Request::Delete { path: directory.clone(), version: -1 }, create(directory, CreateMode::Container)];
+        let own = [create(&path, self.spec.mode), Request::SetData { path, data, version: -1 }];
+        let is_empty = (!self.env.omits(Condition::EmptyDirectory)).then_some(empty);
+        Request::Multi(is_empty.into_iter().flatten().chain(own).collect())
     }
 
     fn child(&self, name: &str) -> String {
@@ -369,6 +407,9 @@ impl<E: Clone> Step<'_, E> {
                 Some(Ok(Response::Created { path, stat: Some(stat) })) => {
                     self.me.nodes.push(Node { name: name_of(&path).to_owned(), czxid: stat.czxid });
                 }
+                Some(Ok(Response::Stat(stat))) => {
+                    self.me.nodes.push(Node { name: self.name(&unique), czxid: stat.czxid });
+                }
                 Some(Err(failed)) => {
                     if failed.maybe_done {
                         self.me.doubts.push(unique);
@@ -379,7 +420,6 @@ impl<E: Clone> Step<'_, E> {
                 _ => self.me.doubts.push(unique),
             }
         }
-        self.me.seen_over = connection;
         if let Some(failed) = failure {
             return self.not_created(failed);
         }
@@ -387,7 +427,7 @@ impl<E: Clone> Step<'_, E> {
         if let Some(number) = self.exhausted() {
             return self.leave(End::Exhausted(number));
         }
-        if matches!(self.spec.naming, Naming::Fixed(_)) {
+        if self.is_sole() {
             return self.grant(connection);
         }
         let listed = matches!(plan, Plan::List | Plan::ListAndGuard(_)).then(|| answers.next()).flatten();
@@ -403,8 +443,10 @@ impl<E: Clone> Step<'_, E> {
             Some(Err(failed)) if failed.reaction == Reaction::Final && failed.code != Some(ErrorCode::NoNode) => {
                 self.failed(failed)
             }
-            None if self.view.is_over(connection) => match self.me.nodes.last().map(|node| node.name.clone()) {
-                Some(own) if self.env.proves_alone(&own) => self.decide(&[own], connection),
+            None if self.view.is_over(connection) => match (plan, self.me.nodes.last().map(|node| node.name.clone())) {
+                (Plan::Follows(number), Some(own)) if self.env.proves_alone(&own, number) => {
+                    self.decide(&[own], connection)
+                }
                 _ => self.list(),
             },
             _ => self.list(),
@@ -428,7 +470,7 @@ impl<E: Clone> Step<'_, E> {
                 self.me.missing += 1;
                 Do::MakeDirectory
             }
-            (Some(ErrorCode::NodeExists), Naming::Fixed(name)) => self.taken(name.clone()),
+            (Some(ErrorCode::NotEmpty), Naming::Sole(_)) => self.taken(),
             _ => self.failed(failed),
         }
     }
@@ -436,16 +478,8 @@ impl<E: Clone> Step<'_, E> {
     /// Reads before anything is written.
     fn look(&mut self) -> Do<E> {
         let gate = self.spec.gate.iter().map(|gate| list_of(gate, false));
-        let requests = std::iter::once(self.read()).chain(gate);
+        let requests = std::iter::once(list_of(&self.spec.directory, false)).chain(gate);
         self.send(What::Look, requests.map(|request| (request, None)).collect())
-    }
-
-    /// Reads the names, or the znode with the fixed name.
-    fn read(&self) -> Request {
-        match &self.spec.naming {
-            Naming::Unique(_) => list_of(&self.spec.directory, false),
-            Naming::Fixed(name) => Request::GetData { path: self.child(name), watch: false },
-        }
     }
 
     fn looked(&mut self, found: &[Option<Response>]) -> Do<E> {
@@ -459,11 +493,6 @@ impl<E: Clone> Step<'_, E> {
                     (would_wait, _) => would_wait && !waits,
                 }
             }
-            // Another contender has the fixed name.
-            Some(Some(_)) if waits => match self.spec.max_ahead {
-                Some(0) => return self.leave(End::Busy(1)),
-                _ => false,
-            },
             first => first.is_none_or(Option::is_some),
         };
         let is_overtaking = found.iter().skip(1).any(|queued| !is_empty(queued));
@@ -472,6 +501,9 @@ impl<E: Clone> Step<'_, E> {
 
     /// Whether the znodes that are wanted would have to wait, if they were created now.
     fn would_wait(&self, names: &[String]) -> bool {
+        if self.is_sole() {
+            return !names.is_empty();
+        }
         let mut names = names.to_vec();
         let last = i64::from(i32::MAX);
         let count = i64::try_from(self.spec.count).unwrap_or(last);
@@ -484,31 +516,20 @@ impl<E: Clone> Step<'_, E> {
     /// also if it is another one than the server that was sent the create.
     fn search(&mut self) -> Do<E> {
         self.me.session = self.view.session;
-        let name = match &self.spec.naming {
-            Naming::Unique(_) => None,
-            Naming::Fixed(name) => Some(name.clone()),
-        };
-        self.send(What::Lost(name), vec![(self.sync(), None), (self.read(), None)])
+        self.send(What::Lost(None), vec![(self.sync(), None), (list_of(&self.spec.directory, false), None)])
     }
 
     fn searched(&mut self, name: Option<String>, connection: u64, found: Option<Response>) -> Do<E> {
-        let is_ours = |text: &[u8]| self.me.doubts.iter().any(|doubt| text.starts_with(doubt.as_bytes()));
+        let is_ours = |name: &String| self.me.doubts.iter().any(|doubt| name.starts_with(doubt));
         match (name, found) {
             (None, Some(Response::Children { names, .. })) => {
-                let Some(name) = names.into_iter().find(|name| is_ours(name.as_bytes())) else {
+                let Some(name) = names.into_iter().find(is_ours) else {
                     return self.not_found();
                 };
                 let request = Request::Exists { path: self.child(&name), watch: false };
                 self.send(What::Lost(Some(name)), vec![(request, None)])
             }
             (Some(name), Some(Response::Stat(stat))) if self.is_owner(&stat) => self.found(name, &stat, connection),
-            (Some(name), Some(Response::Data { data, stat })) => {
-                if is_ours(&data) && self.is_owner(&stat) {
-                    return self.found(name, &stat, connection);
-                }
-                self.me.doubts.clear();
-                self.taken(name)
-            }
             _ => self.not_found(),
         }
     }
@@ -531,7 +552,7 @@ impl<E: Clone> Step<'_, E> {
     }
 
     fn is_owner(&self, stat: &Stat) -> bool {
-        !self.spec.mode.is_ephemeral() || stat.ephemeral_owner == self.me.session
+        stat.ephemeral_owner == self.me.session
     }
 
     /// Reads the queue.
@@ -539,8 +560,8 @@ impl<E: Clone> Step<'_, E> {
         if self.has_lost_session() {
             return self.session_ended();
         }
-        if let Naming::Fixed(name) = &self.spec.naming {
-            return if self.me.stands() { self.grant(self.me.seen_over) } else { self.taken(name.clone()) };
+        if self.is_sole() {
+            return if self.me.stands() { self.grant(self.me.seen_over) } else { self.taken() };
         }
         let is_first_watch = self.spec.waits == Some(WaitStrategy::WatchParent) && self.me.directory.is_none();
         let watch = is_first_watch.then(|| self.me.next_watch());
@@ -562,7 +583,7 @@ impl<E: Clone> Step<'_, E> {
         };
         match decision {
             // The server has shown it over this very connection before.
-            Decision::Missing if self.me.confirmed.is_some() && self.me.seen_over == connection => self.gone(),
+            Decision::Missing if self.me.is_confirmed && self.me.seen_over == connection => self.gone(),
             // A server that lags behind may not know it yet.
             Decision::Missing => self.ask(),
             Decision::Granted => self.grant(connection),
@@ -578,9 +599,14 @@ impl<E: Clone> Step<'_, E> {
         if !self.spec.counts {
             return None;
         }
-        let contenders = sorted_contenders(children);
-        let ahead = contenders.iter().position(|name| Some(*name) == own).unwrap_or(contenders.len());
-        self.me.ahead = Some(ahead);
+        let ahead = if self.is_sole() {
+            // There is a holder, and no queue in which to have a position.
+            children.len()
+        } else {
+            let contenders = sorted_contenders(children);
+            let position = contenders.iter().position(|name| Some(*name) == own);
+            *self.me.ahead.insert(position.unwrap_or(contenders.len()))
+        };
         // A contender that has queued stays, also in the session that follows.
         self.spec.max_ahead.filter(|most| ahead > *most && !self.me.has_waited).map(|_| ahead)
     }
@@ -655,7 +681,6 @@ impl<E: Clone> Step<'_, E> {
     /// Sends for the watches in one write. getData leaves no watch on a znode that is gone, which `exists` would
     /// (CURATOR-107).
     fn send_watches(&mut self, predecessor: Option<Predecessor>) -> Do<E> {
-        self.me.predecessor = None;
         let mut requests = Vec::with_capacity(2);
         if let Some(Predecessor { name, watch, .. }) = &predecessor {
             requests.push((self.watch_of(name), Some(WatchId::Predecessor(*watch))));
@@ -689,7 +714,7 @@ impl<E: Clone> Step<'_, E> {
         let Some(mut predecessor) = predecessor else { return self.sleep() };
         let Some(Some(Response::Data { stat, .. })) = found.pop() else {
             // It is gone, and it is unknown whether it held the lock.
-            return if matches!(self.spec.naming, Naming::Fixed(_)) { Do::Connect } else { self.list() };
+            return if self.is_outside() { Do::Connect } else { self.list() };
         };
         // This process knows by itself whether a predecessor in its own session was granted the lock.
         predecessor.ahead.take_if(|_| stat.ephemeral_owner == self.me.session);
@@ -716,17 +741,32 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    /// Another contender has the fixed name.
-    fn taken(&mut self, name: String) -> Do<E> {
+    fn is_sole(&self) -> bool {
+        matches!(self.spec.naming, Naming::Sole(_))
+    }
+
+    /// Whether it has no znode while it waits for the directory to be empty.
+    fn is_outside(&self) -> bool {
+        self.is_sole() && !self.me.stands()
+    }
+
+    /// Another contender's znode is in the directory.
+    fn taken(&mut self) -> Do<E> {
         self.me.missing = 0;
         if self.spec.waits.is_none() {
             return self.leave(End::TimeUp);
         }
         self.me.has_waited = true;
+        self.send(What::List(None), vec![(list_of(&self.spec.directory, false), None)])
+    }
+
+    /// Watches the znode in the directory, and not the directory: the servers tell operators who watches a znode (`wchp`),
+    /// and so who waits, but not who watches a list. No wake-up is lost: if the znode has gone since the list, the reply to
+    /// the read says so.
+    fn wait_outside(&mut self, children: &[String], connection: u64) -> Do<E> {
+        let Some(name) = children.first().cloned() else { return Do::Connect };
         let watch = self.me.next_watch();
-        let connection = self.view.connection;
-        let predecessor = Predecessor { name, watch, held_the_lock: true, connection, ahead: None };
-        self.send_watches(Some(predecessor))
+        self.send_watches(Some(Predecessor { name, watch, held_the_lock: true, connection, ahead: None }))
     }
 
     /// A watch reports.
@@ -766,16 +806,15 @@ impl<E: Clone> Step<'_, E> {
     /// The watch on the predecessor is used up.
     fn predecessor_changed(&mut self, event: EventType, connection: u64) -> Do<E> {
         let Some(predecessor) = self.me.predecessor.take() else { return self.list() };
-        if matches!(self.spec.naming, Naming::Fixed(_)) {
-            return if event == EventType::NodeDeleted { Do::Connect } else { self.list() };
+        if self.is_outside() && event == EventType::NodeDeleted {
+            return Do::Connect;
         }
-        // Over one connection all the time, and with the own znode watched: else an administrator may have deleted the
-        // own znode before the predecessor's, and the lock is the next waiter's.
+        // Over one connection all the time, and the own znode is watched, as it is with every predecessor: else an
+        // administrator may have deleted the own znode before the predecessor's, and the lock is the next waiter's.
         let is_sure = event == EventType::NodeDeleted
             && self.follows(&predecessor.name)
             && ((predecessor.connection == connection && self.view.is_over(connection))
-                || self.env.omits(Condition::Connection))
-            && (self.me.own.is_some() || self.env.omits(Condition::OwnWatch));
+                || self.env.omits(Condition::Connection));
         if is_sure && (predecessor.held_the_lock || self.env.was_granted_here(&predecessor.name)) {
             return self.grant(connection);
         }
@@ -818,27 +857,20 @@ impl<E: Clone> Step<'_, E> {
         if self.is_certain() || self.env.omits(Condition::LastLook) {
             return self.granted();
         }
-        let since = *self.me.in_doubt_since.get_or_insert(self.view.now);
-        let is_unseen = self.view.connection != 0 && !self.view.is_over(self.me.seen_over);
-        if is_unseen || !self.me.confirmed.is_some_and(|at| self.is_young(at)) {
+        if self.me.doubt.has_lasted(self.view.now, self.view.timeout) {
+            // Those behind it wait for a holder that cannot be sure of being one.
+            return self.leave(End::Uncertain);
+        }
+        if !(self.me.is_confirmed && self.view.is_over(self.me.seen_over)) {
             return self.ask();
         }
-        // The znodes stand, and the next prompt heartbeats make the session certain. Where none is prompt for as long
-        // as the session timeout, the answer has to do: the holder sees that it is in doubt.
-        if self.view.now.saturating_duration_since(since) >= self.view.timeout {
-            return if self.spec.min_validity.is_zero() { self.granted() } else { self.leave(End::Uncertain) };
-        }
+        // The znodes stand, and the next heartbeats make the session certain.
         Do::Doze
     }
 
     fn granted(&mut self) -> Do<E> {
         self.me.is_granted = true;
         Do::End(End::Granted)
-    }
-
-    /// An old answer proves nothing: the process may have been paused since.
-    fn is_young(&self, asked: Instant) -> bool {
-        self.view.now.saturating_duration_since(asked) < self.view.timeout / 2 || self.env.omits(Condition::AgeOfAnswer)
     }
 
     /// Asks whether the own znodes stand. The sync takes the question to the leader first: a server that is cut off
@@ -858,7 +890,7 @@ impl<E: Clone> Step<'_, E> {
         self.send(What::Proof, requests)
     }
 
-    fn told(&mut self, found: &[Option<Response>], connection: u64, at: Instant) -> Do<E> {
+    fn told(&mut self, found: &[Option<Response>], connection: u64) -> Do<E> {
         let stands = |(node, found): (&Node, &Option<Response>)| match found {
             Some(Response::Stat(stat)) => stat.czxid == node.czxid && self.is_owner(stat),
             _ => false,
@@ -867,11 +899,11 @@ impl<E: Clone> Step<'_, E> {
         if of_nodes.len() != self.me.nodes.len() || !self.me.nodes.iter().zip(of_nodes).all(stands) {
             return self.gone();
         }
-        if !self.view.is_over(connection) || !self.is_young(at) {
+        if !self.view.is_over(connection) {
             return self.ask();
         }
         self.me.seen_over = connection;
-        self.me.confirmed = Some(at);
+        self.me.is_confirmed = true;
         self.me.is_in_question = false;
         self.resume()
     }

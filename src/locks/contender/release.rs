@@ -12,16 +12,13 @@ use crate::{
     base::paths::ServerPath,
     error::{Error, LostReason, Result},
     framework::{
-        cleanup::{jobs::Job, removal::Mark},
+        cleanup::jobs::Job,
         client::call::{Call, Failure},
         held::node::HeldNode,
     },
     locks::{
         api::options::terms::Terms,
-        contender::{
-            internals::LockInternals,
-            spec::{Leftover, Naming, Spec},
-        },
+        contender::{internals::LockInternals, spec::Leftover},
     },
     proto::{request::Request, types::ErrorCode},
     session::{
@@ -49,7 +46,7 @@ impl LockInternals {
         }
         let deadline = Instant::now() + held.session().timeout();
         let call = self.client().call("release", self.base_path(), Stop::at(deadline));
-        self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, deadline, held, sent))
+        self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, held, sent))
     }
 
     /// The same for several, with one deadline for all, and in one round trip if nothing is in the way.
@@ -59,19 +56,15 @@ impl LockInternals {
         let call = self.client().call("release", self.base_path(), Stop::at(deadline));
         let sent: Vec<_> = held.iter().map(|held| self.begin(&call, held)).collect();
         let finish = |(held, sent): (&Arc<HeldNode>, Result<_, _>)| {
-            sent.map_or_else(|over| over, |sent| self.finish(&call, deadline, held, sent))
+            sent.map_or_else(|over| over, |sent| self.finish(&call, held, sent))
         };
         held.iter().zip(sent).map(finish).collect()
     }
 
     /// The hold ends, and the delete is sent. `Err`: there is none to wait for.
-    fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Option<Pending>>, Released> {
+    fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Pending>, Released> {
         self.end(held).map_err(|lost| (Err(lost), None))?;
-        if self.stays(held) || held.has_left_others() {
-            Err((Ok(()), None))
-        } else {
-            Ok(self.delete(call, held, false))
-        }
+        if self.stays(held) || held.has_left_others() { Err((Ok(()), None)) } else { Ok(self.delete(call, held)) }
     }
 
     /// Ends the hold in this process.
@@ -79,11 +72,10 @@ impl LockInternals {
         let lost = held.released();
         self.thread_holds.remove(held);
         self.forget_revocation(held);
-        // Its keeper has gone before it. The znode goes with the last who holds by it.
-        let node = held.tenure().map_or(held, |tenure| &**tenure);
+        // The znode goes with the last who holds by it, if its keeper has gone before.
         if !held.has_left_others() {
-            node.released();
-            self.client().core.held.remove(node);
+            held.znode().released();
+            self.client().core.held.remove(held);
         }
         self.forget_mark(held);
         lost.map_or(Ok(()), |reason| Err(self.lost(reason)))
@@ -92,7 +84,7 @@ impl LockInternals {
     /// Deletes the mark of a hold that ends, before its znode: a mark without a znode means that nobody released. A
     /// thread that unwinds leaves its mark, so that the next holder hears of it.
     fn forget_mark(&self, held: &HeldNode) {
-        let Some(mark) = self.deaths.get().and_then(|deaths| deaths.mark_of(held)) else { return };
+        let Some(mark) = self.deaths.as_ref().and_then(|deaths| deaths.mark_of(held)) else { return };
         if held.lost().is_some() || thread::panicking() {
             return;
         }
@@ -106,31 +98,19 @@ impl LockInternals {
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
-    /// Sends the delete. `None`: a delete whose reply was lost, or a session that ended, may have removed the znode
-    /// already, and the name may be another holder's by now.
-    fn delete(&self, call: &Call<'_>, held: &HeldNode, in_doubt: bool) -> Result<Option<Pending>> {
+    /// Sends the delete.
+    fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<Pending> {
         let session = self.session_of(call, held)?;
-        // Not before the wait for a connection: without one the znode counts as certain up to `valid_until`.
-        if self.reuses_names() && (in_doubt || !held.is_certain()) {
-            return Ok(None);
-        }
         self.unlisted.lock().leaves(held.path().name());
-        Ok(Some(submit_one(&session, deletion_of(held.path()))))
+        Ok(submit_one(&session, deletion_of(held.path())))
     }
 
     /// Waits for the delete, and sends it again while the retry policy allows it.
-    fn finish(
-        &self,
-        call: &Call<'_>,
-        deadline: Instant,
-        held: &HeldNode,
-        mut sent: Result<Option<Pending>>,
-    ) -> Released {
+    fn finish(&self, call: &Call<'_>, held: &HeldNode, mut sent: Result<Pending>) -> Released {
         let (mut retries, mut in_doubt) = (0, false);
         loop {
             let error = match sent {
-                Ok(None) => return self.await_deletion(deadline, held, in_doubt),
-                Ok(Some(pending)) => match call.reply_or_failure(pending) {
+                Ok(pending) => match call.reply_or_failure(pending) {
                     Ok(_) => {
                         self.unlisted.lock().left(held.path().name());
                         return (Ok(()), None);
@@ -147,67 +127,41 @@ impl LockInternals {
                 let result = if in_doubt { Ok(()) } else { Err(self.was_gone(held)) };
                 return (result, None);
             }
-            if held.session().is_ended() && !held.outlives_session() {
+            if held.session().is_ended() {
                 return (Err(self.expired(held)), None);
             }
             let refused = if error.is_retryable() { call.allow_retry(&mut retries, error) } else { Err(error) };
             if let Err(error) = refused {
                 return (Err(error), Some(self.leave_to_background(held)));
             }
-            sent = self.delete(call, held, in_doubt);
+            sent = self.delete(call, held);
         }
     }
 
-    /// Leaves a name that others use too to the clean-up, which looks whose it is (see [`Job::marked`]), and waits for
-    /// that.
-    fn await_deletion(&self, deadline: Instant, held: &HeldNode, in_doubt: bool) -> Released {
-        let (gone, left) = self.await_gone(deadline, self.leave_to_background(held));
-        let result = gone.and_then(|was_there| match was_there || in_doubt {
-            _ if held.session().is_ended() => Err(self.expired(held)),
-            true => Ok(()),
-            false => Err(self.was_gone(held)),
-        });
-        (result, left)
-    }
-
-    /// A second release, of a hold that the first one has left to the background: waits at most the session timeout.
+    /// A second release, of a hold that the first one has left to the background: waits until the clean-up knows that the
+    /// znode is gone, at most the session timeout.
     pub(crate) fn await_release(&self, done: Receiver<()>) -> Released {
-        let (gone, left) = self.await_gone(Instant::now() + self.client().session_timeout(), done);
-        (gone.map(drop), left)
-    }
-
-    /// Waits until the clean-up knows that the znode is gone. `true`: it found and deleted one.
-    fn await_gone(&self, deadline: Instant, done: Receiver<()>) -> (Result<bool>, Option<Receiver<()>>) {
         let core = &self.client().core;
-        let mut was_there = false;
-        loop {
-            select! {
-                recv(done) -> deleted => match deleted {
-                    Ok(()) => was_there = true,
-                    Err(_) => return (core.check_open().map(|()| was_there), None),
-                },
-                recv(core.closed.signal()) -> _ => return (Err(Error::ClientClosed), None),
-                recv(crossbeam_channel::at(deadline)) -> _ => {
-                    let call = self.client().call("release", self.base_path(), Stop::at(deadline));
-                    return (Err(call.connection_loss()), Some(done));
-                }
+        let deadline = Instant::now() + self.client().session_timeout();
+        select! {
+            recv(done) -> _ => (core.check_open(), None),
+            recv(core.closed.signal()) -> _ => (Err(Error::ClientClosed), None),
+            recv(crossbeam_channel::at(deadline)) -> _ => {
+                let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+                (Err(call.connection_loss()), Some(done))
             }
         }
     }
 
-    /// The session that owns the znode. No delete goes out in another session, unless no session owns the znode.
+    /// The session that owns the znode. No delete goes out in another session.
     fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
         let session = call.session()?;
-        if Arc::ptr_eq(&session, held.session()) || held.outlives_session() {
-            Ok(session)
-        } else {
-            Err(call.error(SessionError::Expired))
-        }
+        if Arc::ptr_eq(&session, held.session()) { Ok(session) } else { Err(call.error(SessionError::Expired)) }
     }
 
     /// The release found no znode.
     fn was_gone(&self, held: &HeldNode) -> Error {
-        held.was_gone()();
+        held.znode().was_gone()();
         self.lost(LostReason::NodeDeleted)
     }
 
@@ -224,16 +178,7 @@ impl LockInternals {
     }
 
     pub(in crate::locks) fn deletion_of_held(&self, held: &HeldNode) -> Job {
-        let owner = (!held.outlives_session()).then_some(held.session());
-        self.deletion(held.path().clone(), held.czxid(), owner)
-    }
-
-    /// The clean-up of a znode that exists.
-    fn deletion(&self, path: ServerPath, czxid: i64, owner: Option<&Arc<dyn Session>>) -> Job {
-        match owner.filter(|_| self.reuses_names()) {
-            Some(owner) => Job::marked(path, Mark::Czxid(czxid), owner),
-            None => Job::delete(path, owner),
-        }
+        Job::delete(held.path().clone(), Some(held.session()))
     }
 
     /// Gives a lock back without waiting. If the server does not confirm it, the client goes on in the background.
@@ -246,34 +191,26 @@ impl LockInternals {
             return;
         }
         let job = self.deletion_of_held(held);
-        if held.outlives_session() || self.reuses_names() && !held.is_certain() {
-            return self.client().core.clean_up(job);
-        }
         self.unlisted.lock().leaves(held.path().name());
-        self.delete_in_background(held.session(), held.path(), job, held.was_gone());
+        self.delete_in_background(held.session(), held.path(), job, held.znode().was_gone());
     }
 
     /// Deletes what an acquire left behind, in the background, until it is known to be gone or its session has ended.
-    pub(in crate::locks) fn clean_up(&self, spec: &Spec, owner: &Arc<dyn Session>, leftover: Leftover) {
-        let is_ephemeral = spec.mode.is_ephemeral();
-        if is_ephemeral && owner.is_ended() {
+    pub(in crate::locks) fn clean_up(&self, owner: &Arc<dyn Session>, leftover: Leftover) {
+        if owner.is_ended() {
             return;
         }
-        let session = is_ephemeral.then_some(owner);
-        let job = match (leftover, &spec.naming) {
-            (Leftover::Node(node), naming) => {
+        let job = match leftover {
+            Leftover::Node(node) => {
                 let path = self.child(&node.name);
-                let job = self.deletion(path.clone(), node.czxid, session);
-                if is_ephemeral && owner.connection() != 0 && matches!(naming, Naming::Unique(_)) {
+                let job = Job::delete(path.clone(), Some(owner));
+                if owner.connection() != 0 {
                     // Sent now, so that it comes before whatever this thread sends next.
                     return self.delete_in_background(owner, &path, job, || {});
                 }
                 job
             }
-            (Leftover::Doubt(prefix), Naming::Unique(_)) => Job::protected(self.directory().clone(), prefix, session),
-            (Leftover::Doubt(mark), Naming::Fixed(name)) => {
-                Job::marked(self.child(name), Mark::Data(mark.into_bytes()), owner)
-            }
+            Leftover::Doubt(prefix) => Job::protected(self.directory().clone(), prefix, Some(owner)),
         };
         self.client().core.clean_up(job);
     }
@@ -350,3 +287,6 @@ impl Drop for HeadPlace<'_> {
         self.queue.release_in_background(&self.held);
     }
 }
+
+#[cfg(test)]
+mod tests;

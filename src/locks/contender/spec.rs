@@ -68,8 +68,9 @@ pub struct Companion {
 pub enum Naming {
     /// A unique prefix and this, and the number that the server appends where the mode is sequential.
     Unique(String),
-    /// This name, the same for all: whoever creates it has the lock. The data begin with a unique mark.
-    Fixed(String),
+    /// A unique prefix and this, in a directory that has one znode at most: whoever creates one while the directory is
+    /// empty has the lock.
+    Sole(String),
 }
 
 /// A znode of the contender's own.
@@ -86,7 +87,7 @@ pub struct Node {
 pub enum Leftover {
     /// It exists.
     Node(Node),
-    /// Its create got no answer. The name begins with this; with a fixed name the data do.
+    /// Its create got no answer. The name begins with this.
     Doubt(String),
 }
 
@@ -111,7 +112,7 @@ pub struct View {
 
 /// What a contender asks of the process it lives in.
 pub trait Environment<E> {
-    /// A prefix, or the mark of a fixed name, that nobody else uses.
+    /// A prefix that nobody else uses.
     fn unique(&self) -> String;
 
     /// How many may hold the lock at a time, right now.
@@ -120,8 +121,9 @@ pub trait Environment<E> {
     /// What to send with a create.
     fn plan(&self) -> Plan;
 
-    /// After a create by [`Plan::Bare`]: whether the new name proves that nobody else stands in the directory.
-    fn proves_alone(&self, name: &str) -> bool;
+    /// After a create by [`Plan::Follows`]: whether the new name proves that nobody else has stood in the directory since
+    /// the znode with that number went.
+    fn proves_alone(&self, name: &str, follows: u32) -> bool;
 
     /// Whether the lock was granted to this znode in this process.
     fn was_granted_here(&self, name: &str) -> bool;
@@ -148,17 +150,19 @@ pub enum Condition {
     Kind,
     /// One more look as late as can be: the process may have been paused since the first.
     LastLook,
-    /// An answer younger than half of the session timeout.
-    AgeOfAnswer,
     /// The servers cannot have expired the session yet.
     ValidUntil,
+    /// In a directory where nobody else is, for [`Naming::Sole`].
+    EmptyDirectory,
 }
 
 /// What goes out with a create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// Nothing: the number of the new znode is likely to say all, or the list would come too late.
+    /// Nothing: the list would come too late.
     Bare,
+    /// Nothing: the new znode is likely to have the number that follows this one, which says all.
+    Follows(u32),
     /// The request for the list of children.
     List,
     /// That, and one that leaves a watch with this number on the directory.
@@ -176,7 +180,7 @@ pub enum WatchId {
     Own(u64),
     /// On the children of the directory.
     Directory(u64),
-    /// On the directory itself, for [`Plan::Bare`]. It outlives the contender.
+    /// On the directory itself, for [`Plan::Follows`]. It outlives the contender.
     Guard(u64),
 }
 
@@ -273,7 +277,8 @@ pub enum End<E> {
     CompanionGone,
     /// The directory's numbers are nearly used up; this is the number.
     Exhausted(i64),
-    /// The session was not certain for as long ahead as was wanted, at no time within the session timeout.
+    /// The session was not certain for as long ahead as was wanted, at no time within the session timeout. Its place is
+    /// given up.
     Uncertain,
     /// So many were in front, which is too many.
     Busy(usize),

@@ -78,10 +78,10 @@ impl<W> Unlisted<W> {
         last.is_used = true;
         let has_left =
             |over_it| matches!(last.stage, LastStage::DeleteSent(of) | LastStage::Gone(of) if of == Some(over_it));
-        match (self.to_follow, guard) {
-            (0, Some(guard)) if guard.over == over && has_left(guard.number) => Plan::Bare,
+        match guard {
+            Some(guard) if guard.over == over && has_left(guard.number) => Plan::Follows(last.number),
             // Not with the first hold: many a lock is used once.
-            (0 | 1, None) => {
+            None if self.to_follow <= 1 => {
                 self.guards += 1;
                 self.guard = Some(DirectoryWatch { number: self.guards, over, watch: None });
                 Plan::ListAndGuard(self.guards)
@@ -145,17 +145,22 @@ impl<W> Unlisted<W> {
         self.last.as_mut().filter(|last| last.number == number)
     }
 
-    /// After the reply to the create that made a znode of this name: whether nobody else stands in the directory.
+    /// After the reply to the create by [`Plan::Follows`] that made a znode of this name: whether nobody else has stood in
+    /// the directory with it.
+    ///
+    /// It has to follow the one that was to go when the create was sent. Another thread's hold may have come and gone
+    /// since, and while that one stood, an administrator may have deleted this znode.
     #[must_use]
-    pub fn proves_alone(&self, name: &str, over: Over) -> bool {
+    pub fn proves_alone(&self, name: &str, follows: u32, over: Over) -> bool {
         let (Some(last), Some(guard)) = (&self.last, &self.guard) else { return false };
-        let follows = number_of(name).and_then(|number| number.checked_sub(1)) == Some(last.number);
-        follows && last.stage == LastStage::Gone(Some(guard.number)) && guard.over == over
+        number_of(name).and_then(|number| number.checked_sub(1)) == Some(follows)
+            && last.number == follows
+            && last.stage == LastStage::Gone(Some(guard.number))
+            && guard.over == over
     }
 }
 
 /// The number at the end of a sequential znode's name.
 fn number_of(name: &str) -> Option<u32> {
-    let digits = name.get(name.len().checked_sub(10)?..)?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    name.get(name.len().checked_sub(10)?..)?.parse().ok()
 }

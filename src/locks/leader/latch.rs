@@ -17,17 +17,14 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
-        events::dispatch::as_listener,
+        events::{connection_state::ConnectionState, dispatch::as_listener, reactions::Reaction},
         held::holds::HoldKind,
     },
     locks::{
         api::options::acquire::AcquireOptions,
-        contender::{
-            candidate::{Audience, Candidate, Telling},
-            driver::StandardLockInternalsDriver,
-            internals::LockInternals,
-        },
+        contender::{driver::StandardLockInternalsDriver, internals::LockInternals},
         leader::{
+            candidate::{Candidate, Listeners, Telling},
             latch_listener::{CloseMode, LeaderLatchListener},
             leadership::{Executor, LeaderState, Leadership},
             methods::leader_methods,
@@ -40,8 +37,9 @@ const WHAT: &str = "the leader latch";
 
 /// Leads from the moment it is told to until it is told otherwise, or closed. Java: `LeaderLatch`.
 ///
-/// It queues when it is started, and needs no thread: listeners are told on the client's dispatch thread,
-/// [`await_leadership`](LeaderLatch::await_leadership) waits, and [`has_leadership`](LeaderLatch::has_leadership) asks.
+/// It queues when it is started, on a thread of its own that sleeps nearly always and ends with the close. Listeners are
+/// told on the client's dispatch thread, [`await_leadership`](LeaderLatch::await_leadership) waits, and
+/// [`has_leadership`](LeaderLatch::has_leadership) asks.
 /// Processes in Java with Curator's `LeaderLatch` stand in the same queue. A [`LeaderSelector`](crate::LeaderSelector) sorts its znodes by
 /// another name and needs another path.
 ///
@@ -118,8 +116,8 @@ struct LatchState {
     news: CancelToken,
     /// The last news, if it is that an attempt to queue has failed.
     failed: Option<Error>,
-    last_path: Option<String>,
-    on_connection: Option<ListenerId>,
+    /// Ends the term, as the client's policy says; no listener delays that.
+    on_connection: Option<Arc<Reaction>>,
 }
 
 #[derive(Clone)]
@@ -154,7 +152,7 @@ impl LeaderLatch {
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
         self.id = id.into();
-        self.candidate.set_data(self.id.clone().into_bytes());
+        self.candidate.internals().set_data(self.id.clone());
         self
     }
 
@@ -169,26 +167,30 @@ impl LeaderLatch {
     ///
     /// # Errors
     /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] after a close; [`Error::NotStarted`] or [`Error::ClientClosed`] of
-    /// the client.
+    /// the client; [`Error::Io`] if no thread can be had: it may be started again.
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
         shared.client.core.check_open()?;
         let candidate = Arc::downgrade(&self.candidate);
         {
-            // Both under one lock: whoever closes the latch from now on finds the listener, and removes it.
+            // Both under one lock: whoever closes the latch from now on finds what is called, and drops it.
             let mut state = shared.state.lock();
             state.life.start(WHAT, &shared.path)?;
-            state.on_connection = Some(shared.client.add_connection_state_listener(move |client, state| {
+            let policy = shared.client.connection_state_error_policy();
+            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
                 let Some(candidate) = candidate.upgrade() else { return };
-                if client.connection_state_error_policy().is_error_state(state) {
+                if policy.is_error_state(state) {
                     // Also where there is a connection again by now.
                     candidate.end_term();
                 }
-                candidate.tell_now();
-            }));
+            });
+            shared.client.core.reactions.add(Arc::downgrade(&on_connection));
+            state.on_connection = Some(on_connection);
         }
-        self.candidate.begin(None);
-        Ok(())
+        self.candidate.begin(None).inspect_err(|_| {
+            // Unless it was closed meanwhile.
+            let _ = shared.stop(LeaderState::Latent, CloseMode::NotifyLeader);
+        })
     }
 
     /// Has the listener told from now on, on the client's dispatch thread, in order and under no lock; while it runs, the
@@ -221,7 +223,7 @@ impl LeaderLatch {
     }
 
     /// Blocks until this latch leads, over suspensions and lost sessions. No listener delays the news of a grant; after a
-    /// doubt the next term begins when the listeners were told of the end of the last one. Java: `await()`.
+    /// doubt or a loss it goes on when the listeners were told of the end of the last term. Java: `await()`.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and what the
@@ -292,7 +294,7 @@ impl LeaderLatch {
     /// The path of the znode with which this latch led last; `None` if it never did. Java: `getLastPathIsLeader`.
     #[must_use]
     pub fn last_path_is_leader(&self) -> Option<String> {
-        self.shared.state.lock().last_path.clone()
+        self.candidate.last_path()
     }
 
     /// Leaves the queue for good, as [`with_close_mode`](LeaderLatch::with_close_mode) says.
@@ -300,7 +302,7 @@ impl LeaderLatch {
     /// From the call on it has no leadership. With [`CloseMode::NotifyLeader`] a leader's listeners are told and have
     /// returned before its znode is deleted, so the next one leads after that. This waits for them, at most a second, and
     /// for one round trip; without a connection as the retry policy says, at most for the session timeout. What is left
-    /// then, the background does. Called by a listener it does not wait for listeners.
+    /// then, the background does. Called by a listener it does not wait.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started; [`Error::Timeout`] if the listeners take longer;
@@ -314,7 +316,7 @@ impl LeaderLatch {
     /// # Errors
     /// As [`close`](LeaderLatch::close).
     pub fn close_with(&self, close_mode: CloseMode) -> Result<()> {
-        self.shared.close(close_mode)?;
+        self.shared.stop(LeaderState::Closed, close_mode)?;
         match self.candidate.close() {
             // It leads no more, and that is what was asked for.
             Err(Error::LockLost { .. }) => Ok(()),
@@ -326,7 +328,7 @@ impl LeaderLatch {
 impl Drop for LeaderLatch {
     fn drop(&mut self) {
         // It may never have been started, or be closed already.
-        let _ = self.shared.close(self.close_mode);
+        let _ = self.shared.stop(LeaderState::Closed, self.close_mode);
         self.candidate.abandon();
     }
 }
@@ -334,11 +336,12 @@ impl Drop for LeaderLatch {
 leader_methods! { LeaderLatch }
 
 impl LatchShared {
-    fn close(&self, close_mode: CloseMode) -> Result<()> {
+    /// It is not in use any more.
+    fn stop(&self, life: LeaderState, close_mode: CloseMode) -> Result<()> {
         let (listeners, on_connection) = {
             let mut state = self.state.lock();
             state.life.check_started(WHAT, &self.path)?;
-            state.life = LeaderState::Closed;
+            state.life = life;
             let listeners = match close_mode {
                 CloseMode::Silent => mem::take(&mut state.listeners),
                 CloseMode::NotifyLeader => Vec::new(),
@@ -346,12 +349,9 @@ impl LatchShared {
             (listeners, state.on_connection.take())
         };
         // The callers' listeners, and what they own: not under the lock.
-        drop(listeners);
+        drop((listeners, on_connection));
         // Whoever waits looks again, and finds the latch closed.
         self.wake(None);
-        if let Some(id) = on_connection {
-            self.client.remove_connection_state_listener(id);
-        }
         Ok(())
     }
 
@@ -374,7 +374,7 @@ impl LatchShared {
         news.cancel();
     }
 
-    fn tell(&self, telling: &Arc<Telling>, tell: impl Fn(&dyn LeaderLatchListener) + Clone + Send + 'static) {
+    fn tell(&self, telling: &Telling, tell: impl Fn(&dyn LeaderLatchListener) + Clone + Send + 'static) {
         let listeners = self.state.lock().listeners.clone();
         for Told { listener, executor, .. } in listeners {
             let (tell, telling) = (tell.clone(), telling.clone());
@@ -393,19 +393,17 @@ impl LatchShared {
     }
 }
 
-impl Audience for LatchShared {
+impl Listeners for LatchShared {
     fn granted(&self) {
         self.wake(None);
     }
 
-    fn acquired(&self, term: &Leadership, telling: Arc<Telling>) {
-        self.state.lock().last_path = Some(term.path().to_owned());
-        self.wake(None);
+    fn acquired(&self, term: &Leadership, telling: Telling) {
         let term = term.clone();
         self.tell(&telling, move |listener| listener.is_leader(&term));
     }
 
-    fn released(&self, telling: Arc<Telling>) {
+    fn released(&self, telling: Telling) {
         self.tell(&telling, LeaderLatchListener::not_leader);
     }
 

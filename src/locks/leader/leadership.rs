@@ -12,7 +12,7 @@ use crossbeam_channel::Receiver;
 use crate::{
     error::{Error, Result},
     locks::api::holds::hold::Hold,
-    session::wait::cancel::CancelToken,
+    session::wait::{cancel::CancelToken, deadline::Stop},
 };
 
 /// Runs a task on some thread.
@@ -119,15 +119,13 @@ struct Term {
     ended: CancelToken,
     /// The leader is to come to an end: because of that, or because somebody asks for it.
     cancel: CancelToken,
-    on_end: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Leadership {
-    /// `on_end` is called when somebody has seen the end before the client. It must not block.
-    pub(in crate::locks) fn new(hold: Hold, on_end: impl Fn() + Send + Sync + 'static) -> Leadership {
+    pub(super) fn new(hold: Hold) -> Leadership {
         let (ended, cancel) = (CancelToken::new(), CancelToken::new());
         hold.node().cancel_at_the_end(&[&ended, &cancel]);
-        Leadership { term: Arc::new(Term { hold, ended, cancel, on_end: Box::new(on_end) }) }
+        Leadership { term: Arc::new(Term { hold, ended, cancel }) }
     }
 
     /// Whether this term lasts, and nobody else can lead right now. Once `false`, it stays so.
@@ -192,16 +190,15 @@ impl Leadership {
     }
 
     /// It leads no more. In this order: who finds the work cancelled must not find the term lasting.
-    pub(in crate::locks) fn end(&self) {
-        if !self.term.ended.is_cancelled() {
-            self.term.ended.cancel();
-            self.term.cancel.cancel();
-            (self.term.on_end)();
-        }
+    pub(super) fn end(&self) {
+        self.term.ended.cancel();
+        self.term.cancel.cancel();
     }
 
-    pub(in crate::locks) fn is_same(&self, other: &Leadership) -> bool {
-        Arc::ptr_eq(&self.term, &other.term)
+    /// Blocks until it leads no more; with the client its term ends, too.
+    pub(super) fn await_end(&self, closed: &CancelToken) {
+        let _ = Stop { deadline: None, cancel: Some(closed) }.recv(self.term.ended.signal());
+        self.end();
     }
 
     /// It is asked to come to an end, and leads until it has.

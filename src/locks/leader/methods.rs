@@ -23,15 +23,15 @@ macro_rules! leader_methods {
             ///
             /// # Errors
             /// As [every operation on a znode](crate::operations#errors).
-            pub fn participants(&self) -> Result<Vec<$crate::locks::api::participant::Participant>> {
-                $crate::locks::contender::internals::LockInternals::participants(&self.shared.client, &self.shared.path)
+            pub fn participants(&self) -> Result<Vec<$crate::locks::leader::participant::Participant>> {
+                $crate::locks::leader::participant::Participant::all(&self.shared.client, &self.shared.path)
             }
 
             /// The first of the participants; `None` if nobody queues. Java: `getLeader`.
             ///
             /// # Errors
             /// As [every operation on a znode](crate::operations#errors).
-            pub fn leader(&self) -> Result<Option<$crate::locks::api::participant::Participant>> {
+            pub fn leader(&self) -> Result<Option<$crate::locks::leader::participant::Participant>> {
                 Ok(self.participants()?.into_iter().next())
             }
         }

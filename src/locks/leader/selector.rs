@@ -8,10 +8,12 @@ use std::sync::{
 use parking_lot::Mutex;
 
 use crate::{
+    base::threads::spawn,
     error::{Error, Result},
     framework::client::core::CuratorFramework,
     locks::{
         leader::{
+            campaign::Campaign,
             leadership::{Executor, LeaderState, Leadership},
             methods::leader_methods,
             selector_listener::LeaderSelectorListener,
@@ -219,11 +221,7 @@ impl LeaderSelector {
         let task = SelectorTask::new(shared, &is_dropped);
         match &shared.executor {
             Some(executor) => executor(Box::new(move || task.run())),
-            None => {
-                let spawned = std::thread::Builder::new().name("curator-leader".into()).spawn(move || task.run());
-                let what = || "cannot start a leader's thread".into();
-                spawned.map_err(|error| Error::Io { what: what(), source: error.into() })?;
-            }
+            None => spawn("curator-leader", move || task.run())?,
         }
         if is_dropped.load(Ordering::Acquire) {
             let rule = "it has to run each task to its end".into();

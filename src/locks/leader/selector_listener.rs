@@ -66,10 +66,12 @@ pub trait LeaderSelectorListener: Send + Sync + 'static {
 
     /// An attempt to queue has failed, on the selector's own thread. Another one follows, after a second or when there is
     /// a connection again, unless the error is one that no other attempt would mend: then
-    /// [`LeaderSelector::requeue`](crate::LeaderSelector::requeue) may be called. By default it is logged.
+    /// [`LeaderSelector::requeue`](crate::LeaderSelector::requeue) may be called. By default it is logged, unless the client
+    /// was closed.
     fn queueing_failed(&self, client: &CuratorFramework, error: &Error) {
         let _ = client;
-        log::error!("cannot queue for leadership: {error}");
+        let level = if matches!(error, Error::ClientClosed) { log::Level::Debug } else { log::Level::Error };
+        log::log!(level, "cannot queue for leadership: {error}");
     }
 }
 

@@ -1,11 +1,8 @@
 //! What queues and leads, on one thread.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -20,17 +17,14 @@ use crate::{
     locks::{
         api::options::acquire::AcquireOptions,
         leader::{
+            campaign::{Campaign, await_connection},
             leadership::{Executor, LeaderState, Leadership},
             selector_listener::LeaderSelectorListener,
         },
         mutex::InterProcessMutex,
     },
-    session::wait::{cancel::CancelToken, deadline::Stop},
+    session::wait::cancel::CancelToken,
 };
-
-/// How long to wait before the next attempt after the connection went, and after the servers refused one.
-const AFTER_LOSS: Duration = Duration::from_millis(100);
-const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
 /// What a selector and its task have in common.
 pub(super) struct SelectorShared {
@@ -69,22 +63,15 @@ impl SelectorTask {
     pub(super) fn new(shared: &Arc<SelectorShared>, is_dropped: &Arc<AtomicBool>) -> SelectorTask {
         SelectorTask { shared: shared.clone(), is_dropped: is_dropped.clone(), is_over: false }
     }
+}
 
-    pub(super) fn run(mut self) {
-        loop {
-            // The retry policy and the ACL provider are the caller's code.
-            let has_led = caught("a leader selector", || self.shared.lead()).unwrap_or(Ok(false));
-            let pause = match &has_led {
-                Ok(true) => Duration::ZERO,
-                Err(error) if !error.is_retryable() => AFTER_REFUSAL,
-                Ok(false) | Err(_) => AFTER_LOSS,
-            };
-            if !self.goes_on(&has_led) {
-                return;
-            }
-            // Nothing is ever sent: the end of the channel is the selector's.
-            let _ = self.shared.closed.signal().recv_timeout(pause);
-        }
+impl Campaign for SelectorTask {
+    fn left(&self) -> &CancelToken {
+        &self.shared.closed
+    }
+
+    fn lead(&mut self) -> Result<bool> {
+        self.shared.lead()
     }
 
     /// Who queues has to lead once. The listener hears of what is in the way.
@@ -126,9 +113,7 @@ impl Drop for SelectorTask {
 impl SelectorShared {
     /// Queues and leads, once. `false`: it was over before the listener was called.
     fn lead(&self) -> Result<bool> {
-        // However long that takes: the retry policy is for the requests.
-        let forever = Stop { deadline: None, cancel: Some(&self.closed) };
-        if self.client.core.connected_session(forever)?.is_err() {
+        if !await_connection(&self.client, &self.closed)? {
             return Ok(false);
         }
         let mutex = InterProcessMutex::new(&self.client, &self.path)?;
@@ -137,7 +122,7 @@ impl SelectorShared {
         let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
             return Ok(false);
         };
-        let term = mutex.hold().map(|hold| Leadership::new(hold, || ())).filter(|leadership| self.begins(leadership));
+        let term = mutex.hold().map(Leadership::new).filter(|leadership| self.begins(leadership));
         if let Some(leadership) = &term {
             let lead = || self.listener.take_leadership(&self.client, leadership);
             let _ = caught("a leader", lead);

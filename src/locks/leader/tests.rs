@@ -11,9 +11,17 @@ use std::{
 use crossbeam_channel::{Sender, unbounded};
 
 use crate::{
+    base::threads::HAS_NONE_LEFT,
     error::{Error, Result},
     framework::{client::core::CuratorFramework, config::retry::RetryOneTime},
-    locks::leader::{latch::LeaderLatch, leadership::Leadership, selector::LeaderSelector},
+    locks::{
+        leader::{
+            latch::LeaderLatch,
+            leadership::{LeaderState, Leadership},
+            selector::LeaderSelector,
+        },
+        zookeeper_recipe::WriteLock,
+    },
     proto::{request::Request, response::Response, types::Stat},
     session::{
         api::{Reply, Session, SessionConfig, SessionEvent, SessionFactory, SessionObserver, Submission},
@@ -100,6 +108,53 @@ fn a_selector_that_is_closed_while_it_starts_leaves_no_listener_and_no_task_behi
         }
     }
     client.close();
+}
+
+#[test]
+fn where_no_thread_can_be_had_the_caller_hears_of_it_and_nothing_is_begun() {
+    let client = client();
+    let is_refused = |result: Result<()>| assert!(matches!(result, Err(Error::Io { .. })), "{result:?}");
+    let never = |_: &CuratorFramework, _: &Leadership| {};
+    let latch = LeaderLatch::new(&client, "/leader").unwrap();
+    let selector = LeaderSelector::new(&client, "/selector", never).unwrap();
+    let lock = WriteLock::new(&client, "/lock").unwrap();
+    HAS_NONE_LEFT.set(true);
+    is_refused(latch.start());
+    is_refused(selector.start());
+    is_refused(lock.lock().map(drop));
+    HAS_NONE_LEFT.set(false);
+    assert_eq!((latch.state(), lock.id()), (LeaderState::Latent, None));
+    assert_eq!(Arc::weak_count(&latch.candidate), 0, "the client still tells it of its connection");
+    assert_eq!(Arc::strong_count(&latch.candidate), 1, "something of the candidacy is left");
+    lock.unlock().unwrap();
+    latch.start().unwrap();
+    assert!(selector.requeue().unwrap());
+    client.close();
+}
+
+#[test]
+fn the_thread_of_a_candidate_ends_with_its_close_its_drop_and_its_client() {
+    let client = client();
+    let candidate = |latch: &LeaderLatch| Arc::downgrade(&latch.candidate);
+    let [closed, dropped, last] = [(); 3].map(|()| LeaderLatch::new(&client, "/leader").unwrap());
+    for latch in [&closed, &dropped, &last] {
+        latch.start().unwrap();
+    }
+    let ended = |threads: &dyn Fn() -> usize| {
+        let begun = Instant::now();
+        while threads() > 0 {
+            assert!(begun.elapsed() < PATIENCE, "its thread lives on");
+            thread::yield_now();
+        }
+    };
+    closed.close().unwrap();
+    ended(&|| Arc::strong_count(&closed.candidate) - 1);
+    let of_dropped = candidate(&dropped);
+    drop(dropped);
+    ended(&|| of_dropped.strong_count());
+    assert_eq!(Arc::strong_count(&last.candidate), 2);
+    client.close();
+    ended(&|| Arc::strong_count(&last.candidate) - 1);
 }
 
 /// The next request that is sent.

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use crate::{
     base::panics::caught,
-    error::{Error, LostReason, Result},
-    framework::{client::core::CuratorFramework, held::changes::HoldState},
+    error::{Error, Result},
+    framework::{client::core::CuratorFramework, events::reactions::WakeUp, held::node::HeldNode},
     locks::{
         api::{
             holds::{deadline::Deadline, hold::Hold},
@@ -47,7 +47,8 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 ///
 /// # When the connection goes
 /// Each lock does what it does alone. Before the return, an acquire waits for a lock in doubt until the next heartbeats
-/// have made it certain again, or releases all and begins again.
+/// have made it certain again. It releases all and begins again where one is lost, and fails with [`Error::Uncertain`] where
+/// none is made certain for a session timeout.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -86,9 +87,6 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// drop(lock.try_lock()?); // as `lock`, or not at all
 /// drop(lock.lock_timeout(Duration::from_secs(5))?);
 /// drop(lock.lock_with(&five_seconds)?);
-/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
-/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
-/// drop(lock.lock_owned_with(&five_seconds)?);
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]
@@ -172,11 +170,15 @@ impl InterProcessMultiLock {
     /// while the last one is waited for.
     fn take_all(&self, options: &AcquireOptions) -> Result<Round<'_>> {
         let caller = options.cancellation();
-        let interrupt = Arc::new(CancelToken::new());
+        let interrupt = CancelToken::new();
         let _passed_on = caller.map(|token| token.pass_on(&interrupt));
         // By the loss of a member, not by the caller.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
-        let mut each = AcquireOptions { interrupt: Some((*interrupt).clone()), ..options.clone() };
+        let on_loss: Arc<WakeUp> = Arc::new({
+            let interrupt = interrupt.clone();
+            move || interrupt.cancel()
+        });
+        let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), ..options.clone() };
         let limited = each.terms.limited.get_or_insert_default().clone();
         let mut taken = Members { multi: self, holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
@@ -184,7 +186,7 @@ impl InterProcessMultiLock {
                 return Ok(self.time_is_up(name_of(&**lock, index)));
             }
             match lock.acquire_holds(&each) {
-                Ok(Some(holds)) => taken.add(holds, &interrupt),
+                Ok(Some(holds)) => taken.add(holds, &on_loss),
                 Ok(None) => {
                     let waited_for = lock.waited_for();
                     return Ok(self.time_is_up(waited_for.unwrap_or_else(|| name_of(&**lock, index))));
@@ -200,7 +202,7 @@ impl InterProcessMultiLock {
         }
         let round = self.look_at(taken, Patience::of(options))?;
         if let (Round::Taken(_), None) = (&round, &options.terms.limited) {
-            limited.lock().iter().for_each(|held| held.begin_limits());
+            limited.lock().iter().for_each(HeldNode::begin_limits);
         }
         Ok(round)
     }
@@ -220,20 +222,9 @@ impl InterProcessMultiLock {
 
     fn look_at<'a>(&self, taken: Members<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
         let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
-        if let Some(hold) =
-            taken.holds.iter().find(|hold| hold.node().outlives_session() && hold.node().session().is_ended())
-        {
-            // Nobody looks after its znode any more, so it stays in doubt. To release it here is not enough where the
-            // caller held it before this call: that hold stays.
-            let (node, path) = (hold.node().clone(), hold.path().to_owned());
-            drop(taken);
-            return match node.state(Instant::now()) {
-                HoldState::Released => Ok(Round::MemberLost),
-                _ => Err(Error::LockLost { path, reason: LostReason::SessionExpired }),
-            };
-        }
         // Where no lock tells anything there is nothing to look at.
-        let Some(shortest) = nodes.iter().map(|node| node.session().timeout()).min() else {
+        let timeouts = || nodes.iter().map(|node| node.session().timeout());
+        let Some((shortest, longest)) = timeouts().min().zip(timeouts().max()) else {
             return Ok(Round::Taken(taken));
         };
         let wanted = patience.terms.min_validity;
@@ -247,7 +238,8 @@ impl InterProcessMultiLock {
             (Certainty::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
             (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(self.time_is_up(taken.least_certain())),
-            (Certainty::Lost | Certainty::InDoubt, _) => Ok(Round::MemberLost),
+            (Certainty::InDoubt, None) => Err(Error::Uncertain { path: taken.least_certain(), wanted, after: longest }),
+            (Certainty::Lost, _) => Ok(Round::MemberLost),
         }
     }
 
@@ -264,7 +256,7 @@ impl InterProcessMultiLock {
         taken.holds.clone()
     }
 
-    fn guard(&self, taken: Members<'_>) -> MultiLockGuard<'static> {
+    fn guard(&self, taken: Members<'_>) -> MultiLockGuard {
         MultiLockGuard { locker: Locker::holding(Arc::new(self.clone()), taken.keep()) }
     }
 
@@ -355,9 +347,9 @@ struct Members<'a> {
 
 impl Members<'_> {
     /// The next lock is acquired. Its loss ends the wait for the one after it.
-    fn add(&mut self, holds: Vec<Hold>, interrupt: &Arc<CancelToken>) {
+    fn add(&mut self, holds: Vec<Hold>, on_loss: &Arc<WakeUp>) {
         self.since.get_or_insert_with(Instant::now);
-        holds.iter().for_each(|hold| hold.node().interrupt_on_loss(interrupt));
+        holds.iter().for_each(|hold| hold.node().znode().wake_on_loss(on_loss));
         self.holds.extend(holds);
         self.ends.push(self.holds.len());
     }
@@ -426,11 +418,11 @@ impl fmt::Debug for InterProcessMultiLock {
 /// # Ok(()) });
 /// ```
 #[must_use = "the locks are released at once if the guard is not kept"]
-pub struct MultiLockGuard<'a> {
-    locker: Locker<'a>,
+pub struct MultiLockGuard {
+    locker: Locker<'static>,
 }
 
-impl MultiLockGuard<'_> {
+impl MultiLockGuard {
     /// Releases all locks and reports how that went: one round trip for each, the last one first. While the connection
     /// is gone, at most the session timeout for each.
     ///
@@ -473,7 +465,7 @@ impl MultiLockGuard<'_> {
     }
 }
 
-impl fmt::Debug for MultiLockGuard<'_> {
+impl fmt::Debug for MultiLockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("MultiLockGuard").field(&self.holds()).finish()
     }

@@ -26,7 +26,7 @@ pub enum LockKind {
     ReadWrite,
     /// So many leases at a time.
     Semaphore,
-    /// One znode of a fixed name; who waits is not to be seen.
+    /// One holder, and no queue: who waits is not to be seen.
     Unfair,
     /// ZooKeeper's own recipe, [`WriteLock`](crate::zookeeper_recipe::WriteLock).
     WriteLock,
@@ -193,7 +193,7 @@ pub enum NameStyle {
     Kazoo,
     /// Those of ZooKeeper's own recipe, which [`WriteLock`](crate::zookeeper_recipe::WriteLock) uses, too.
     ZooKeeper,
-    /// The fixed name of [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex).
+    /// Those of [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex).
     Unfair,
     /// Nobody's that is known here.
     Other,

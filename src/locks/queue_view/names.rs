@@ -162,15 +162,6 @@ impl QueueOrder {
     }
 }
 
-/// An unfair lock's data behind the line with the unique id of the attempt.
-pub(in crate::locks) fn without_mark(data: Vec<u8>) -> Vec<u8> {
-    let line = data.iter().position(|byte| *byte == b'\n').and_then(|end| data.split_at_checked(end));
-    match line {
-        Some((mark, rest)) if uuid::Uuid::try_parse_ascii(mark).is_ok() => rest.iter().skip(1).copied().collect(),
-        _ => data,
-    }
-}
-
 /// Puts names in the order of ZooKeeper's own recipe.
 pub(in crate::locks) fn in_zookeepers_order(names: &[String]) -> Vec<&str> {
     let mut sorted: Vec<(ZNodeName, &str)> = names.iter().map(|name| (ZNodeName::new(name), name.as_str())).collect();
@@ -266,12 +257,5 @@ mod tests {
         assert_eq!((kind_of(&mixed), notes_on(LockKind::Mixed, &mixed).len()), (LockKind::Mixed, 1));
         let fine = named(&[format!("{ID}lock-0000000001"), format!("{KAZOO}-lock-0000000002")]);
         assert_eq!((kind_of(&fine), notes_on(LockKind::Mutex, &fine).len()), (LockKind::Mutex, 0));
-    }
-
-    #[test]
-    fn the_mark_of_an_unfair_lock_is_not_its_data() {
-        assert_eq!(without_mark(b"90bd831e-1681-4114-b233-1c2e85f422cc\n10.0.0.1".to_vec()), b"10.0.0.1");
-        assert_eq!(without_mark(b"10.0.0.1".to_vec()), b"10.0.0.1");
-        assert_eq!(without_mark(b"x\n".to_vec()), b"x\n");
     }
 }

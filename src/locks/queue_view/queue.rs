@@ -11,11 +11,15 @@ use crate::{
     },
     locks::{
         api::fencing::token::FencingToken,
-        contender::{driver::sorted_contenders, internals::directory_of},
+        contender::{
+            driver::sorted_contenders,
+            internals::{children_of, directory_of},
+        },
         queue_view::{
             kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
             names::{self, Named, is_kazoo_lease},
         },
+        unfair,
     },
     proto::{request::Request, response::Response, types::Stat},
     session::{api::Session, wait::deadline::Stop},
@@ -80,6 +84,9 @@ pub struct LockQueue {
     /// How many threads of this client wait in lock objects [with caching](crate::Caching), behind one that has the lock or
     /// queues for it. They have no znodes, so they are no entries, and those of other clients are not to be seen.
     pub local_waiters: usize,
+    /// Locks of other kinds at the same path, each with a queue of its own: they and this one do not exclude each other. If
+    /// any of all is held, this one is. Their `others`, `local_waiters` and `beside` are empty: this one has them all.
+    pub beside: Vec<LockQueue>,
 }
 
 /// One contender of a [`LockQueue`].
@@ -117,14 +124,14 @@ pub struct QueueEntry {
     /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock. Of a tenure: since
     /// when its znode has been there, whoever has held by it.
     pub since_millis: i64,
-    /// What its znode carries, without the unique line of an unfair lock's and without a
+    /// What its znode carries, without a
     /// [request](crate::Revoker::request) to give the lock back; `None` if this client may not read it.
     pub data: Option<Vec<u8>>,
 }
 
 impl LockQueue {
-    /// Looks at the lock in the directory `path`: two round trips, one for the names and one for all the rest; a third if
-    /// there are znodes that this client may not read. It looks into the lock's own directories and no deeper. A directory
+    /// Looks at the lock in the directory `path`: two round trips, one for the names and one for all the rest; more where
+    /// locks of several kinds are [beside](LockQueue::beside) each other, or znodes that this client may not read. It looks into the lock's own directories and no deeper. A directory
     /// that does not exist is [`Unused`](LockKind::Unused).
     ///
     /// While the connection is suspended or lost it is tried again as the retry policy says.
@@ -144,13 +151,54 @@ impl LockQueue {
         Ok(queue)
     }
 
+    /// Those in the directory itself, in the order of their numbers.
+    pub(in crate::locks) fn contenders(client: &CuratorFramework, path: &str) -> Result<Vec<QueueEntry>> {
+        let directory = directory_of(client, path)?;
+        let mut children = children_of(client, path)?;
+        children.retain(|name| names::is_contender(name));
+        let call = client.call("participants", path, Stop::default());
+        let queue = call.retry(|session| {
+            let look = QueueScan { client, call: &call, session };
+            look.sequence(path, &directory, &children)
+        })?;
+        Ok(queue.entries)
+    }
+
+    fn new(path: &str, kind: LockKind) -> LockQueue {
+        LockQueue {
+            path: path.to_owned(),
+            kind,
+            entries: Vec::new(),
+            leases: None,
+            others: Vec::new(),
+            notes: Vec::new(),
+            local_waiters: 0,
+            beside: Vec::new(),
+        }
+    }
+
+    /// The first one that is held, or else the first one, with all others beside it.
+    fn of_kinds(path: &str, mut kinds: Vec<LockQueue>) -> LockQueue {
+        if kinds.is_empty() {
+            return LockQueue::new(path, LockKind::Unused);
+        }
+        let first = kinds.iter().position(LockQueue::is_held).unwrap_or_default();
+        let mut queue = kinds.remove(first);
+        if !kinds.is_empty() {
+            queue.notes.push("locks of several kinds are used at this path, and do not exclude each other".to_owned());
+        }
+        LockQueue { beside: kinds, ..queue }
+    }
+
     /// What no server knows: how this client uses the znodes that it keeps there, and who waits without one.
     fn add_own_usage(&mut self, client: &CuratorFramework, directory: &ServerPath) {
         for usage in client.core.holds.of(directory).keepers().iter().map(|keeper| keeper.usage()) {
             self.local_waiters += usage.waiting;
             for (node, threads) in usage.inside {
                 let path = client.prefix.to_client(node.as_str());
-                if let Some(entry) = self.entries.iter_mut().find(|entry| entry.holds() && entry.path == path) {
+                let mut entries =
+                    self.entries.iter_mut().chain(self.beside.iter_mut().flat_map(|kind| &mut kind.entries));
+                if let Some(entry) = entries.find(|entry| entry.holds() && entry.path == path) {
                     entry.state = EntryState::Cached(TenureState::of(threads));
                 }
             }
@@ -208,53 +256,61 @@ struct QueueScan<'a> {
 }
 
 impl QueueScan<'_> {
+    /// Each kind of lock that is found there is a queue of its own.
     fn directory(&self, path: &str, directory: &ServerPath) -> Result<LockQueue> {
         let beside = ServerPath::from_server(format!("{}-__lock__", directory.as_str()));
         let (locks, leases) = (directory.join("locks"), directory.join("leases"));
-        let ([children, queued, leased, kazoo_queued], data) = self.list([directory, &locks, &leases, &beside])?;
+        let sole = directory.join(unfair::DIRECTORY);
+        let ([children, queued, leased, kazoo_queued, holder], data) =
+            self.list([directory, &locks, &leases, &beside, &sole])?;
         let (contenders, others): (Vec<String>, Vec<String>) =
             children.unwrap_or_default().into_iter().partition(|name| names::is_contender(name));
         let (kazoo_leases, mut others): (Vec<String>, Vec<String>) =
             others.into_iter().partition(|name| is_kazoo_lease(name));
-        let mut queue = LockQueue {
-            path: path.to_owned(),
-            kind: LockKind::Unused,
-            entries: Vec::new(),
-            leases: None,
-            others: Vec::new(),
-            notes: Vec::new(),
-            local_waiters: 0,
-        };
+        let mut queues = Vec::new();
         if !contenders.is_empty() {
-            others.extend(kazoo_leases);
-            self.sequence(directory, &contenders, &mut queue)?;
-        } else if queued.is_some() || leased.is_some() {
-            others.retain(|name| name != "locks" && name != "leases");
-            let (queued, leased) = (queued.unwrap_or_default(), leased.unwrap_or_default());
-            self.semaphore((&locks, &queued), (&leases, &sorted_contenders(&leased)), &mut queue)?;
-        } else if !kazoo_leases.is_empty() {
-            queue.leases = data.and_then(|data| String::from_utf8(data).ok()?.parse().ok());
+            queues.push(self.sequence(path, directory, &contenders)?);
+        }
+        if !kazoo_leases.is_empty() {
+            let leases = data.and_then(|data| String::from_utf8(data).ok()?.parse().ok());
             let queued = kazoo_queued.unwrap_or_default();
-            self.semaphore((&beside, &queued), (directory, &kazoo_leases), &mut queue)?;
-        } else if let Some(at) = others.iter().position(|name| name == "lock") {
-            self.unfair(&directory.join("lock"), &mut queue)?;
-            if queue.kind == LockKind::Unfair {
-                others.remove(at);
+            let queue = self.semaphore(path, (&beside, &queued), (directory, &kazoo_leases))?;
+            queues.push(LockQueue { leases, ..queue });
+        }
+        if let Some(holder) = &holder {
+            others.retain(|name| name != "lock");
+            if !holder.is_empty() {
+                queues.push(self.unfair(path, &sole, holder)?);
             }
         }
+        let leased_names = leased.as_deref().map(sorted_contenders).unwrap_or_default();
+        let queued_names = queued.as_deref().map(sorted_contenders).unwrap_or_default();
+        // Beside another kind, a directory may be called `locks` or `leases` and have nothing to do with a semaphore.
+        let is_semaphore = match queues.is_empty() {
+            true => queued.is_some() || leased.is_some(),
+            false => !leased_names.is_empty() || leased.is_some() && !queued_names.is_empty(),
+        };
+        if is_semaphore {
+            others.retain(|name| name != "locks" && name != "leases");
+            let queued = queued.unwrap_or_default();
+            queues.push(self.semaphore(path, (&locks, &queued), (&leases, &leased_names))?);
+        }
+        // Beside another kind, one that nobody holds says nothing.
+        if holder.is_some() && queues.is_empty() {
+            queues.push(LockQueue { leases: Some(1), ..LockQueue::new(path, LockKind::Unfair) });
+        }
         others.sort_unstable();
-        queue.others = others;
-        Ok(queue)
+        Ok(LockQueue { others, ..LockQueue::of_kinds(path, queues) })
     }
 
     /// The names in each of these directories, and what the first one carries.
-    fn list(&self, directories: [&ServerPath; 4]) -> Result<([Names; 4], Option<Vec<u8>>)> {
+    fn list(&self, directories: [&ServerPath; 5]) -> Result<([Names; 5], Option<Vec<u8>>)> {
         let [lock, ..] = directories;
         let children =
             |path: &ServerPath| Request::GetChildren { path: path.as_str().to_owned(), watch: false, with_stat: false };
         let requests = directories.into_iter().map(children);
         let requests = requests.chain([Request::GetData { path: lock.as_str().to_owned(), watch: false }]);
-        let (mut names, mut data) = ([const { None }; 4], None);
+        let (mut names, mut data) = ([const { None }; 5], None);
         for (index, reply) in self.call.ask_all(self.session, requests).into_iter().enumerate() {
             match (reply, names.get_mut(index)) {
                 (Ok(Response::Children { names: found, .. }), Some(names)) => *names = Some(found),
@@ -307,10 +363,10 @@ impl QueueScan<'_> {
     }
 
     /// Contenders in one directory, in the order of their numbers.
-    fn sequence(&self, directory: &ServerPath, children: &[String], queue: &mut LockQueue) -> Result<()> {
+    fn sequence(&self, path: &str, directory: &ServerPath, children: &[String]) -> Result<LockQueue> {
         let named: Vec<Named> = children.iter().map(|name| Named::of(name)).collect();
-        queue.kind = names::kind_of(&named);
-        queue.notes.extend(names::notes_on(queue.kind, &named));
+        let mut queue = LockQueue::new(path, names::kind_of(&named));
+        queue.notes = names::notes_on(queue.kind, &named);
         queue.leases = (queue.kind != LockKind::ReadWrite).then_some(1);
         let is_zookeepers = queue.kind == LockKind::WriteLock;
         let sorted = if is_zookeepers { names::in_zookeepers_order(children) } else { sorted_contenders(children) };
@@ -322,17 +378,17 @@ impl QueueScan<'_> {
         }
         // A reader that a downgrade left may hold behind writers that wait.
         queue.entries.sort_by_key(|entry| !entry.holds());
-        Ok(())
+        Ok(queue)
     }
 
     /// The leases, and the queue of those who want one. The first of the queue may have made its lease's znode already.
     fn semaphore(
         &self,
+        path: &str,
         (locks, queued): (&ServerPath, &[String]),
         (leases, leased): (&ServerPath, &[impl AsRef<str>]),
-        queue: &mut LockQueue,
-    ) -> Result<()> {
-        queue.kind = LockKind::Semaphore;
+    ) -> Result<LockQueue> {
+        let mut queue = LockQueue::new(path, LockKind::Semaphore);
         let nodes = sorted_contenders(queued).into_iter().map(|name| locks.join(name));
         let nodes = nodes.chain(leased.iter().map(|name| leases.join(name.as_ref())));
         let (waiters, mut holders): (Vec<SeenZnode>, Vec<SeenZnode>) =
@@ -349,18 +405,16 @@ impl QueueScan<'_> {
             let style = Named::of(seen.node.name()).style;
             queue.entries.push(self.entry(seen, state, EntryMode::Lease, style));
         }
-        Ok(())
+        Ok(queue)
     }
 
-    fn unfair(&self, node: &ServerPath, queue: &mut LockQueue) -> Result<()> {
-        let Some(mut seen) = self.read(vec![node.clone()])?.into_iter().find(|seen| seen.stat.ephemeral_owner != 0)
-        else {
-            return Ok(());
-        };
-        (queue.kind, queue.leases) = (LockKind::Unfair, Some(1));
-        seen.data = seen.data.map(names::without_mark);
-        queue.entries.push(self.entry(seen, EntryState::Holds, EntryMode::Exclusive, NameStyle::Unfair));
-        Ok(())
+    /// Any znode in its directory keeps everybody else out.
+    fn unfair(&self, path: &str, directory: &ServerPath, names: &[String]) -> Result<LockQueue> {
+        let mut queue = LockQueue { leases: Some(1), ..LockQueue::new(path, LockKind::Unfair) };
+        for seen in self.read(names.iter().map(|name| directory.join(name)).collect())? {
+            queue.entries.push(self.entry(seen, EntryState::Holds, EntryMode::Exclusive, NameStyle::Unfair));
+        }
+        Ok(queue)
     }
 }
 

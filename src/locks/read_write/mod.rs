@@ -8,7 +8,10 @@ use crate::{
     framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
         api::{methods::listening_methods, options::wait_strategy::WaitStrategy},
-        contender::driver::{ReadLockDriver, WriteLockDriver},
+        contender::{
+            driver::{ReadLockDriver, WriteLockDriver},
+            internals::LockInternals,
+        },
         mutex::InterProcessMutex,
         threads::caching::options::Caching,
     },
@@ -68,20 +71,19 @@ impl InterProcessReadWriteLock {
     }
 
     /// What the znodes of both locks carry, for others to read. Defaults to the client's default data.
+    ///
+    /// To be called right after `new`: as each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it makes another
+    /// lock object.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessReadWriteLock {
         let data = data.into();
-        self.read.internals().set_data(data.clone());
-        self.write.internals().set_data(data);
-        self
+        self.configured(|internals| internals.set_data(data.clone()))
     }
 
     /// How the contenders for both locks wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
     #[must_use]
     pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessReadWriteLock {
-        self.read.internals().set_strategy(strategy);
-        self.write.internals().set_strategy(strategy);
-        self
+        self.configured(|internals| internals.strategy = strategy)
     }
 
     /// Has this object keep what it is granted when a thread gives it back, for other threads of this process: see
@@ -103,9 +105,26 @@ impl InterProcessReadWriteLock {
     /// A release then talks to no server, and does not block. Do not cache a lock that is mostly written by turns with
     /// being read, and not one where others only try.
     #[must_use]
-    pub fn with_caching(mut self, caching: Caching) -> InterProcessReadWriteLock {
-        InterProcessMutex::cache_both(&mut self.read.mutex, &mut self.write.mutex, caching);
-        self
+    pub fn with_caching(self, caching: Caching) -> InterProcessReadWriteLock {
+        self.rebuilt(|_| (), Some(caching))
+    }
+
+    fn configured(&self, change: impl Fn(&mut LockInternals)) -> InterProcessReadWriteLock {
+        self.rebuilt(change, self.write.mutex.caching())
+    }
+
+    /// Another lock object, with these settings but for this change.
+    fn rebuilt(&self, change: impl Fn(&mut LockInternals), caching: Option<Caching>) -> InterProcessReadWriteLock {
+        let (read, write) = (self.read.internals().configured(&change), self.write.internals().configured(&change));
+        let mut write = InterProcessMutex::of(write);
+        let mut read = InterProcessMutex::of(read).beside(&write);
+        if let Some(caching) = caching {
+            InterProcessMutex::cache_both(&mut read, &mut write, caching);
+        }
+        InterProcessReadWriteLock {
+            read: InterProcessReadLock { mutex: read },
+            write: InterProcessWriteLock { mutex: write },
+        }
     }
 
     /// How many threads of this process wait, in this object and [with

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::locks::semaphore::shared_count::{SharedCount, Wake};
+use crate::{framework::events::reactions::WakeUp, locks::semaphore::shared_count::SharedCount};
 
 /// The number of leases: fixed, or shared with others and changing.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ impl Limit {
     }
 
     /// Calls `wake` on every change as long as the result lives; it must not block.
-    pub(in crate::locks) fn subscribe(&self, wake: impl FnOnce() -> Arc<Wake>) -> Option<Arc<Wake>> {
+    pub(in crate::locks) fn subscribe(&self, wake: impl FnOnce() -> Arc<WakeUp>) -> Option<Arc<WakeUp>> {
         let Limit::Shared(count) = self else { return None };
         let wake = wake();
         count.subscribe(&wake);

@@ -1,6 +1,6 @@
 //! The mutex that belongs to no thread.
 
-use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use crate::{
     error::Result,
@@ -69,9 +69,6 @@ use crate::error::Error;
 /// drop(lock.try_lock()?); // as `lock`, or not at all
 /// drop(lock.lock_timeout(Duration::from_secs(5))?);
 /// drop(lock.lock_with(&five_seconds)?);
-/// drop(lock.lock_owned()?); // a guard that keeps the lock's object
-/// drop(lock.lock_owned_timeout(Duration::from_secs(5))?);
-/// drop(lock.lock_owned_with(&five_seconds)?);
 ///
 /// lock.acquire()?;
 /// assert_eq!(lock.participant_nodes()?.len(), 1);
@@ -92,16 +89,26 @@ impl InterProcessSemaphoreMutex {
     /// # Errors
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessSemaphoreMutex> {
-        let semaphore = InterProcessSemaphoreV2::new(client, path, 1)?;
+        Ok(InterProcessSemaphoreMutex::of(InterProcessSemaphoreV2::new(client, path, 1)?))
+    }
+
+    fn of(semaphore: InterProcessSemaphoreV2) -> InterProcessSemaphoreMutex {
         let owners = Owners::of_any_thread(semaphore.leases());
-        Ok(InterProcessSemaphoreMutex { semaphore, owners })
+        InterProcessSemaphoreMutex { semaphore, owners }
+    }
+
+    fn configured(&self, change: impl Fn(&mut LockInternals)) -> InterProcessSemaphoreMutex {
+        InterProcessSemaphoreMutex::of(self.semaphore.configured(change))
     }
 
     /// What this mutex's lease carries, for others to read. Defaults to the client's default data.
+    ///
+    /// To be called right after `new`: as each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it makes another
+    /// lock object.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessSemaphoreMutex {
-        self.semaphore.set_node_data(data);
-        self
+        let data = data.into();
+        self.configured(|internals| internals.set_data(data.clone()))
     }
 
     /// What is known about the lock, if it was acquired through this object and without a guard: by the calling thread,
@@ -134,10 +141,10 @@ impl InterProcessSemaphoreMutex {
         self.owners.entered(self.semaphore.leases(), held);
     }
 
-    fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard<'static> {
+    fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard {
         let leases = self.semaphore.leases();
         leases.thread_holds.add(leases.kind, &held);
-        SemaphoreMutexGuard { _counted: self.owners.guard(), lease: Lease::new(leases, held), of_lock: PhantomData }
+        SemaphoreMutexGuard { _counted: self.owners.guard(), lease: Lease::new(leases, held) }
     }
 }
 
@@ -150,8 +157,8 @@ owned_lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
 
 listening_methods! { InterProcessSemaphoreMutex, |lock| [lock.semaphore.leases()] }
 
-/// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread. Dropping it releases the lock. One from
-/// `lock_owned()` borrows nothing: it is a `SemaphoreMutexGuard<'static>`, for a thread that is not of a scope.
+/// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread, and outlive the lock object. Dropping it releases
+/// the lock.
 ///
 /// What the holder knows is in [`Hold`], to which the guard dereferences.
 ///
@@ -159,21 +166,17 @@ listening_methods! { InterProcessSemaphoreMutex, |lock| [lock.semaphore.leases()
 /// # curator_locks::docs::example(|client| {
 /// # let mutex = &curator_locks::InterProcessSemaphoreMutex::new(client, "/example")?;
 /// let held = mutex.lock()?;
-/// std::thread::scope(|scope| scope.spawn(|| held.release()).join()).expect("no panic")?;
-///
-/// let held = mutex.lock_owned()?;
 /// std::thread::spawn(move || held.release()).join().expect("no panic")?;
 /// # Ok(()) });
 /// ```
 #[must_use = "the lock is released at once if the guard is not kept"]
-pub struct SemaphoreMutexGuard<'a> {
+pub struct SemaphoreMutexGuard {
     /// Above the lease, so that the mutex is free here before it is for others.
     _counted: Arc<()>,
     lease: Lease,
-    of_lock: PhantomData<&'a InterProcessSemaphoreMutex>,
 }
 
-impl SemaphoreMutexGuard<'_> {
+impl SemaphoreMutexGuard {
     /// Releases the lock and reports how that went. Blocks for one round trip; while the connection is gone, as the
     /// retry policy says, at most the session timeout.
     ///
@@ -184,7 +187,7 @@ impl SemaphoreMutexGuard<'_> {
     }
 }
 
-impl Deref for SemaphoreMutexGuard<'_> {
+impl Deref for SemaphoreMutexGuard {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {
@@ -192,7 +195,7 @@ impl Deref for SemaphoreMutexGuard<'_> {
     }
 }
 
-impl fmt::Debug for SemaphoreMutexGuard<'_> {
+impl fmt::Debug for SemaphoreMutexGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SemaphoreMutexGuard").field(&*self.lease).finish()
     }

@@ -21,7 +21,7 @@ use crate::{
             options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
         },
         contender::{
-            blocking::{Outcome, Wish},
+            acquire::{Acquire, Outcome},
             driver::{StandardLockInternalsDriver, sorted_contenders},
             internals::{LockInternals, children_of},
             release::HeadPlace,
@@ -139,6 +139,15 @@ impl InterProcessSemaphoreV2 {
         // Whoever looks at the queue sees who waits, too.
         self.locks.set_data(data.clone());
         self.leases.set_data(data);
+    }
+
+    pub(in crate::locks) fn configured(&self, change: impl Fn(&mut LockInternals)) -> InterProcessSemaphoreV2 {
+        InterProcessSemaphoreV2 {
+            locks: Arc::new(self.locks.configured(&change)),
+            leases: Arc::new(self.leases.configured(&change)),
+            limit: self.limit.clone(),
+            is_contended: Arc::default(),
+        }
     }
 
     /// Acquires one lease, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes).
@@ -325,7 +334,7 @@ impl InterProcessSemaphoreV2 {
     }
 
     fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<HeadPlace<'_>>) -> Result<Outcome> {
-        Wish { limit: Some(&self.limit), place, ..Wish::new(&self.leases, spec, patience) }.acquire()
+        Acquire { limit: Some(&self.limit), place, ..Acquire::new(&self.leases, spec, patience) }.run()
     }
 }
 

@@ -15,12 +15,11 @@ use crate::{
     framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
     locks::{
         api::{fencing::token::FencingToken, holds::hold::Hold},
-        contender::{
-            candidate::{Audience, Candidate, Telling},
-            driver::ZNodeNameDriver,
-            internals::LockInternals,
+        contender::{driver::ZNodeNameDriver, internals::LockInternals},
+        leader::{
+            candidate::{Candidate, Listeners, Telling},
+            leadership::Leadership,
         },
-        leader::leadership::Leadership,
     },
 };
 
@@ -40,8 +39,9 @@ fn unique_name(session_id: i64) -> String {
 /// `zookeeper-recipes-lock`.
 ///
 /// [`lock`](WriteLock::lock) queues and returns; when the lock is this object's, its [`LockListener`] is told. That makes
-/// it a leader election: each candidate calls `lock`, the one that is told leads until it is told otherwise. It needs no
-/// thread of its own, and it belongs to no thread: whoever has the object may unlock it. It is not re-entrant.
+/// it a leader election: each candidate calls `lock`, the one that is told leads until it is told otherwise. From `lock` to
+/// `unlock` it has a thread of its own, which sleeps nearly always. It belongs to no thread: whoever has the object may
+/// unlock it. It is not re-entrant.
 ///
 /// Processes that use ZooKeeper's own recipe, one object per session, stand in the same queue: the directory is
 /// persistent, the names begin with `x-<session id>-` and end in a sequence number, and [`ZNodeName`] is their order.
@@ -95,7 +95,7 @@ struct CurrentListener(Mutex<Option<Arc<dyn LockListener>>>);
 
 impl CurrentListener {
     /// Under no lock. The lock is given back when it has been told.
-    fn tell(&self, telling: Arc<Telling>, tell: impl FnOnce(&dyn LockListener)) {
+    fn tell(&self, telling: Telling, tell: impl FnOnce(&dyn LockListener)) {
         let listener = self.0.lock().clone();
         if let Some(listener) = listener {
             as_listener(|| {
@@ -106,12 +106,12 @@ impl CurrentListener {
     }
 }
 
-impl Audience for CurrentListener {
-    fn acquired(&self, _term: &Leadership, telling: Arc<Telling>) {
+impl Listeners for CurrentListener {
+    fn acquired(&self, _term: &Leadership, telling: Telling) {
         self.tell(telling, LockListener::lock_acquired);
     }
 
-    fn released(&self, telling: Arc<Telling>) {
+    fn released(&self, telling: Telling) {
         self.tell(telling, LockListener::lock_released);
     }
 
@@ -151,7 +151,7 @@ impl WriteLock {
     /// ZooKeeper's own recipe, which looks at none.
     #[must_use]
     pub fn with_data(self, data: impl Into<Vec<u8>>) -> WriteLock {
-        self.candidate.set_data(data.into());
+        self.candidate.internals().set_data(data);
         self
     }
 
@@ -164,13 +164,15 @@ impl WriteLock {
 
     /// Queues for the lock. `true`: it is this object's already; `false`: the listener will be told.
     ///
-    /// Does not wait for other contenders, only for the server: two round trips the first time in a directory, then one.
+    /// Does not wait for other contenders, only for the server: one round trip for a znode that is the first, two for one
+    /// that has to wait, three more where the directory is missing.
     /// While the connection is gone it waits and tries again as the client's retry policy says, until it has queued. A second
     /// call does nothing but tell whether the lock is this object's. After [`close`](WriteLock::close) it is always `false`.
     ///
     /// # Errors
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
-    /// [`Error::SequenceExhausted`], and what the server refuses ([`Error::Server`]). It is not queued then.
+    /// [`Error::SequenceExhausted`], what the server refuses ([`Error::Server`]), and [`Error::Io`] if no thread can be had.
+    /// It is not queued then.
     pub fn lock(&self) -> Result<bool> {
         self.candidate.lock()
     }
@@ -180,7 +182,7 @@ impl WriteLock {
     /// From the call on this object is not the owner, whatever becomes of the request. An owner's listener is told first,
     /// and has returned before the znode is deleted: so the next owner is told after that. This waits for the listener, at
     /// most a second, and for one round trip; without a connection as the retry policy says, at most for the session
-    /// timeout. What is left then, the background does. Called by a listener it does not wait for the listener.
+    /// timeout. What is left then, the background does. Called by a listener it does not wait.
     ///
     /// # Errors
     /// [`Error::LockLost`] if it was lost meanwhile; [`Error::Timeout`] if the listener takes longer;

@@ -12,7 +12,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// What was not read yet.
+    /// The bytes that were not read yet.
     pub(in crate::proto) fn rest(&self) -> &'a [u8] {
         self.rest
     }

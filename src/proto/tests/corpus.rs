@@ -170,7 +170,7 @@ pub(crate) fn greeting() -> Vec<u8> {
     out
 }
 
-/// What lengths, counts and codes are overwritten with.
+/// The values with which lengths, counts and codes are overwritten.
 const NUMBERS: [i32; 12] =
     [i32::MAX, i32::MIN, -1, -2, 0, 1, 0x00FF_FFFF, 0x0001_0000, 65_535, 1 << 30, -101, i32::MAX - 4];
 

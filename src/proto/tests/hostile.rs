@@ -47,7 +47,7 @@ fn mode() -> impl Strategy<Value = CreateMode> {
     ]
 }
 
-/// What may stand in a multi.
+/// The operations that may stand in a multi.
 fn multi_op() -> impl Strategy<Value = Request> {
     let version = any::<i32>;
     prop_oneof![

@@ -243,10 +243,15 @@ fn debug_shows_lengths_in_place_of_secrets() {
             ])
         ),
         format!("{connect:?}"),
+        format!("{:?}", acl()),
+        format!("{:?}", Acl { perms: 1, scheme: "own".into(), id: "secret".into() }),
     ];
     let bytes = format!("{:?}", secret());
     for text in &shown {
         assert!(!text.contains("secret") && !text.contains(&bytes) && !text.contains("115"), "{text}");
     }
     assert_eq!(shown[1], r#"set_data { path: "/a", data_len: 6, version: 1 }"#);
+    assert_eq!(shown[6], r#"[Acl { perms: 31, scheme: "digest", id: "user:***" }]"#);
+    let harmless = Acl { perms: 1, scheme: "ip".into(), id: "::1/128".into() };
+    assert_eq!(format!("{harmless:?}"), r#"Acl { perms: 1, scheme: "ip", id: "::1/128" }"#);
 }

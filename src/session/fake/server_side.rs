@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::session::api::SessionConfig;
 
@@ -30,10 +30,10 @@ pub(crate) const CHILDREN_CHANGED: i32 = 4;
 pub(crate) fn config() -> SessionConfig {
     SessionConfig {
         hosts: "127.0.0.1:2181".parse().unwrap(),
+        addresses: Arc::default(),
         session_timeout: Duration::from_secs(12),
         connection_timeout: Duration::from_secs(15),
         authorizations: Vec::new(),
-        can_be_read_only: false,
         quorum_heartbeats: false,
         max_frame_size: 4 * 1024 * 1024,
         max_request_size: 4 * 1024 * 1024,

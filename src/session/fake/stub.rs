@@ -19,6 +19,7 @@ use crate::session::{
 pub(crate) struct StubSession {
     pub(crate) connection: AtomicU64,
     pub(crate) valid_until: Mutex<Option<Instant>>,
+    pub(crate) timeout: Mutex<Duration>,
     pub(crate) ended: AtomicBool,
     /// Whether requests count as written.
     pub(crate) written: AtomicBool,
@@ -34,6 +35,7 @@ impl StubSession {
         Arc::new(StubSession {
             connection: AtomicU64::new(1),
             valid_until: Mutex::default(),
+            timeout: Mutex::new(Duration::from_secs(20)),
             ended: AtomicBool::new(false),
             written: AtomicBool::new(true),
             submissions: Mutex::default(),
@@ -76,7 +78,7 @@ impl Session for StubSession {
     }
 
     fn timeout(&self) -> Duration {
-        Duration::from_secs(20)
+        *self.timeout.lock()
     }
 
     fn connection(&self) -> u64 {

@@ -1,27 +1,50 @@
 //! How long the session lives for certain, when to send a heartbeat, and when a connection is dead.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// The longest round trip with which a session stays certain. Beyond it a proof is too old when the next one comes.
+pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
+    timeout * 3 / 10
+}
 
 /// Timers of one connection and the proof that the session lives, on a clock that the caller passes in.
 ///
-/// The heartbeat is `sync`: a quarter of the session timeout T after the answer to the one before, if that came within
-/// T/12, else a third of T after its send. In an ensemble an answered ping proves nothing: a
-/// follower answers by itself and hands its touches to the leader only in its answer to the leader's next ping, every
-/// half tick, and a leader that was paused expires sessions by touches it never got. So a heartbeat counts as a touch
-/// if it was answered within T/6 and is followed by another such one, sent at least T/4 after the first one's answer.
+/// The heartbeat is `sync`. In an ensemble an answered ping proves nothing: a follower answers by itself and hands its
+/// touches to the leader only in its answer to the leader's next ping, every half tick, and a leader that was paused
+/// expires sessions by touches it never got. So a heartbeat counts as a touch if it is followed by another one, sent at
+/// least T/4 after the first one's answer and answered too, T being the session timeout.
 ///
 /// Why the leader then keeps the session until T after the first one was sent, if T >= 2 ticks:
 /// 1. The follower got the first one before its answer came here, and the second one after that was sent. In between lie
 ///    T/4 >= tick/2, so one of the leader's pings. From send to send is not enough: the first one may have been on its
-///    way to the follower for T/6, and what is left of T/3, T/6, may lie between two pings.
+///    way to the follower for a whole round trip, and the rest may lie between two pings.
 /// 2. The follower answers that ping with all its touches since the ping before, the first heartbeat's among them, and
 ///    passes the second one on after that, over the same stream. The leader reads the touch, and then the `sync`.
 /// 3. The leader answers that `sync` behind everything that it did before. Had it expired the session by then, the
 ///    follower would have closed the connection instead of answering. So the session lived when the touch came, and
 ///    that was after the first heartbeat was sent: the leader counts T from there at the earliest.
 ///
+/// Nothing in this depends on how long an answer took: the first one's moment is a lower bound of the time until which
+/// the follower had it, and the second one's answer is a statement about the past, which does not become less true on its
+/// way. A slow answer makes a proof older, not weaker. How old a proof may get is a matter of how often a heartbeat goes out:
+/// where the round trip r is shorter than T/12, 11/40 T after the answer to the one before, so that a proof is never older
+/// than 3 r + 0.55 T when the next one comes. On slower links heartbeats overlap, one each T/40, and a proof is never
+/// older than 2 r + 0.3 T. Of the 0.95 T for which it lasts something is left up to r = 0.3 T
+/// ([`longest_round_trip`]). A session that is new, or was just resumed, has to do with its handshake until the first pair
+/// after that, 3 r + 0.28 T after the handshake was sent. Beyond r = 0.22 T that is too late: it is in doubt once.
+///
+/// Between the moment at which a leader takes the sessions that are due from its clock, all of one tick at once, and
+/// the moment at which it has expired them one after the other, a session can still be resumed, touched and synced, and
+/// is expired all the same. That cannot have begun while the session is certain. So once `valid_until` has passed, what
+/// was sent before that proves nothing any more, and a pair has to come from the time after it.
+///
 /// It takes that leader for the one that counts. One that is cut off from the others answers a `sync` and resumes sessions
 /// by itself, while they have another one. A transaction as the heartbeat needs a majority, and so the leader that counts.
+/// It takes all servers for granting one timeout, always: the answer to a handshake that lowers it may be lost, and the
+/// leader goes by it all the same.
 ///
 /// It holds for a follower, for an observer of the leader, and for the leader itself. Where an observer follows a follower
 /// (an observer master), a touch takes two pings, and nothing is proved. Nor does it hold for a leader that pauses in
@@ -29,10 +52,16 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Liveness {
     timeout: Duration,
+    /// Whether a heartbeat may go out before the one before it is answered.
+    overlaps: bool,
     last_received: Instant,
     next_heartbeat: Instant,
-    /// Prompt heartbeats that wait for one that follows.
-    prompt: Vec<Heartbeat>,
+    /// When the heartbeats were sent that wait for their answer. It comes in this order.
+    unanswered: VecDeque<Instant>,
+    /// How long the last answer took.
+    round_trip: Duration,
+    /// Heartbeats that wait for one that follows.
+    answered: Vec<Heartbeat>,
     valid_until: Option<Instant>,
 }
 
@@ -56,25 +85,41 @@ struct Heartbeat {
 
 impl Liveness {
     pub(crate) fn new(timeout: Duration, now: Instant) -> Self {
-        Liveness { timeout, last_received: now, next_heartbeat: now, prompt: Vec::new(), valid_until: None }
+        Liveness {
+            timeout,
+            overlaps: true,
+            last_received: now,
+            next_heartbeat: now,
+            unanswered: VecDeque::new(),
+            round_trip: Duration::ZERO,
+            answered: Vec::new(),
+            valid_until: None,
+        }
     }
 
-    /// A server took the session up.
-    ///
-    /// That a session was resumed proves nothing once it may be due: a leader takes all the sessions that are due from its
-    /// clock, and then marks and expires one after the other. Until its turn has come a session can still be resumed, and
-    /// is expired all the same. Then the handshake is a heartbeat like any other, which another one has to follow.
+    /// For connections that take one request at a time.
+    #[cfg(any(test, feature = "zookeeper"))]
+    pub(crate) fn one_at_a_time(timeout: Duration, now: Instant) -> Self {
+        Liveness { overlaps: false, ..Liveness::new(timeout, now) }
+    }
+
+    /// A server took the session up. The handshake is a heartbeat like any other, which another one has to follow, and
+    /// where the session cannot be due it is a touch by itself: the leader answers it.
     pub(crate) fn connected(&mut self, timeout: Duration, origin: Origin, now: Instant) {
+        self.disconnected();
         self.timeout = timeout;
         self.last_received = now;
-        self.next_heartbeat = now + timeout / 3;
-        self.prompt.clear();
+        self.next_heartbeat = now + self.pause();
         match origin {
-            Origin::Created(sent) => self.valid_until = Some(self.lasts_from(sent)),
+            Origin::Created(sent) => {
+                self.valid_until = Some(self.lasts_from(sent));
+                self.heartbeat_answered(sent, now);
+            }
             Origin::Resumed { sent, counts } => {
-                if counts && self.valid_until.is_some_and(|until| now < until) {
-                    // The leader goes by this timeout from now on, even if it is shorter.
-                    self.valid_until = Some(self.lasts_from(sent));
+                if let Some(until) = self.valid_until.filter(|until| now < *until) {
+                    // The leader goes by this timeout from now on, even if it is shorter, and whatever counts as a proof.
+                    let touched = self.lasts_from(sent);
+                    self.valid_until = Some(if counts { touched } else { until.min(touched) });
                 }
                 self.heartbeat_answered(sent, now);
             }
@@ -84,50 +129,112 @@ impl Liveness {
 
     pub(crate) fn disconnected(&mut self) {
         // A pair of heartbeats proves something only if both took the same way to the leader.
-        self.prompt.clear();
+        self.answered.clear();
+        self.unanswered.clear();
+        self.round_trip = Duration::ZERO;
     }
 
     pub(crate) fn received(&mut self, now: Instant) {
         self.last_received = self.last_received.max(now);
     }
 
-    /// Whether a heartbeat is due; if so, the next one is scheduled.
+    /// Whether a heartbeat is due; if so, it counts as sent, and the next one is scheduled.
     pub(crate) fn take_heartbeat(&mut self, now: Instant) -> bool {
         if now < self.next_heartbeat {
             return false;
         }
-        self.next_heartbeat = now + self.timeout / 3;
+        self.unanswered.push_back(now);
+        self.next_heartbeat = now + self.interval();
         true
     }
 
-    /// Whether the answer came soon enough to prove something.
-    pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant) -> bool {
-        if now.saturating_duration_since(sent) > self.timeout / 6 {
-            return false;
+    /// The answer to a heartbeat says that the session lived.
+    pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant) {
+        self.heartbeat_refused(sent, now);
+        self.forget_what_may_be_due(now);
+        self.pair(sent, now);
+    }
+
+    /// There is an answer to a heartbeat, but it says nothing of the session.
+    pub(crate) fn heartbeat_refused(&mut self, sent: Instant, now: Instant) {
+        self.round_trip = now.saturating_duration_since(sent);
+        self.unanswered.retain(|other| *other > sent);
+        self.next_heartbeat = match (self.unanswered.back(), self.is_slow()) {
+            (last, true) => *last.unwrap_or(&sent) + self.interval(),
+            (Some(last), false) => *last + self.interval(),
+            (None, false) => now + self.pause(),
+        };
+    }
+
+    /// A server that cannot write answers the oldest ping.
+    pub(crate) fn ping_answered(&mut self, now: Instant) {
+        if let Some(sent) = self.unanswered.front() {
+            self.heartbeat_refused(*sent, now);
         }
-        let apart = self.timeout / 4;
-        let followed = self.prompt.iter().filter(|earlier| earlier.answered + apart <= sent);
+    }
+
+    /// Once the session may be due, what was sent before that proves nothing.
+    fn forget_what_may_be_due(&mut self, now: Instant) {
+        if let Some(until) = self.valid_until.filter(|until| now >= *until) {
+            self.answered.retain(|earlier| earlier.sent >= until);
+        }
+    }
+
+    /// Finds the last heartbeat that this one follows, and which therefore was a touch.
+    fn pair(&mut self, sent: Instant, now: Instant) {
+        let followed = self.answered.iter().filter(|earlier| earlier.answered + self.timeout / 4 <= sent);
         if let Some(proved) = followed.map(|earlier| earlier.sent).max() {
             self.valid_until = self.valid_until.max(Some(self.lasts_from(proved)));
-            self.prompt.retain(|earlier| earlier.sent > proved);
+            self.answered.retain(|earlier| earlier.sent > proved);
         }
-        self.prompt.push(Heartbeat { sent, answered: now });
-        // The earliest one that proves this one. The older a proof is when the next one comes, the less is left of it: so a
-        // session whose round trip takes r is never valid for less than 0.40 T - 3 r, or 0.34 T - 3 r until the second
-        // proof, where thirds of T leave 0.28 T. T/40 more than has to be, because the leader's pings are not punctual
-        // either.
-        self.next_heartbeat = self.next_heartbeat.min(now + apart + self.timeout / 40);
-        true
+        self.answered.push(Heartbeat { sent, answered: now });
     }
 
-    /// Whether nothing was received for so long that the connection is dead, whatever TCP says.
-    pub(crate) fn is_dead(&self, now: Instant) -> bool {
-        now >= self.dead_at()
+    /// Whether an answer takes so long that the next heartbeat does not wait for it.
+    fn is_slow(&self) -> bool {
+        self.overlaps && self.round_trip > self.timeout / 12
     }
 
-    /// When it is dead if nothing comes until then.
+    /// How long after a heartbeat the next one goes out if there is no answer by then.
+    fn interval(&self) -> Duration {
+        match (self.overlaps, self.is_slow()) {
+            (true, true) => self.timeout / 40,
+            (true, false) => self.timeout / 12,
+            // Without an answer for so long, the connection is dead.
+            (false, _) => self.timeout,
+        }
+    }
+
+    /// How long after an answer the next heartbeat goes out. T/40 more than has to be, because the leader's pings are
+    /// not punctual either.
+    fn pause(&self) -> Duration {
+        self.timeout / 4 + self.timeout / 40
+    }
+
+    /// Why the connection is dead, whatever TCP says.
+    pub(crate) fn why_dead(&self, now: Instant) -> Option<&'static str> {
+        if now >= self.silent_at() {
+            Some("nothing received for two thirds of the session timeout")
+        } else if self.unanswerable_at().is_some_and(|at| now >= at) {
+            Some("a heartbeat was not answered within the session timeout")
+        } else {
+            None
+        }
+    }
+
+    /// When the connection is dead if nothing comes until then.
     pub(crate) fn dead_at(&self) -> Instant {
+        self.unanswerable_at().map_or(self.silent_at(), |at| at.min(self.silent_at()))
+    }
+
+    fn silent_at(&self) -> Instant {
         self.last_received + self.timeout * 2 / 3
+    }
+
+    /// When the server has not answered the oldest heartbeat for a session timeout, whatever else it sends: then it
+    /// answers no caller's request either.
+    fn unanswerable_at(&self) -> Option<Instant> {
+        self.unanswered.front().map(|sent| *sent + self.timeout)
     }
 
     /// When there is something to do next.
@@ -148,202 +255,7 @@ impl Liveness {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const T: Duration = Duration::from_secs(12);
-
-    fn connected() -> (Liveness, Instant) {
-        let start = Instant::now();
-        let mut liveness = Liveness::new(T, start);
-        liveness.connected(T, Origin::Created(start), start + Duration::from_millis(5));
-        (liveness, start)
-    }
-
-    fn after_margin(touched: Instant) -> Option<Instant> {
-        Some(touched + T - T / 20)
-    }
-
-    #[test]
-    fn the_handshake_of_a_new_session_is_a_touch() {
-        let (liveness, start) = connected();
-        assert_eq!(liveness.valid_until(), after_margin(start));
-    }
-
-    #[test]
-    fn the_handshake_of_a_session_that_cannot_be_due_is_a_touch() {
-        let (mut liveness, start) = connected();
-        let again = start + T / 2;
-        liveness.disconnected();
-        let answered = start + T - T / 20 - Duration::from_nanos(1);
-        liveness.connected(T, Origin::Resumed { sent: again, counts: true }, answered);
-        assert_eq!(liveness.valid_until(), after_margin(again));
-    }
-
-    #[test]
-    fn the_handshake_of_a_session_that_may_be_due_is_a_touch_once_a_heartbeat_follows() {
-        for (counts, answered) in [(true, T - T / 20), (false, T / 2)] {
-            let (mut liveness, start) = connected();
-            let (again, answered) = (start + answered - T / 20, start + answered);
-            liveness.disconnected();
-            liveness.connected(T, Origin::Resumed { sent: again, counts }, answered);
-            assert_eq!(liveness.valid_until(), after_margin(start));
-            assert_eq!(liveness.next_timer(), answered + T * 11 / 40);
-            liveness.heartbeat_answered(answered + T / 4, answered + T / 3);
-            assert_eq!(liveness.valid_until(), after_margin(again));
-        }
-    }
-
-    /// Of a session whose age nobody knows.
-    #[test]
-    fn the_handshake_of_a_session_of_which_nothing_was_proved_counts_as_a_heartbeat() {
-        let start = Instant::now();
-        let mut liveness = Liveness::new(T, start);
-        liveness.connected(T, Origin::Resumed { sent: start, counts: true }, start);
-        assert_eq!(liveness.valid_until(), None);
-        liveness.heartbeat_answered(start + T / 4, start + T / 4);
-        assert_eq!(liveness.valid_until(), after_margin(start));
-    }
-
-    #[test]
-    fn a_read_only_server_proves_nothing() {
-        let (mut liveness, start) = connected();
-        liveness.disconnected();
-        liveness.connected(2 * T, Origin::ReadOnly, start + T / 2);
-        assert_eq!(liveness.valid_until(), after_margin(start));
-        let mut never_seen_by_a_leader = Liveness::new(T, start);
-        never_seen_by_a_leader.connected(T, Origin::ReadOnly, start);
-        assert_eq!(never_seen_by_a_leader.valid_until(), None);
-    }
-
-    #[test]
-    fn the_timeout_of_the_last_handshake_counts_even_if_it_is_shorter() {
-        for timeout in [T / 4, 2 * T] {
-            let (mut liveness, start) = connected();
-            let sent = start + Duration::from_secs(1);
-            liveness.disconnected();
-            liveness.connected(timeout, Origin::Resumed { sent, counts: true }, sent);
-            assert_eq!(liveness.valid_until(), Some(sent + timeout - timeout / 20));
-        }
-    }
-
-    #[test]
-    fn one_prompt_heartbeat_alone_proves_nothing() {
-        let (mut liveness, start) = connected();
-        liveness.heartbeat_answered(start + T / 3, start + T / 3 + Duration::from_millis(1));
-        assert_eq!(liveness.valid_until(), after_margin(start));
-    }
-
-    #[test]
-    fn a_prompt_heartbeat_followed_by_another_is_a_touch() {
-        let (mut liveness, start) = connected();
-        for k in 1..=3 {
-            liveness.heartbeat_answered(start + k * T / 3, start + k * T / 3 + Duration::from_millis(1));
-        }
-        assert_eq!(liveness.valid_until(), after_margin(start + 2 * T / 3));
-    }
-
-    #[test]
-    fn two_heartbeats_close_together_prove_nothing() {
-        let (mut liveness, start) = connected();
-        let first = start + T / 3;
-        liveness.heartbeat_answered(first, first);
-        liveness.heartbeat_answered(first + T / 5, first + T / 5);
-        assert_eq!(liveness.valid_until(), after_margin(start));
-    }
-
-    /// It may have reached the follower just before it was answered, and between that and the next one's send lie T/6,
-    /// less than half a tick where T is two ticks.
-    #[test]
-    fn a_heartbeat_answered_late_does_not_pair_with_the_next_one_but_with_the_one_after() {
-        let (mut liveness, start) = connected();
-        let moment = Duration::from_millis(1);
-        liveness.heartbeat_answered(start + T / 3, start + T / 3 + T / 6);
-        liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3 + moment);
-        assert_eq!(liveness.valid_until(), after_margin(start));
-        liveness.heartbeat_answered(start + T, start + T + moment);
-        assert_eq!(liveness.valid_until(), after_margin(start + 2 * T / 3));
-        let (mut liveness, start) = connected();
-        liveness.heartbeat_answered(start + T / 3, start + T / 3 + T / 6);
-        liveness.heartbeat_answered(start + T, start + T + moment);
-        assert_eq!(liveness.valid_until(), after_margin(start + T / 3));
-    }
-
-    #[test]
-    fn the_next_heartbeat_has_to_be_sent_a_quarter_of_the_timeout_after_the_answer() {
-        let (mut liveness, start) = connected();
-        let (sent, answered) = (start + T / 3, start + T / 3 + T / 12);
-        liveness.heartbeat_answered(sent, answered);
-        let next = answered + T / 4;
-        liveness.heartbeat_answered(next - Duration::from_nanos(1), next);
-        assert_eq!(liveness.valid_until(), after_margin(start));
-        liveness.heartbeat_answered(next, next);
-        assert_eq!(liveness.valid_until(), after_margin(sent));
-    }
-
-    #[test]
-    fn a_late_answer_does_not_count() {
-        let (mut liveness, start) = connected();
-        liveness.heartbeat_answered(start + T / 3, start + T / 3);
-        liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3 + T / 6 + Duration::from_millis(1));
-        assert_eq!(liveness.valid_until(), after_margin(start));
-        liveness.heartbeat_answered(start + T, start + T);
-        assert_eq!(liveness.valid_until(), after_margin(start + T / 3));
-    }
-
-    #[test]
-    fn heartbeats_of_two_connections_do_not_pair() {
-        let (mut liveness, start) = connected();
-        liveness.heartbeat_answered(start + T / 3, start + T / 3);
-        liveness.disconnected();
-        liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3);
-        assert_eq!(liveness.valid_until(), after_margin(start));
-    }
-
-    #[test]
-    fn the_connection_is_dead_after_two_thirds_of_silence() {
-        let (mut liveness, start) = connected();
-        let received = start + Duration::from_secs(1);
-        liveness.received(received);
-        assert!(!liveness.is_dead(received + T * 2 / 3 - Duration::from_millis(1)));
-        assert!(liveness.is_dead(received + T * 2 / 3));
-    }
-
-    #[test]
-    fn a_session_that_is_answered_promptly_keeps_040_of_the_timeout_less_3_round_trips_and_034_at_the_beginning() {
-        for round_trip in [Duration::ZERO, Duration::from_millis(100), T / 12] {
-            let (mut liveness, _) = connected();
-            let (mut least, mut least_at_first) = (Duration::MAX, Duration::MAX);
-            for number in 0..20 {
-                let sent = liveness.next_timer();
-                assert!(liveness.take_heartbeat(sent));
-                let answered = sent + round_trip;
-                liveness.received(answered);
-                let left = liveness.valid_until().map(|until| until.saturating_duration_since(answered));
-                let least = if number < 2 { &mut least_at_first } else { &mut least };
-                *least = (*least).min(left.unwrap_or_default());
-                liveness.heartbeat_answered(sent, answered);
-            }
-            assert!(least >= (T * 40 / 100).saturating_sub(3 * round_trip), "{round_trip:?}: {least:?}");
-            assert!(
-                least_at_first >= (T * 34 / 100).saturating_sub(3 * round_trip),
-                "{round_trip:?}: {least_at_first:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn heartbeats_come_a_quarter_of_the_timeout_after_a_prompt_answer_and_else_every_third() {
-        let (mut liveness, start) = connected();
-        let connected = start + Duration::from_millis(5);
-        assert!(!liveness.take_heartbeat(connected + T / 3 - Duration::from_millis(1)));
-        assert!(liveness.take_heartbeat(connected + T / 3));
-        assert!(!liveness.take_heartbeat(connected + T / 3));
-        assert_eq!(liveness.next_timer(), connected + T * 2 / 3);
-        let moment = Duration::from_millis(1);
-        liveness.received(connected + T / 3 + moment);
-        liveness.heartbeat_answered(connected + T / 3, connected + T / 3 + moment);
-        assert_eq!(liveness.next_timer(), connected + T / 3 + moment + T * 11 / 40);
-        assert!(liveness.take_heartbeat(connected + T / 3 + moment + T * 11 / 40));
-    }
-}
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod ensemble;
+#[cfg(test)]
+mod tests;

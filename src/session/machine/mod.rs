@@ -12,7 +12,7 @@ use std::{
 };
 
 use actions::{Action, Actions};
-use liveness::{Liveness, Origin};
+use liveness::{Liveness, Origin, longest_round_trip};
 use watches::{Forgotten, Watches};
 
 use super::api::{SessionConfig, SessionError, SessionEvent, WatchEvent};
@@ -26,8 +26,7 @@ use crate::proto::{
     types::{ErrorCode, Notification},
 };
 
-/// The largest `setWatches` frame, well below the server's own frame limit of 1 MiB. Only a single path that is longer
-/// makes it larger.
+/// The largest `setWatches` frame, well below the server's own frame limit of 1 MiB, if the client's limit is no lower.
 const SET_WATCHES_CHUNK: usize = 128 * 1024;
 
 /// What a `setWatches` frame takes besides its paths: length, header, zxid, three counts.
@@ -154,11 +153,6 @@ impl<C, W: Clone> Machine<C, W> {
         self.timeout
     }
 
-    /// Whether there is a connection, but with a server that can only read.
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.is_alive() && self.link == Link::Up { read_only: true }
-    }
-
     /// The number of the live connection, 0 while there is none.
     pub(crate) fn connection(&self) -> u64 {
         match self.link {
@@ -226,8 +220,10 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Whether the request may go out.
     fn check(&self, request: &Request, frame: usize, has_watcher: bool) -> Result<(), SessionError> {
-        let limit = self.config.max_frame_size.min(self.config.max_request_size);
-        let size = frame.saturating_sub(PREFIX);
+        let limit = self.request_limit();
+        // A watch has to fit into a frame of `setWatches`, too: with one that does not, no other connection would last.
+        let set_again = if has_watcher { SET_WATCHES_FRAME + PREFIX + request.path().len() } else { 0 };
+        let size = frame.max(set_again).saturating_sub(PREFIX);
         if size > limit {
             return Err(SessionError::FrameTooLarge { size, limit });
         }
@@ -236,6 +232,11 @@ impl<C, W: Clone> Machine<C, W> {
             return Err(SessionError::Server(ErrorCode::BadArguments));
         }
         Ok(())
+    }
+
+    /// The largest request that may go out, without its length.
+    fn request_limit(&self) -> usize {
+        self.config.max_frame_size.min(self.config.max_request_size)
     }
 
     /// Takes a request back that was not written yet.
@@ -324,8 +325,8 @@ impl<C, W: Clone> Machine<C, W> {
             timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
             session_id: self.session_to_resume(),
             password: if self.is_known { self.password.clone() } else { vec![0; 16] },
-            // Only a quorum can close a session.
-            read_only: self.config.can_be_read_only && self.is_alive(),
+            // A server without a quorum grants no lock.
+            read_only: false,
         }
     }
 
@@ -351,7 +352,10 @@ impl<C, W: Clone> Machine<C, W> {
             self.expired(actions);
             return Ok(());
         }
-        if response.session_id == 0 || (wanted != 0 && response.session_id != wanted) {
+        if wanted == 0 && response.session_id == 0 {
+            return Err(ProtoError::Unexpected { what: "id of a new session", value: 0 });
+        }
+        if wanted != 0 && response.session_id != wanted {
             return Err(ProtoError::WrongSession { wanted, given: response.session_id });
         }
         // For those who use it, it goes on from a server's own session to one that all servers know.
@@ -359,7 +363,7 @@ impl<C, W: Clone> Machine<C, W> {
         self.is_known |= !response.read_only;
         self.session_id = response.session_id;
         self.password = response.password;
-        self.timeout = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
+        self.granted(Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs())));
         self.link = Link::Up { read_only: response.read_only };
         self.connections += 1;
         let origin = match (response.read_only, wanted) {
@@ -384,6 +388,26 @@ impl<C, W: Clone> Machine<C, W> {
         Ok(())
     }
 
+    /// A server grants a session timeout. For how long the session is certain rests on all servers granting the same
+    /// one, always.
+    fn granted(&mut self, timeout: Duration) {
+        let (id, before, is_first) = (self.session_id, self.timeout, self.connections == 0);
+        self.timeout = timeout;
+        if timeout.as_millis() == before.as_millis() {
+            return;
+        }
+        if is_first {
+            log::warn!(
+                "session {id:#x}: the server grants a session timeout of {timeout:?} where {before:?} was asked for"
+            );
+        } else {
+            log::warn!(
+                "session {id:#x}: the server grants a session timeout of {timeout:?} where it was {before:?}: all servers \
+                 have to grant the same one, always, or locks may have two holders"
+            );
+        }
+    }
+
     fn queue_auths(&mut self) {
         self.unconfirmed_auths.clear();
         for (scheme, auth) in self.config.authorizations.clone() {
@@ -394,13 +418,14 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     fn queue_set_watches(&mut self) {
+        let most = SET_WATCHES_CHUNK.min(self.request_limit().saturating_add(PREFIX));
         let mut paths = self.watches.rearm().into_iter();
         let mut chunk = [Vec::new(), Vec::new(), Vec::new()];
         let mut size = 0;
         loop {
             let next = paths.next();
-            let added = next.as_ref().map_or(SET_WATCHES_CHUNK, |(path, _)| PREFIX + path.len());
-            if size > 0 && SET_WATCHES_FRAME + size + added > SET_WATCHES_CHUNK {
+            let added = next.as_ref().map_or(most, |(path, _)| PREFIX + path.len());
+            if size > 0 && SET_WATCHES_FRAME + size + added > most {
                 let [data, exist, child] = std::mem::take(&mut chunk);
                 let request = Request::SetWatches { relative_zxid: self.last_zxid, data, exist, child };
                 self.queue_first(&request, XID_SET_WATCHES);
@@ -425,13 +450,17 @@ impl<C, W: Clone> Machine<C, W> {
         }
         // Only a caller's request is worth keeping: a heartbeat or a removal belongs to the connection.
         self.unsent.retain(|unsent| matches!(unsent.purpose, Purpose::Caller { .. }));
+        let mut is_heartbeat_unanswered = false;
         for request in std::mem::take(&mut self.in_flight) {
             match request.purpose {
                 Purpose::Caller { .. } => self.config.counters.unanswered.count(),
-                Purpose::Heartbeat(_) => self.config.counters.heartbeat_unanswered(),
+                Purpose::Heartbeat(_) => is_heartbeat_unanswered = true,
                 Purpose::Housekeeping | Purpose::Close => {}
             }
             self.fail(request, SessionError::ConnectionLoss(cause.cloned()), actions);
+        }
+        if is_heartbeat_unanswered {
+            self.config.counters.heartbeat_unanswered();
         }
         if !was_up {
             return;
@@ -470,7 +499,14 @@ impl<C, W: Clone> Machine<C, W> {
             XID_SET_WATCHES if header.err != 0 => {
                 Err(ProtoError::Unexpected { what: "error in the reply to setWatches", value: header.err })
             }
-            XID_PING | XID_SET_WATCHES => Ok(()),
+            // From a server that can write nobody has asked for one.
+            XID_PING => {
+                if self.link == (Link::Up { read_only: true }) {
+                    self.liveness.ping_answered(now);
+                }
+                Ok(())
+            }
+            XID_SET_WATCHES => Ok(()),
             XID_AUTH => self.auth_answered(header.err, now, actions),
             xid => {
                 self.reply(xid, header.err, body, now, actions)?;
@@ -550,8 +586,11 @@ impl<C, W: Clone> Machine<C, W> {
             }
             Purpose::Heartbeat(sent) => {
                 if reply.is_ok_and(|response| is_agreed_on(&response)) {
-                    let is_prompt = self.liveness.heartbeat_answered(sent, now);
-                    self.config.counters.heartbeat_answered(now.saturating_duration_since(sent), is_prompt);
+                    self.liveness.heartbeat_answered(sent, now);
+                    let took = now.saturating_duration_since(sent);
+                    self.config.counters.heartbeat_answered(took, took > longest_round_trip(self.timeout));
+                } else {
+                    self.liveness.heartbeat_refused(sent, now);
                 }
             }
             Purpose::Housekeeping => {}
@@ -588,19 +627,19 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    /// Time has passed. `false`: the connection is dead.
-    pub(crate) fn timer(&mut self, now: Instant) -> bool {
+    /// Time has passed. An error says why the connection is dead.
+    pub(crate) fn timer(&mut self, now: Instant) -> Result<(), &'static str> {
         if self.link == Link::Down {
-            return true;
+            return Ok(());
         }
-        if self.liveness.is_dead(now) {
+        if let Some(why) = self.liveness.why_dead(now) {
             self.link = Link::Failing;
-            return false;
+            return Err(why);
         }
         if self.is_alive() && self.liveness.take_heartbeat(now) {
             self.queue_heartbeat(now);
         }
-        true
+        Ok(())
     }
 
     fn queue_heartbeat(&mut self, now: Instant) {

@@ -5,7 +5,6 @@
 
 pub(crate) mod factory;
 mod reader;
-mod search;
 mod session;
 mod shared;
 mod troubles;

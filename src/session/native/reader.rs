@@ -9,7 +9,6 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 
 use super::{
-    search::Search,
     shared::{CurrentWriter, SessionShared, does_not_take},
     troubles::Troubles,
 };
@@ -17,7 +16,6 @@ use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
         servers::{
-            connect_string::ConnectString,
             resolver::Names,
             rotation::{NextTry, Rotation},
         },
@@ -49,17 +47,13 @@ impl ReaderThread {
     pub(super) fn run(&self) {
         let config = &self.shared.config;
         let transport = self.shared.transport.clone();
-        let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)));
+        let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
-        let mut search = Search::new(self.shared.transport.clone(), config.connection_timeout);
         let mut troubles = Troubles::default();
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
-            }
-            if let Some(server) = search.take_found() {
-                rotation.prefer(server);
             }
             let next = rotation.step();
             for (host, why) in rotation.unresolved() {
@@ -76,7 +70,7 @@ impl ReaderThread {
                     Ok((reader, closer, buffer)) => {
                         let since = Instant::now();
                         troubles.clear();
-                        self.serve(reader, closer, buffer, rotation.hosts(), &mut search);
+                        self.serve(reader, closer, buffer);
                         rotation.connection_ended(since.elapsed());
                     }
                     Err(error) => {
@@ -164,25 +158,10 @@ impl ReaderThread {
         taken.map_err(invalid_data)
     }
 
-    /// Reads until the connection ends; if it is with a server that can only read, at the latest when another one was
-    /// found.
-    fn serve(
-        &self,
-        mut reader: Box<dyn ReadHalf>,
-        closer: Closer,
-        mut buffer: FrameBuffer,
-        hosts: &[(String, u16)],
-        search: &mut Search,
-    ) {
-        let is_read_only = self.shared.state.lock().machine.is_read_only();
-        if is_read_only {
-            search.begin(Instant::now());
-        } else {
-            search.is_over();
-        }
+    /// Reads until the connection ends.
+    fn serve(&self, mut reader: Box<dyn ReadHalf>, closer: Closer, mut buffer: FrameBuffer) {
         let cause = loop {
-            let search = is_read_only.then(|| self.search(search, hosts, &closer));
-            match self.read_on(&mut *reader, &mut buffer, search.unwrap_or(LONGEST_READ)) {
+            match self.read_on(&mut *reader, &mut buffer) {
                 Ok(true) => {}
                 Ok(false) => break None,
                 Err(error) => break Some(error),
@@ -197,20 +176,12 @@ impl ReaderThread {
         self.shared.writer.lock().half = None;
     }
 
-    /// Looks for a server that can write, among new servers if there are any. Gives how soon to come back.
-    fn search(&self, search: &mut Search, hosts: &[(String, u16)], closer: &Closer) -> Duration {
-        let now = Instant::now();
-        let new_hosts = self.shared.new_hosts.lock().clone();
-        search.look(now, new_hosts.as_ref().map_or(hosts, ConnectString::hosts), closer);
-        search.until_next(now)
-    }
-
-    /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next, at most this long
-    /// and until the next timer. `false`: the session is over.
-    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer, most: Duration) -> io::Result<bool> {
+    /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next, until
+    /// the next timer. `false`: the session is over.
+    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<bool> {
         self.take_frames(buffer)?;
         let Some(timeout) = self.keep_timers()? else { return Ok(false) };
-        match reader.read(buffer.space(), timeout.min(most))? {
+        match reader.read(buffer.space(), timeout)? {
             Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
             Some(count) => buffer.filled(count),
             None => {}
@@ -250,10 +221,8 @@ impl ReaderThread {
             return Ok(None);
         }
         if now >= next_timer {
-            let next = self.shared.input(|machine, _| machine.timer(now).then(|| machine.next_timer()));
-            next_timer = next.ok_or_else(|| {
-                io::Error::new(io::ErrorKind::TimedOut, "nothing received for two thirds of the session timeout")
-            })?;
+            let next = self.shared.input(|machine, _| machine.timer(now).map(|()| machine.next_timer()));
+            next_timer = next.map_err(|why| io::Error::new(io::ErrorKind::TimedOut, why))?;
         }
         Ok(Some(next_timer.saturating_duration_since(now).min(LONGEST_READ)))
     }

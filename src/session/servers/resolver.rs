@@ -10,6 +10,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use parking_lot::Mutex;
 
 /// How long a round waits for the look-ups that it has begun, all together.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(1);
@@ -20,26 +21,68 @@ pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> +
 /// A name and a port.
 type Host = (String, u16);
 
+/// The addresses that the servers' names had when they last resolved. A client gives them to each of its sessions, because
+/// a session that begins while the name service is down has no other way to the servers.
+///
+/// ```
+/// use std::sync::Arc;
+/// use curator_locks::unversioned::{KnownAddresses, SessionConfig};
+///
+/// /// Sessions with this configuration learn addresses of their own.
+/// fn without_memory(config: &SessionConfig) -> SessionConfig {
+///     SessionConfig { addresses: Arc::new(KnownAddresses::default()), ..config.clone() }
+/// }
+/// ```
+#[derive(Debug, Default)]
+pub struct KnownAddresses(Mutex<HashMap<Host, Known>>);
+
+#[derive(Debug)]
+struct Known {
+    /// When the look-up began that found them.
+    asked: Instant,
+    addresses: Vec<SocketAddr>,
+}
+
+impl KnownAddresses {
+    fn of(&self, host: &Host) -> Vec<SocketAddr> {
+        self.0.lock().get(host).map(|known| known.addresses.clone()).unwrap_or_default()
+    }
+
+    /// Remembers an answer, unless a look-up that began later has answered: a session that was given up may still wait for
+    /// one that it began before the session of now.
+    fn learn(&self, host: &Host, asked: Instant, addresses: &[SocketAddr]) {
+        let mut known = self.0.lock();
+        if known.get(host).is_none_or(|known| known.asked <= asked) {
+            known.insert(host.clone(), Known { asked, addresses: addresses.to_vec() });
+        }
+    }
+
+    fn retain(&self, hosts: &[Host]) {
+        self.0.lock().retain(|host, _| hosts.contains(host));
+    }
+}
+
 /// What the session knows about names, and the look-ups under way.
 pub(crate) struct Names {
     resolve: Resolve,
     /// One for each name at most, on a thread of its own.
     under_way: HashMap<Host, LookUp>,
-    /// What each name stood for the last time, for when nobody answers.
-    known: HashMap<Host, Vec<SocketAddr>>,
+    /// For names that do not resolve now.
+    known: Arc<KnownAddresses>,
     /// Which names had no address in the last round, and why.
     unresolved: Vec<(String, String)>,
 }
 
 struct LookUp {
+    asked: Instant,
     answer: Receiver<io::Result<Vec<SocketAddr>>>,
     /// A round has waited for it before. It may take minutes, so no round waits for it again.
     is_late: bool,
 }
 
 impl Names {
-    pub(crate) fn new(resolve: Resolve) -> Names {
-        Names { resolve, under_way: HashMap::new(), known: HashMap::new(), unresolved: Vec::new() }
+    pub(crate) fn new(resolve: Resolve, known: Arc<KnownAddresses>) -> Names {
+        Names { resolve, under_way: HashMap::new(), known, unresolved: Vec::new() }
     }
 
     /// The addresses of a server: those of now, or where they are not to be had in time, those of the last time.
@@ -69,11 +112,12 @@ impl Names {
 
     /// Forgets all but these hosts.
     pub(crate) fn retain(&mut self, hosts: &[Host]) {
-        self.known.retain(|host, _| hosts.contains(host));
+        self.known.retain(hosts);
         self.under_way.retain(|host, _| hosts.contains(host));
     }
 
     fn begin(&mut self, host: &Host) {
+        let asked = Instant::now();
         let (sender, answer) = bounded(1);
         let (resolve, name) = (self.resolve.clone(), host.clone());
         let run = move || {
@@ -81,15 +125,16 @@ impl Names {
             let _ = sender.send(resolve(&name.0, name.1));
         };
         match std::thread::Builder::new().name("zk-resolver".into()).spawn(run) {
-            Ok(_) => _ = self.under_way.insert(host.clone(), LookUp { answer, is_late: false }),
+            Ok(_) => _ = self.under_way.insert(host.clone(), LookUp { asked, answer, is_late: false }),
             Err(error) => log::warn!("no thread to resolve {}: {error}", host.0),
         }
     }
 
     fn addresses(&mut self, host: &Host, deadline: Instant) -> Vec<SocketAddr> {
         let Some(look_up) = self.under_way.get_mut(host) else {
-            return self.known.get(host).cloned().unwrap_or_default();
+            return self.known.of(host);
         };
+        let asked = look_up.asked;
         let deadline = if look_up.is_late { Instant::now() } else { deadline };
         let answer = look_up.answer.recv_deadline(deadline);
         look_up.is_late = true;
@@ -97,8 +142,9 @@ impl Names {
             self.under_way.remove(host);
         }
         let why = match answer {
+            Ok(Ok(addresses)) if addresses.is_empty() => "has no address".to_owned(),
             Ok(Ok(addresses)) => {
-                self.known.insert(host.clone(), addresses.clone());
+                self.known.learn(host, asked, &addresses);
                 return addresses;
             }
             Ok(Err(error)) => format!("cannot be resolved: {error}"),
@@ -108,7 +154,7 @@ impl Names {
         // Each round says so again: whoever looks after the connection warns once.
         log::debug!("{} {why}", host.0);
         self.unresolved.push((host.0.clone(), why));
-        self.known.get(host).cloned().unwrap_or_default()
+        self.known.of(host)
     }
 }
 
@@ -118,7 +164,7 @@ fn literal(host: &Host) -> Option<SocketAddr> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -129,13 +175,17 @@ mod tests {
         names.iter().map(|name| ((*name).to_owned(), 7)).collect()
     }
 
+    fn names(resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Names {
+        Names::new(Arc::new(resolve), Arc::default())
+    }
+
     fn found(names: &mut Names, hosts: &[Host]) -> Vec<String> {
         names.look_up(hosts).into_iter().map(|(name, address)| format!("{name}={address}")).collect()
     }
 
     #[test]
     fn addresses_need_no_look_up() {
-        let mut names = Names::new(Arc::new(|name, _| panic!("{name} is looked up")));
+        let mut names = names(|name, _| panic!("{name} is looked up"));
         let hosts = hosts(&["127.0.0.1", "::1"]);
         assert_eq!(found(&mut names, &hosts), ["127.0.0.1=127.0.0.1:7", "::1=[::1]:7"]);
     }
@@ -146,13 +196,13 @@ mod tests {
         let (answers, gate) = crossbeam_channel::unbounded::<()>();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        let mut names = Names::new(Arc::new(move |name, port| {
+        let mut names = names(move |name, port| {
             if name == "slow" {
                 count.fetch_add(1, Ordering::SeqCst);
                 let _ = gate.recv();
             }
             Ok(vec![SocketAddr::new([127, 0, 0, 9].into(), port)])
-        }));
+        });
         let hosts = hosts(&["slow", "fast"]);
         let begin = Instant::now();
         assert_eq!(found(&mut names, &hosts), ["fast=127.0.0.9:7"]);
@@ -172,17 +222,30 @@ mod tests {
     #[test]
     fn the_last_answer_serves_while_there_is_no_other() {
         let asked = AtomicUsize::new(0);
-        let mut names = Names::new(Arc::new(move |_, port| match asked.fetch_add(1, Ordering::SeqCst) {
+        let mut names = names(move |_, port| match asked.fetch_add(1, Ordering::SeqCst) {
             0 => Ok(vec![SocketAddr::new([127, 0, 0, 1].into(), port)]),
             1 => Err(io::ErrorKind::NotFound.into()),
             2 => panic!("a bug in a resolver"),
+            3 => Ok(Vec::new()),
             _ => Ok(vec![SocketAddr::new([127, 0, 0, 2].into(), port)]),
-        }));
+        });
         let hosts = hosts(&["zk"]);
-        for expected in ["zk=127.0.0.1:7", "zk=127.0.0.1:7", "zk=127.0.0.1:7", "zk=127.0.0.2:7"] {
-            assert_eq!(found(&mut names, &hosts), [expected]);
+        for _ in 0..4 {
+            assert_eq!(found(&mut names, &hosts), ["zk=127.0.0.1:7"]);
         }
+        assert_eq!(found(&mut names, &hosts), ["zk=127.0.0.2:7"]);
         names.retain(&[]);
-        assert!(names.known.is_empty());
+        assert!(names.known.0.lock().is_empty());
+    }
+
+    #[test]
+    fn an_answer_to_an_older_question_replaces_no_newer_one() {
+        let (known, hosts) = (KnownAddresses::default(), hosts(&["zk"]));
+        let address = |last: u8| vec![SocketAddr::new([127, 0, 0, last].into(), 7)];
+        let (earlier, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        for (asked, answer, expected) in [(earlier, 1, 1), (later, 2, 2), (earlier, 3, 2), (later, 4, 4)] {
+            known.learn(&hosts[0], asked, &address(answer));
+            assert_eq!(known.of(&hosts[0]), address(expected));
+        }
     }
 }

@@ -14,7 +14,7 @@ const LONGEST_PAUSE_MS: u64 = 1000;
 /// A connection that lived this long is worth another without a pause.
 const LASTING: Duration = Duration::from_millis(250);
 
-/// What to do next.
+/// The next step of the search for a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextTry {
     /// Try this server, connection and handshake together, for that long.
@@ -71,11 +71,6 @@ impl Rotation {
         self.failed_rounds = 0;
     }
 
-    /// The servers, in the order of the rounds.
-    pub(crate) fn hosts(&self) -> &[(String, u16)] {
-        &self.hosts
-    }
-
     /// Which names have no address, and why; as of the last round.
     pub(crate) fn unresolved(&self) -> &[(String, String)] {
         self.names.unresolved()
@@ -121,13 +116,6 @@ impl Rotation {
         share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most)
     }
 
-    /// This server comes next, if it is one of these still.
-    pub(crate) fn prefer(&mut self, (host, address): (String, SocketAddr)) {
-        if self.hosts.iter().any(|(name, port)| *name == host && *port == address.port()) {
-            self.round.push((host, address));
-        }
-    }
-
     /// A server accepted the session, and the connection ended after that time. The servers left in the round come
     /// next, and no pause follows them. A connection that did not last counts as a failed attempt, or a server that
     /// accepts and hangs up would be tried thousands of times a second.
@@ -151,7 +139,7 @@ mod tests {
     }
 
     fn names() -> Names {
-        Names::new(Arc::new(|_, _| Err(io::ErrorKind::NotFound.into())))
+        Names::new(Arc::new(|_, _| Err(io::ErrorKind::NotFound.into())), Arc::default())
     }
 
     fn address(step: &NextTry) -> SocketAddr {
@@ -216,19 +204,6 @@ mod tests {
         address(&last.step());
         last.connection_ended(LASTING);
         assert!(matches!(last.step(), NextTry::Try { .. }));
-    }
-
-    #[test]
-    fn a_server_that_is_preferred_comes_next() {
-        let mut rotation = rotation(3);
-        let preferred: SocketAddr = ([127, 0, 0, 9], 2181).into();
-        for used_up in [1, 2] {
-            (0..used_up).for_each(|_| _ = rotation.step());
-            rotation.prefer(("127.0.0.1".into(), preferred));
-            assert_eq!(address(&rotation.step()), preferred);
-        }
-        rotation.prefer(("gone".into(), preferred));
-        assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Transport for Tcp {
 
 struct TcpReader {
     stream: Arc<TcpStream>,
-    /// What the socket is set to.
+    /// The time-out that the socket is set to.
     timeout: Duration,
 }
 
@@ -69,7 +69,7 @@ impl ReadHalf for TcpReader {
 
 struct TcpWriter {
     stream: Arc<TcpStream>,
-    /// What the socket is set to.
+    /// The time-out that the socket is set to.
     timeout: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What the client trusts, and how it proves who it is.
+//! The certificates that the client trusts, and its own.
 
 use std::{fmt, fs, path::Path, sync::Arc};
 
@@ -112,8 +112,8 @@ impl TlsConfig {
         self.root_certificates_pem(pem)
     }
 
-    /// What the client shows to servers that ask who it is (`ssl.clientAuth`): its certificate with those that lead to
-    /// the servers' root behind it, and its private key (PKCS#8, PKCS#1 or SEC1, not encrypted), both in PEM form.
+    /// The client's own certificate, for servers that ask for one (`ssl.clientAuth`), with those that lead to the
+    /// servers' root behind it, and its private key (PKCS#8, PKCS#1 or SEC1, not encrypted), both in PEM form.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if one of them cannot be read. [`build`](crate::framework::Builder::build) checks whether

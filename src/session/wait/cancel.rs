@@ -30,13 +30,13 @@ pub struct CancelToken {
 struct TokenState {
     /// Dropped to cancel: every receiver wakes, now and for ever.
     alive: Option<Sender<()>>,
-    /// What the cancellation wakes besides, by number.
+    /// Further sleepers that the cancellation wakes, by number.
     wakers: HashMap<u64, Waker>,
     /// How many were registered so far.
     registered: u64,
 }
 
-/// What a cancellation wakes besides those who sleep on its channel.
+/// A sleeper that a cancellation wakes besides those on its channel.
 enum Waker {
     Parked(Thread),
     /// For those who sleep with another token.

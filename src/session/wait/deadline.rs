@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, never, select_biased};
 
 use super::cancel::CancelToken;
 
-/// What ends a wait besides the event waited for.
+/// The bounds of a wait: a deadline and a cancel token.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stop<'a> {
     pub(crate) deadline: Option<Instant>,

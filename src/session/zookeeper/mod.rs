@@ -27,25 +27,25 @@ use worker::{Source, Worker};
 ///
 /// For programs that hold a `zookeeper::ZooKeeper` already and want their locks in the same session. Everybody else is
 /// better served by this crate's own session, which is the default. A lock is as safe here as there, because a
-/// watchdog on its own clock stands between the package and the lock: it sends a heartbeat every third of the session
-/// timeout, suspends when nothing was answered for two thirds of it, and notices a session that the package has replaced
+/// watchdog on its own clock stands between the package and the lock: it sends a heartbeat a quarter of the session
+/// timeout after the answer to the one before, suspends when nothing was answered for two thirds of it, and notices a session that the package has replaced
 /// in silence. It cannot make the package do what it does not:
 ///
 /// | limit of the package | what follows here |
 /// |---|---|
 /// | a call blocks until the network heals, and cannot be called back | callers end by their deadlines all the same; one thread stays behind for each session given up, until the call returns |
-/// | one call at a time returns an answer | requests go out one by one, in order: create and list are two round trips, not one |
+/// | one call at a time returns an answer | requests go out one by one, in order: create and list are two round trips, not one; heartbeats do not overlap, so that locks stay certain up to a round trip of 0.13 of the session timeout, not 0.3 |
 /// | no `create2` | the stat comes from an `exists` behind the `create` |
 /// | `CreateMode::Container` makes a plain znode; no TTL | containers are made as persistent znodes, which stay; TTL modes fail with `Unimplemented` |
 /// | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |
-/// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented` |
+/// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented`, and so does each acquire of an [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex) |
 /// | watches are not set again after a reconnect | after one each watch reports a change of the data, or of the children, and is used up, whether there was one or not |
 /// | no limit for the size of a request or a reply | [`max_frame_size`](crate::Builder::max_frame_size) is without effect: a request larger than the server takes ends the connection, at each attempt again, which puts the locks in doubt, and fails with `ConnectionLoss` |
 /// | `remove_watches` keeps what it should remove | it is not used: a watch given up stays at the server until the znode changes |
 /// | the negotiated session timeout, the session's id and password cannot be asked for | the timeout is taken as configured, the id is learned from an ephemeral znode, the password stays unknown |
 /// | the session is replaced in silence when it has expired | noticed by the owner of that znode, before any other request is sent |
 /// | the handle is dead (`Closed`) when its connection ends later than a session timeout after its own last ping, and it pings only while nothing is sent for two thirds of that time | the heartbeats count as traffic: a connection that ends later than that after the start ends the session, its locks are lost and their holders told; with [`connecting`](ZooKeeperSessionFactory::connecting) another handle is made |
-/// | it reconnects without a pause while the server is away, on a whole core | none |
+/// | it reconnects without a pause while the server is away, on up to a whole core, until the session timeout has passed since its last ping | none for a handle that has a session; one that [`connecting`](ZooKeeperSessionFactory::connecting) makes after that should not be made before there is a server, see there |
 /// | read-only servers | do not serve: there is nothing to prove that the session lives |
 /// | it logs the session's password at level `trace` | keep that level off for the target `zookeeper` |
 ///
@@ -95,14 +95,30 @@ impl ZooKeeperSessionFactory {
     /// Opens sessions over this handle. The client never closes it, but dropping its last reference does.
     ///
     /// How long its session has lived is unknown, so a lock is in doubt ([`HoldState::InDoubt`](crate::HoldState)) until
-    /// two heartbeats were answered, a third of the session timeout after the start.
+    /// two heartbeats were answered, 11/40 of the session timeout after the start.
     #[must_use]
     pub fn new(handle: Arc<ZooKeeper>) -> ZooKeeperSessionFactory {
         ZooKeeperSessionFactory { source: Source::Given(handle), probe_directory: String::new() }
     }
 
     /// Opens sessions over handles that `connect` makes, each closed with its session. `connect` runs on a thread of the
-    /// session, which calls it again if it fails.
+    /// session, which calls it again 100 ms later if it fails.
+    ///
+    /// A handle without a server tries to connect without a pause (measured: 21 % of a core, all of it on the package's own
+    /// thread), and cannot be ended before the session timeout has passed. So `connect` looks first whether there is one, and
+    /// fails if not (then: 0.3 %):
+    ///
+    /// ```
+    /// use std::{net::TcpStream, time::Duration};
+    /// use curator_locks::ZooKeeperSessionFactory;
+    /// use zookeeper::{ZkError, ZooKeeper};
+    ///
+    /// let factory = ZooKeeperSessionFactory::connecting(|| {
+    ///     TcpStream::connect("127.0.0.1:2181").map_err(|_| ZkError::ConnectionLoss)?;
+    ///     ZooKeeper::connect("127.0.0.1:2181", Duration::from_secs(10), |_| {})
+    /// });
+    /// # drop(factory);
+    /// ```
     #[must_use]
     pub fn connecting(connect: impl Fn() -> ZkResult<ZooKeeper> + Send + Sync + 'static) -> ZooKeeperSessionFactory {
         ZooKeeperSessionFactory { source: Source::Made(Arc::new(connect)), probe_directory: String::new() }

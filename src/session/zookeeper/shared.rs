@@ -17,7 +17,7 @@ use crate::{
         api::{OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Watcher},
         machine::{
             actions::{Actions, carry_out},
-            liveness::Origin,
+            liveness::{Origin, longest_round_trip},
         },
     },
 };
@@ -110,9 +110,8 @@ impl HandleShared {
             if state.alive && state.handle_closed {
                 // The handle does not come back: nobody can use the session any more.
                 MutexGuard::unlocked(&mut state, || self.expired());
-            } else if state.is_up() && state.liveness.is_dead(now) {
-                let what = "nothing was answered for two thirds of the session timeout";
-                state.disconnected(io::Error::new(io::ErrorKind::TimedOut, what));
+            } else if let Some(why) = state.liveness.why_dead(now).filter(|_| state.is_up()) {
+                state.disconnected(io::Error::new(io::ErrorKind::TimedOut, why));
                 self.work.notify_all();
             } else if state.is_up() && state.liveness.take_heartbeat(now) {
                 state.heartbeat_due = true;
@@ -194,8 +193,9 @@ impl HandleShared {
         // Only the worker takes the session up: it has been so all the time.
         if state.is_up() {
             state.liveness.received(now);
-            let is_prompt = state.liveness.heartbeat_answered(sent, now);
-            self.config.counters.heartbeat_answered(now.saturating_duration_since(sent), is_prompt);
+            state.liveness.heartbeat_answered(sent, now);
+            let took = now.saturating_duration_since(sent);
+            self.config.counters.heartbeat_answered(took, took > longest_round_trip(self.config.session_timeout));
         }
     }
 

@@ -86,7 +86,7 @@ impl HandleState {
             is_finished: false,
             next_attempt: now,
             heartbeat_due: false,
-            liveness: Liveness::new(timeout, now),
+            liveness: Liveness::one_at_a_time(timeout, now),
             watches: BTreeMap::new(),
             outbox: Vec::new(),
             last_error: None,

@@ -65,7 +65,7 @@ struct OpenRequest {
     xid: i32,
     /// Its place in the log.
     place: usize,
-    /// What is to be done to its reply.
+    /// The rule's action on its reply.
     rule: Option<Arc<Rule>>,
 }
 

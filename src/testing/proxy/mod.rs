@@ -119,7 +119,7 @@ impl FaultProxy {
         Ok(proxy)
     }
 
-    /// What clients connect to: `127.0.0.1:port`.
+    /// The connect string for clients: `127.0.0.1:port`.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.port.address().to_string()

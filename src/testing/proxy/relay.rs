@@ -1,4 +1,4 @@
-//! What the threads of a proxy share: the state of the network, the connections, the rules and the log.
+//! The state that the threads of a proxy share: the state of the network, the connections, the rules and the log.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ const CONNECT_POLL: Duration = Duration::from_millis(200);
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 const REFUSED_POLL: Duration = Duration::from_millis(20);
 
-/// What all threads of a proxy share.
+/// The state that all threads of a proxy share.
 #[derive(Debug)]
 pub(super) struct Relay {
     server: SocketAddr,
@@ -131,7 +131,7 @@ impl Relay {
         self.changed.wait_while(&mut self.state.lock(), |_| !rule.is_released() && !connection.is_ended());
     }
 
-    /// Whoever sees the end of the connection sees the hit too.
+    /// A test that sees the end of the connection sees the hit too.
     pub(super) fn cut(&self, connection: &Proxied, rule: &Rule) {
         self.change(|_| {
             rule.hit();
@@ -158,7 +158,7 @@ impl Relay {
         self.change(|state| drop(state.connections.remove(&number)));
     }
 
-    /// Has those that wait look again.
+    /// Wakes the waiting threads, so that they look again.
     pub(super) fn change<T>(&self, how: impl FnOnce(&mut Network) -> T) -> T {
         let result = how(&mut self.state.lock());
         self.changed.notify_all();

@@ -1,4 +1,4 @@
-//! What went through: the log of requests and their counters.
+//! The log of requests that went through, and their counters.
 
 use std::{collections::BTreeMap, time::Instant};
 

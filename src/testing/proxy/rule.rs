@@ -7,7 +7,7 @@ use std::{
 
 use super::{frame::RequestHeader, op};
 
-/// What is done to a request.
+/// An action on a request.
 ///
 /// A reply that is held holds back all that comes after it on its connection, as the order of a stream demands. A held
 /// request does the same.

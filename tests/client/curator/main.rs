@@ -7,4 +7,8 @@ mod support;
 
 mod acls;
 mod drivers;
-mod ensembles;
+
+/// What `ci/test --quick` leaves out.
+mod slow {
+    mod ensembles;
+}

@@ -2,9 +2,13 @@
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod cluster;
 mod expiry;
 mod proxy;
 mod server;
 #[path = "../../support/mod.rs"]
 mod support;
+
+/// What `ci/test --quick` leaves out.
+mod slow {
+    mod cluster;
+}

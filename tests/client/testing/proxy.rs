@@ -380,32 +380,36 @@ fn a_dropped_proxy_leaves_no_thread() {
     eventually("all threads have ended", || threads_of_proxies() == 0);
 }
 
-#[test]
-fn a_hundred_cuts_under_load_lose_no_thread_and_no_connection() {
-    let (_server, proxy, _client) = stage();
-    thread::scope(|scope| {
-        let clients: Vec<_> = (0..4)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut pings = 0;
-                    while proxy.connections() < 200 {
-                        let client = RawClient::connect(&proxy.connect_string(), SESSION);
-                        if let Ok(mut client) = client {
-                            while client.ping().is_ok() {
-                                pings += 1;
+mod slow {
+    use super::*;
+
+    #[test]
+    fn a_hundred_cuts_under_load_lose_no_thread_and_no_connection() {
+        let (_server, proxy, _client) = stage();
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut pings = 0;
+                        while proxy.connections() < 200 {
+                            let client = RawClient::connect(&proxy.connect_string(), SESSION);
+                            if let Ok(mut client) = client {
+                                while client.ping().is_ok() {
+                                    pings += 1;
+                                }
                             }
                         }
-                    }
-                    pings
+                        pings
+                    })
                 })
-            })
-            .collect();
-        while !clients.iter().all(thread::ScopedJoinHandle::is_finished) {
-            proxy.cut();
-            proxy.reset();
-        }
-        let pings: u32 = clients.into_iter().map(|client| client.join().unwrap()).sum();
-        println!("{pings} pings over {} connections", proxy.connections());
-    });
-    eventually("all connections are gone", || proxy.open_connections() == 0);
+                .collect();
+            while !clients.iter().all(thread::ScopedJoinHandle::is_finished) {
+                proxy.cut();
+                proxy.reset();
+            }
+            let pings: u32 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+            println!("{pings} pings over {} connections", proxy.connections());
+        });
+        eventually("all connections are gone", || proxy.open_connections() == 0);
+    }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use curator_locks::{
-    CuratorFramework, Hold, HoldState, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
+    CuratorFramework, Error, Hold, HoldState, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     testing::{Direction, Fault, FaultProxy, RequestMatch},
 };
 
@@ -24,8 +24,8 @@ use crate::{
 /// Of the process that is paused.
 const SHORT_SESSION: Duration = Duration::from_secs(1);
 
-/// In each direction. A heartbeat proves nothing whose answer takes longer than a sixth of the session timeout.
-const SLOW: Duration = Duration::from_millis(100);
+/// In each direction. A session is never certain whose heartbeats take longer than a third of the session timeout.
+const SLOW: Duration = Duration::from_millis(180);
 
 /// The child says it back.
 const ASK: &str = "still there?";
@@ -33,16 +33,20 @@ const ASK: &str = "still there?";
 /// A process that is paused before it reads the answer to any request of its acquire, until its session is gone and
 /// somebody else holds the lock, does not return the lock.
 pub(crate) fn old_answer(subject: &'static Subject) {
-    let mut stage = Stage::new(subject);
-    for moment in [Moment::Free, Moment::BecomesFree, Moment::InDoubt] {
-        let mut answers = 0;
-        while let Some(paused) = stage.pause_before_answer(moment, answers) {
-            answers += u64::from(paused);
+    // Beside each other: they wait for the ends of sessions.
+    thread::scope(|scope| {
+        for moment in [Moment::Free, Moment::BecomesFree, Moment::InDoubt] {
+            scope.spawn(move || {
+                let (mut stage, mut answers) = (Stage::new(subject), 0);
+                while let Some(paused) = stage.pause_before_answer(moment, answers) {
+                    answers += u64::from(paused);
+                }
+                println!("{answers} answers, {moment:?}");
+                assert!(answers > 0 || moment != Moment::Free);
+            });
         }
-        println!("{answers} answers, {moment:?}");
-        assert!(answers > 0 || moment != Moment::Free);
-    }
-    stage.pause_before_event();
+        scope.spawn(|| Stage::new(subject).pause_before_event());
+    });
 }
 
 /// When the requests are sent that the child is paused over.
@@ -83,7 +87,7 @@ impl Stage {
         }
         if moment == Moment::InDoubt {
             self.proxy.delay(SLOW);
-            // Not to wait for something: it is the time after which the last prompt heartbeat proves nothing any more.
+            // Not to wait for something: it is the time after which the last quick heartbeat proves nothing any more.
             thread::sleep(SHORT_SESSION);
         }
         let of_lock = RequestMatch::any().path(|path| path.contains(LOCK)).skip(request);
@@ -208,7 +212,13 @@ pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: 
     thread::scope(|scope| {
         scope.spawn(|| {
             while told.recv().is_ok() {
-                let guard = lock.guard().unwrap();
+                let guard = loop {
+                    match lock.guard() {
+                        // A link that is slow for as long as a session.
+                        Err(Error::Uncertain { .. }) => {}
+                        guard => break guard.unwrap(),
+                    }
+                };
                 let states: Vec<HoldState> = guard.holds().into_iter().map(Hold::state).collect();
                 child::say(&format!("{} {states:?}", session()));
                 told.recv().unwrap();
@@ -221,17 +231,41 @@ pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: 
     });
 }
 
+/// Of a client whose link is slow: to and fro it takes two fifths of this.
+const SLOW_SESSION: Duration = Duration::from_secs(2);
+
+/// On a link on which no heartbeat makes the session certain, an acquire gives its place up after a session timeout and says
+/// so. Those behind it wait no longer than that.
+pub(crate) fn slow_link(subject: &'static Subject) {
+    let world = World::new(subject);
+    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let (slow, prompt) = (world.short_client_at(&proxy.connect_string(), SLOW_SESSION), world.client());
+    let (lock, rival) = (world.lock(&slow), world.rival(&prompt));
+    let probe = InterProcessMutex::new(&slow, OTHER).unwrap();
+    let probe = probe.lock().unwrap();
+    proxy.delay(SLOW_SESSION / 5);
+    eventually("nothing is certain any more", || probe.valid_until() <= Instant::now());
+    world.scope(|scope| {
+        let waiter = Waiter::start(scope, &*lock);
+        eventually("it stands first", || !world.znodes().is_empty());
+        let next = Waiter::start(scope, &*rival);
+        let outcome = waiter.outcome();
+        assert!(matches!(&outcome, Err(Error::Uncertain { .. })), "{outcome:?}");
+        let holds = next.await_grant();
+        assert!(holds.iter().all(Hold::is_valid), "{holds:?}");
+        assert!(!lock.is_acquired_in_this_process());
+        next.release();
+    });
+    world.await_nothing();
+}
+
 /// Where the second member stands.
 const OTHER: &str = "/other";
 
 /// A multi lock that loses its first member while it waits for the second does not return with it lost: it begins anew.
 pub(crate) fn lost_member(subject: &'static Subject) {
     let expired = |world: &World, client: &CuratorFramework| world.expire(client);
-    let deleted = |world: &World, _: &CuratorFramework| {
-        for path in world.znodes() {
-            world.observer.delete().for_path(&path).unwrap();
-        }
-    };
+    let deleted = |world: &World, client: &CuratorFramework| world.delete_all_of(client);
     for lose in [expired as fn(&World, &CuratorFramework), deleted] {
         lose_member(subject, lose);
     }
@@ -248,8 +282,11 @@ fn lose_member(subject: &'static Subject, lose: fn(&World, &CuratorFramework)) {
         second.acquire().unwrap();
         let waiter = Waiter::start(scope, &both);
         eventually("it has the first and waits for the second", || world.children(OTHER).len() == 2);
+        // It waits before the loss, so that it has the first before the multi lock can have it again.
+        let rival = Waiter::start(scope, &*first);
+        world.await_waiters(1);
         lose(&world, &client);
-        first.acquire().unwrap();
+        rival.await_grant();
         second.release().unwrap();
         let mut is_granted = false;
         eventually("it waits for the first, or is granted", || {
@@ -257,7 +294,7 @@ fn lose_member(subject: &'static Subject, lose: fn(&World, &CuratorFramework)) {
             is_granted || world.are_waiters(1)
         });
         assert!(!is_granted, "with a member that somebody else holds");
-        first.release().unwrap();
+        rival.release();
         let holds = waiter.await_grant();
         assert!(holds.iter().all(Hold::is_valid), "{holds:?}");
         waiter.release();

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use curator_locks::{CuratorFramework, Error, HoldState, LostReason};
+use curator_locks::{
+    CuratorFramework, Error, HoldState, LostReason,
+    testing::{Fault, FaultProxy, RequestMatch},
+};
 
 use super::Waiter;
 use crate::{
     support::{machine::{Machine, since}, PATIENCE, eventually},
-    subject::Subject,
+    subject::{LOCK, Subject},
     world::{World, latent_client, restartable},
 };
 
@@ -73,6 +76,46 @@ pub(crate) fn session_loss_of_waiter(subject: &'static Subject) {
         waiter.release();
     });
     world.await_nothing();
+}
+
+/// The session timeout of a waiter whose servers vanish.
+const SHORT_SESSION: Duration = Duration::from_secs(1);
+
+/// The servers go for good while a waiter sleeps, or waits for the answer to any of its requests: in any case its acquire
+/// ends with its session and the retry policy.
+pub(crate) fn vanished_servers(subject: &'static Subject) {
+    let mut answers = 0;
+    while vanish_before_answer(subject, answers) {
+        answers += 1;
+    }
+    println!("{answers} answers");
+    assert!(answers > 1);
+}
+
+/// `false`: it sends no such request before it sleeps.
+fn vanish_before_answer(subject: &'static Subject, request: u64) -> bool {
+    let world = World::new(subject);
+    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let (holding, waiting) = (world.client(), world.short_client_at(&proxy.connect_string(), SHORT_SESSION));
+    let (held, wanted) = (world.rival(&holding), world.lock(&waiting));
+    let is_of_lock = |path: &str| path.contains(LOCK);
+    let of_lock = RequestMatch::any().path(is_of_lock).skip(request);
+    let answer = proxy.inject(of_lock, Fault::HoldReply);
+    world.scope(|scope| {
+        held.acquire().unwrap();
+        let waiter = Waiter::start(scope, &*wanted);
+        let sent = || proxy.log().iter().filter(|sent| sent.path.as_deref().is_some_and(is_of_lock)).count() as u64;
+        eventually("it waits for the answer, or sleeps", || {
+            answer.hits() > 0 || world.is_asleep(&waiting) && sent() <= request
+        });
+        proxy.refuse();
+        proxy.reset();
+        let outcome = waiter.outcome();
+        assert!(matches!(&outcome, Err(Error::ConnectionLoss { .. })), "request {request}: {outcome:?}");
+        held.release().unwrap();
+    });
+    world.await_nothing();
+    answer.hits() > 0
 }
 
 /// Over a restart of the server the holder keeps the lock and the waiter its place.

@@ -1,15 +1,27 @@
 //! The cases. Each takes a lock's description and makes its own world.
 
-/// One line for each module with its cases.
+/// One line for each module with its cases; behind a bar those that take long.
 macro_rules! cases {
-    ($($module:ident: $($case:ident),*;)*) => {
+    ($($module:ident: $($case:ident),* $(| $($slow:ident),*)?;)*) => {
         $(
             mod $module;
-            pub(crate) use $module::{$($case),*};
+            pub(crate) use $module::{$($case,)* $($($slow),*)?};
         )*
 
-        /// The names of all cases.
-        pub(crate) const ALL: &[&str] = &[$($(stringify!($case)),*),*];
+        /// Gives the name of each case to another macro.
+        macro_rules! for_each_case {
+            ($macro:ident) => {
+                $($($macro! { $case })*)*
+
+                mod slow {
+                    #[allow(unused_imports, reason = "some locks are without what takes long")]
+                    use super::*;
+
+                    $($($($macro! { $slow })*)?)*
+                }
+            };
+        }
+        pub(crate) use for_each_case;
     };
 }
 
@@ -21,9 +33,9 @@ cases! {
     exclusion: exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
         fifo, namespace, container_cleanup;
     faults: session_loss_of_holder, session_loss_of_waiter, server_restart, close_of_waiter, close_of_holder,
-        client_that_is_not_open;
+        client_that_is_not_open | vanished_servers;
     endings: stale_release, released_hold, release_after_close, refused_release, refused_withdrawal;
-    doubts: old_answer, lost_member;
+    doubts: lost_member | old_answer, slow_link;
 }
 
 use std::{

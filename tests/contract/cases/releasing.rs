@@ -1,6 +1,7 @@
 //! How a lock is given back, by hand and as a value.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     thread,
     time::{Duration, Instant},
 };
@@ -56,6 +57,7 @@ pub(crate) fn locker(subject: &'static Subject) {
     let late = Locker::with_timeout(&*rival, Duration::from_millis(50));
     assert!(matches!(&late, Err(Error::Timeout { .. })), "{late:?}");
     locker.close().unwrap();
+    assert!(!lock.is_acquired_in_this_process());
     let locker = Locker::with_timeout(&*rival, PATIENCE).unwrap();
     assert!(!lock.acquire_timeout(Duration::ZERO).unwrap());
     drop(locker);
@@ -234,6 +236,15 @@ pub(crate) fn guard_send(subject: &'static Subject) {
 pub(crate) fn panic_while_holding(subject: &'static Subject) {
     let world = World::new(subject);
     let (lock, rival) = (world.lock(&world.client()), world.rival(&world.client()));
+    for is_locker in [false, true] {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _held = if is_locker { Ok(Locker::new(&*lock).unwrap()) } else { Err(lock.guard().unwrap()) };
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err() && !lock.is_acquired_in_this_process());
+        assert!(rival.acquire_timeout(PATIENCE).unwrap());
+        rival.release().unwrap();
+    }
     let (world_of_thread, lock_of_thread) = (&world, lock);
     let result = thread::scope(|scope| {
         let panics = scope.spawn(move || {

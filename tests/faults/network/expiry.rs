@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
-    Error, HoldState, InterProcessMutex, LostReason,
+    HoldState, InterProcessMutex, LostReason,
     testing::{Fault, RequestMatch},
 };
 
@@ -69,32 +69,6 @@ fn a_lock_that_lies_idle_keeps_nothing_of_a_session_that_has_expired() {
     });
 }
 
-#[test]
-fn expired_while_holding_the_holder_is_told_and_cannot_enter_again() {
-    let scene = scene_with(LONG);
-    let mutex = mutex(&scene.client);
-    let held = mutex.lock().unwrap();
-    let (sender, told) = crossbeam_channel::unbounded();
-    held.on_state_change(move |state| sender.send(state).unwrap());
-    let before = scene.client.session_id();
-    expire(&scene);
-    let begin = Instant::now();
-    loop {
-        match told.recv_timeout(LONG).unwrap() {
-            HoldState::Lost(reason) => break assert_eq!(reason, LostReason::SessionExpired),
-            state => assert_eq!(state, HoldState::InDoubt),
-        }
-    }
-    figure("expired while holding: told after", begin.elapsed());
-    expect_replacement(&scene, before);
-    assert!(held.is_lost() && !held.is_valid());
-    assert!(held.valid_until() <= Instant::now());
-    assert!(matches!(mutex.acquire(), Err(Error::LockLost { reason: LostReason::SessionExpired, .. })));
-    assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::SessionExpired, .. })));
-    mutex.acquire().unwrap();
-    mutex.release().unwrap();
-}
-
 /// What happened between the grant and the moment when the holder asks to be told is told, too.
 #[test]
 fn expired_before_the_holder_listens_it_is_told_all_the_same() {
@@ -114,33 +88,6 @@ fn expired_before_the_holder_listens_it_is_told_all_the_same() {
         assert!(told.is_empty());
     }
     figure("expired before the holder listens: told after", begin.elapsed());
-}
-
-#[test]
-fn expired_while_waiting_a_waiter_queues_again_in_the_new_session_and_is_granted_on_a_node_of_that() {
-    let scene = scene_with(LONG);
-    let holder = mutex(&scene.observer);
-    holder.acquire().unwrap();
-    let client = scene.client.clone();
-    let waiter = spawn(move || {
-        let mutex = mutex(&client);
-        let held = mutex.lock().unwrap();
-        let path = held.path().to_owned();
-        let owner = client.check_exists().for_path(&path).unwrap().unwrap().ephemeral_owner;
-        (owner, client.session_id(), held.release())
-    });
-    wait_for_nodes(&scene.observer, 2);
-    let before = scene.client.session_id();
-    expire(&scene);
-    let begin = Instant::now();
-    expect_replacement(&scene, before);
-    wait_for_nodes(&scene.observer, 2);
-    figure("expired while waiting: queued again after", begin.elapsed());
-    holder.release().unwrap();
-    let (owner, session, released) = join(&waiter).1;
-    released.unwrap();
-    assert_eq!(owner, session);
-    assert_ne!(owner, before);
 }
 
 /// The create is applied, the session is expired before its reply comes: no lock on what that session had made.

@@ -235,7 +235,7 @@ fn delete_applied_and_its_reply_dropped() {
     assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
 }
 
-fn delete_not_applied(release: impl FnOnce(curator_locks::LockGuard<'_>)) {
+fn delete_not_applied(release: impl FnOnce(curator_locks::LockGuard)) {
     let machine = Machine::watch();
     let scene = scene_with(LONG);
     let witness = Witness::of(&scene.server);
@@ -258,5 +258,5 @@ fn delete_not_applied_and_the_connection_lost() {
 
 #[test]
 fn delete_not_applied_and_the_connection_lost_when_a_guard_is_dropped() {
-    delete_not_applied(|held| drop(held));
+    delete_not_applied(drop);
 }

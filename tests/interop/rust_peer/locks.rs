@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -11,9 +11,9 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use curator_locks::{
-    AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, Result,
-    SemaphoreMutexGuard,
+    AcquireOptions, Caching, CuratorFramework, FencingToken, Hold, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease,
+    LockGuard, Result, SemaphoreMutexGuard,
     zookeeper_recipe::{LockListener, WriteLock},
 };
 
@@ -23,7 +23,7 @@ use crate::support::{PATIENCE, child, history::shared_clock};
 /// What is known of one znode that is held.
 pub(super) struct Known {
     pub(super) path: String,
-    pub(super) token: i64,
+    pub(super) token: FencingToken,
 }
 
 /// What an acquire got.
@@ -35,7 +35,7 @@ pub(super) trait Held {
     fn release(self: Box<Self>) -> Result<()>;
 
     fn known(&self) -> Vec<Known> {
-        let known = |hold: &&Hold| Known { path: hold.path().to_owned(), token: hold.fencing_token().value() };
+        let known = |hold: &&Hold| Known { path: hold.path().to_owned(), token: hold.fencing_token() };
         self.holds().iter().map(known).collect()
     }
     /// ZooKeeper's own lock has no such bound.
@@ -50,7 +50,7 @@ pub(super) trait Held {
     }
 }
 
-struct Guard(LockGuard<'static>);
+struct Guard(LockGuard);
 
 impl Held for Guard {
     fn holds(&self) -> Vec<&Hold> {
@@ -61,7 +61,7 @@ impl Held for Guard {
     }
 }
 
-struct Reading(LockGuard<'static>);
+struct Reading(LockGuard);
 
 impl Held for Reading {
     fn mode(&self) -> &'static str {
@@ -75,7 +75,7 @@ impl Held for Reading {
     }
 }
 
-struct Writing(&'static InterProcessReadWriteLock, LockGuard<'static>);
+struct Writing(&'static InterProcessReadWriteLock, LockGuard);
 
 impl Held for Writing {
     fn holds(&self) -> Vec<&Hold> {
@@ -89,7 +89,7 @@ impl Held for Writing {
     }
 }
 
-struct Alone(SemaphoreMutexGuard<'static>);
+struct Alone(SemaphoreMutexGuard);
 
 impl Held for Alone {
     fn mode(&self) -> &'static str {
@@ -118,7 +118,7 @@ impl Held for Leases {
 }
 
 /// The multi lock, and a second hold of each of its mutexes, for what a guard knows.
-struct Several(InterProcessMultiLock, Vec<LockGuard<'static>>);
+struct Several(InterProcessMultiLock, Vec<LockGuard>);
 
 impl Held for Several {
     fn holds(&self) -> Vec<&Hold> {
@@ -142,7 +142,7 @@ impl Held for Elected {
         self.0.unlock()
     }
     fn known(&self) -> Vec<Known> {
-        let token = self.0.fencing_token().map_or(0, curator_locks::FencingToken::value);
+        let token = self.0.fencing_token().unwrap_or(FencingToken::from_value(0));
         vec![Known { path: self.0.id().unwrap_or_default(), token }]
     }
     fn announce_loss(&self, on: bool) {
@@ -182,11 +182,20 @@ enum Lock {
     Election(&'static WriteLock, &'static Told),
 }
 
-/// The locks of the process: made once, and never freed, so that guards may borrow from them.
+/// The locks of the process: made once, and never freed, so that guards may borrow from them. Clones have the same ones.
+#[derive(Clone)]
 pub(super) struct Locks {
     client: CuratorFramework,
-    made: HashMap<String, Lock>,
+    made: Arc<Mutex<HashMap<String, Lock>>>,
     counts: Counts,
+}
+
+/// What kinds begin with whose locks are cached: `cached-mutex`.
+pub(super) const CACHED: &str = "cached-";
+
+/// Idle locks go before a test has done much else, and processes take turns after two holds.
+fn caching() -> Caching {
+    Caching::new().keep_idle(Duration::from_secs(1)).max_grants(1)
 }
 
 fn forever<T>(value: T) -> &'static T {
@@ -195,7 +204,7 @@ fn forever<T>(value: T) -> &'static T {
 
 impl Locks {
     pub(super) fn new(client: CuratorFramework) -> Locks {
-        Locks { client, made: HashMap::new(), counts: Counts::default() }
+        Locks { client, made: Arc::default(), counts: Counts::default() }
     }
 
     /// `None`: the time was up.
@@ -206,14 +215,18 @@ impl Locks {
         timeout: Option<Duration>,
     ) -> Result<Option<Box<dyn Held>>> {
         let options = timeout.map_or(AcquireOptions::new(), |timeout| AcquireOptions::new().timeout(timeout));
-        match kind {
-            "multi" => return self.several(path, timeout),
-            "rw" => return self.attempt(if fastrand::u8(..3) == 0 { "write" } else { "read" }, path, timeout),
+        let (cached, plain) = split(kind);
+        match plain {
+            "multi" => return self.several(cached, path, timeout),
+            "rw" => {
+                let kind = if fastrand::u8(..3) == 0 { "write" } else { "read" };
+                return self.attempt(&format!("{cached}{kind}"), path, timeout);
+            }
             _ => {}
         }
         let held: Option<Box<dyn Held>> = match self.lock(kind, path)? {
             Lock::Mutex(mutex) => mutex.lock_with(&options)?.map(|guard| Box::new(Guard(guard)) as _),
-            Lock::ReadWrite(lock) if kind == "read" => {
+            Lock::ReadWrite(lock) if plain == "read" => {
                 lock.read_lock().lock_with(&options)?.map(|guard| Box::new(Reading(guard)) as _)
             }
             Lock::ReadWrite(lock) => {
@@ -234,8 +247,9 @@ impl Locks {
         Ok(Some(Box::new(Leases(semaphore.acquire_many(2)?))))
     }
 
-    pub(super) fn mutex(&mut self, path: &str) -> Result<&'static Arc<InterProcessMutex>> {
-        match self.lock("mutex", path)? {
+    /// The one of this kind.
+    pub(super) fn mutex(&mut self, kind: &str, path: &str) -> Result<&'static Arc<InterProcessMutex>> {
+        match self.lock(kind, path)? {
             Lock::Mutex(mutex) => Ok(mutex),
             _ => panic!("{path} is no mutex"),
         }
@@ -246,8 +260,9 @@ impl Locks {
         self.counts.started(&self.client, path)
     }
 
-    fn several(&mut self, paths: &str, timeout: Option<Duration>) -> Result<Option<Box<dyn Held>>> {
-        let mutexes = paths.split(',').map(|path| self.mutex(path)).collect::<Result<Vec<_>>>()?;
+    fn several(&mut self, cached: &str, paths: &str, timeout: Option<Duration>) -> Result<Option<Box<dyn Held>>> {
+        let kind = format!("{cached}mutex");
+        let mutexes = paths.split(',').map(|path| self.mutex(&kind, path)).collect::<Result<Vec<_>>>()?;
         let parts = mutexes.iter().map(|mutex| Arc::clone(mutex) as Arc<dyn InterProcessLock>);
         let whole = InterProcessMultiLock::from_locks(parts)?;
         match timeout {
@@ -260,25 +275,34 @@ impl Locks {
     }
 
     fn lock(&mut self, kind: &str, path: &str) -> Result<Lock> {
+        let (cached, kind) = split(kind);
         let kind = match kind {
             "read" | "write" => "read-write",
             "revocable" => "mutex",
             kind => kind,
         };
-        let name = format!("{kind} {path}");
-        if let Some(lock) = self.made.get(&name) {
+        let name = format!("{cached}{kind} {path}");
+        let made = self.made.clone();
+        let mut made = made.lock().unwrap();
+        if let Some(lock) = made.get(&name) {
             return Ok(*lock);
         }
-        let lock = self.make(kind, path)?;
-        self.made.insert(name, lock);
+        let lock = self.make(!cached.is_empty(), kind, path)?;
+        made.insert(name, lock);
         Ok(lock)
     }
 
-    fn make(&mut self, kind: &str, path: &str) -> Result<Lock> {
+    fn make(&mut self, is_cached: bool, kind: &str, path: &str) -> Result<Lock> {
         let client = &self.client;
         Ok(match kind {
-            "mutex" => Lock::Mutex(forever(Arc::new(InterProcessMutex::new(client, path)?))),
-            "read-write" => Lock::ReadWrite(forever(InterProcessReadWriteLock::new(client, path)?)),
+            "mutex" => {
+                let mutex = InterProcessMutex::new(client, path)?;
+                Lock::Mutex(forever(Arc::new(if is_cached { mutex.with_caching(caching()) } else { mutex })))
+            }
+            "read-write" => {
+                let lock = InterProcessReadWriteLock::new(client, path)?;
+                Lock::ReadWrite(forever(if is_cached { lock.with_caching(caching()) } else { lock }))
+            }
             "semaphore-mutex" => Lock::SemaphoreMutex(forever(InterProcessSemaphoreMutex::new(client, path)?)),
             "zk-write-lock" => {
                 let (sender, acquired) = crossbeam_channel::unbounded();
@@ -300,6 +324,11 @@ impl Locks {
             }
         })
     }
+}
+
+/// The prefix of cached kinds, if it has that, and the rest.
+fn split(kind: &str) -> (&str, &str) {
+    kind.split_at(if kind.starts_with(CACHED) { CACHED.len() } else { 0 })
 }
 
 /// Waits until the listener was told.

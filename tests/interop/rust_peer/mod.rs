@@ -124,7 +124,7 @@ fn participants(client: &CuratorFramework, kind: &str, path: &str) -> Result<Vec
 }
 
 /// Shared counts by path, each started once.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Counts(HashMap<String, SharedCount>);
 
 impl Counts {

@@ -5,13 +5,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::Receiver;
 use curator_locks::{CuratorFramework, Error, HoldState, InterProcessMutex, Result, Revoker, Stat};
 
-use super::locks::{Held, Known, Locks};
+use super::locks::{CACHED, Held, Known, Locks};
 use crate::support::{PATIENCE, child, history::shared_clock};
 
 pub(super) struct Owner {
@@ -33,7 +34,10 @@ impl Owner {
                 self.release();
                 Ok(())
             }
-            ["hammer", kind, path, rounds] => self.hammer(kind, path, rounds.parse().unwrap()),
+            ["hammer", kind, path, rounds] => {
+                self.hammer(kind, path, rounds.parse().unwrap());
+                Ok(())
+            }
             ["count-hammer", path, rounds] => self.count_hammer(path, rounds.parse().unwrap()),
             ["revoke-all", path] => self.ask_all(path, Revoker::attempt_revoke),
             ["request-all", path] => {
@@ -86,8 +90,27 @@ impl Owner {
         format!("{} {} {owner} {session}", known.path, known.token)
     }
 
-    /// So many times, or until told to stop: acquire, look at the own znodes, release.
-    fn hammer(&mut self, kind: &str, path: &str, rounds: usize) -> Result<()> {
+    /// So many times, or until told to stop: acquire, look at the own znodes, release. Cached locks are for threads that
+    /// share them.
+    fn hammer(&self, kind: &str, path: &str, rounds: usize) {
+        // A request to give a lock back reaches one listener of a lock object.
+        let threads = if kind.starts_with(CACHED) && !kind.ends_with("revocable") { 2 } else { 1 };
+        let failures: usize = thread::scope(|scope| {
+            let hammers = |_| {
+                let (client, locks, is_stopped) = (self.client.clone(), self.locks.clone(), self.is_stopped.clone());
+                scope.spawn(move || {
+                    let mut owner = Owner { client, locks, held: Vec::new(), is_stopped };
+                    owner.hammer_alone(kind, path, rounds / threads)
+                })
+            };
+            let threads: Vec<_> = (0..threads).map(hammers).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        child::say(&format!("done {failures}"));
+    }
+
+    /// How often it failed.
+    fn hammer_alone(&mut self, kind: &str, path: &str, rounds: usize) -> usize {
         let mut failures = 0;
         let mut done = 0;
         while done < rounds && !self.is_stopped() {
@@ -99,12 +122,11 @@ impl Owner {
                 }
             }
         }
-        child::say(&format!("done {failures}"));
-        Ok(())
+        failures
     }
 
     fn once(&mut self, kind: &str, path: &str) -> Result<()> {
-        let asked = (kind == "revocable").then(|| self.make_revocable(path)).transpose()?;
+        let asked = kind.ends_with("revocable").then(|| self.make_revocable(kind, path)).transpose()?;
         let takes_two = kind.starts_with("semaphore:") && kind != "semaphore:1" && fastrand::u8(..4) == 0;
         let held =
             if takes_two { self.locks.attempt_two(kind, path)? } else { self.locks.attempt(kind, path, None)? };
@@ -113,9 +135,9 @@ impl Owner {
         let lines = self.lines(&*held);
         if let Some(asked) = asked {
             let at = asked.recv_timeout(PATIENCE).expect("nobody asks for the lock");
-            child::say(&format!("told {at} {}", held.known()[0].path));
+            child::say(&format!("told {at} {}", lines[0]));
         }
-        let next = if kind == "rw" && fastrand::bool() { held.downgrade()? } else { None };
+        let next = if kind.ends_with("rw") && fastrand::bool() { held.downgrade()? } else { None };
         let to = end(held, from, &lines)?;
         if let Some(reading) = next {
             let lines = self.lines(&*reading);
@@ -132,9 +154,9 @@ impl Owner {
         held.known().iter().map(|known| self.describe(known)).collect()
     }
 
-    fn make_revocable(&mut self, path: &str) -> Result<Receiver<u64>> {
+    fn make_revocable(&mut self, kind: &str, path: &str) -> Result<Receiver<u64>> {
         let (sender, asked) = crossbeam_channel::unbounded();
-        self.locks.mutex(path)?.make_revocable(move |_: &InterProcessMutex| {
+        self.locks.mutex(kind, path)?.make_revocable(move |_: &InterProcessMutex| {
             // Nobody listens any more when the lock has been given back.
             let _ = sender.send(shared_clock());
         });
@@ -143,7 +165,7 @@ impl Owner {
 
     /// Asks whoever is first for the lock, until told to stop.
     fn ask_all(&mut self, path: &str, ask: fn(&CuratorFramework, &str) -> Result<()>) -> Result<()> {
-        let mutex = self.locks.mutex(path)?;
+        let mutex = self.locks.mutex("mutex", path)?;
         let mut last = String::new();
         while !self.is_stopped() {
             let nodes = mutex.participant_nodes()?;

@@ -134,7 +134,7 @@ fn a_guard_without_its_lock_object_is_asked_for_the_lock() {
             asked.send(request.hold().map(|hold| hold.fencing_token())).unwrap();
             request.release();
         });
-        let held = lock.lock_owned().unwrap();
+        let held = lock.lock().unwrap();
         drop(lock);
         Revoker::request(&client, held.path(), "an operator", "maintenance").unwrap();
         assert_eq!(is_asked.recv_timeout(PATIENCE).unwrap(), Some(held.fencing_token()));

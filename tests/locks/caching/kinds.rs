@@ -103,7 +103,7 @@ pub(crate) trait Held {
     fn release(self: Box<Self>) -> Result<()>;
 }
 
-impl Held for LockGuard<'_> {
+impl Held for LockGuard {
     fn holds(&self) -> Vec<Hold> {
         vec![(**self).clone()]
     }
@@ -113,7 +113,7 @@ impl Held for LockGuard<'_> {
     }
 }
 
-impl Held for MultiLockGuard<'_> {
+impl Held for MultiLockGuard {
     fn holds(&self) -> Vec<Hold> {
         MultiLockGuard::holds(self).to_vec()
     }

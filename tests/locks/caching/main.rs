@@ -16,7 +16,9 @@ mod read_write;
 mod rivals;
 mod rows;
 mod seekers;
+mod unseen;
 mod views;
+mod wire;
 
 /// What a child process runs; by itself it does nothing.
 #[test]

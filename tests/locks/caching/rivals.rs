@@ -5,6 +5,7 @@ use std::{
     thread,
 };
 
+use crossbeam_channel::unbounded;
 use curator_locks::Revoker;
 
 use crate::{
@@ -114,6 +115,26 @@ fn a_request_to_give_the_lock_back_reaches_the_holder_and_ends_an_idle_tenure() 
     Revoker::attempt_revoke(&client, &node).unwrap();
     await_queue(&client, PATH, 0);
     assert!(!asked.load(Ordering::SeqCst), "a release ends the listener's time");
+}
+
+#[test]
+fn a_listener_for_the_next_hold_hears_of_no_request_for_the_znode_that_is_idle() {
+    let client = support::client();
+    let lock = cached(&client);
+    lock.lock().unwrap().release().unwrap();
+    let node = queue(&client, PATH).remove(0);
+    eventually("its znode is watched", || {
+        support::server().four_letter_word("wchp").unwrap().contains(&format!("/{}{node}\n", client.namespace()))
+    });
+    let (asked, is_asked) = unbounded();
+    lock.on_revocation(move |request| asked.send(request.hold().map(|hold| hold.fencing_token())).unwrap());
+    Revoker::attempt_revoke(&client, &node).unwrap();
+    await_queue(&client, PATH, 0);
+    let held = lock.lock().unwrap();
+    Revoker::attempt_revoke(&client, held.path()).unwrap();
+    // Listeners are told in order.
+    assert_eq!(is_asked.recv_timeout(PATIENCE), Ok(Some(held.fencing_token())));
+    held.release().unwrap();
 }
 
 #[test]

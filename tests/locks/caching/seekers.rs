@@ -1,29 +1,21 @@
 //! The thread that queues at the servers for its process.
 
 use std::{
-    io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curator_locks::{
-    AcquireOptions, Caching, CancelToken, ConnectString, Error, FencingToken, InterProcessMutex,
-    InterProcessReadWriteLock, Result, RetryNTimes,
-    unversioned::{
-        NativeSessionFactory, Request, Session, SessionConfig, SessionError, SessionFactory, SessionObserver,
-        Submission, Ticket,
-    },
+    AcquireOptions, Caching, CancelToken, Error, FencingToken, InterProcessMutex, InterProcessReadWriteLock, Result,
+    RetryNTimes,
 };
-use parking_lot::Mutex;
 
 use crate::{
     local::{cached, cached_with, caching, pass_on},
     support::{self, another, await_queue, builder, connect, eventually, mutex, namespace, queue, server},
+    wire::{Wire, Wiring},
 };
 
 const PATH: &str = "/locks/m";
@@ -116,113 +108,11 @@ fn the_place_goes_from_thread_to_thread_and_is_given_up_with_the_last() {
     kept.release().unwrap();
 }
 
-/// A connection that refuses to take the next create, or panics over the next delete, and what it was given.
-#[derive(Default)]
-struct Wire {
-    refuses: AtomicBool,
-    panics: AtomicBool,
-    /// What went out.
-    log: Mutex<Vec<String>>,
-}
-
-struct Refusing(Arc<Wire>);
-
-impl SessionFactory for Refusing {
-    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        let session = NativeSessionFactory.open(config, observer)?;
-        Ok(Arc::new(Wired { session, wire: self.0.clone() }))
-    }
-}
-
-struct Wired {
-    session: Arc<dyn Session>,
-    wire: Arc<Wire>,
-}
-
-impl Session for Wired {
-    fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
-        let creates = batch.iter().any(|sent| matches!(sent.request, Request::Create { .. }));
-        if creates && self.wire.refuses.swap(false, Ordering::SeqCst) {
-            self.wire.log.lock().push("refused".to_owned());
-            let count = batch.len() as u64;
-            batch.into_iter().for_each(|sent| (sent.on_reply)(Err(SessionError::ConnectionLoss(None))));
-            return (0..count).map(|k| Ticket(u64::MAX - k)).collect();
-        }
-        for Submission { request, .. } in &batch {
-            match request {
-                Request::Create { .. } => self.wire.log.lock().push("create".to_owned()),
-                Request::Delete { .. } => self.wire.log.lock().push("delete".to_owned()),
-                _ => {}
-            }
-        }
-        let deletes = batch.iter().any(|sent| matches!(sent.request, Request::Delete { .. }));
-        let tickets = self.session.submit(batch);
-        assert!(!(deletes && self.wire.panics.swap(false, Ordering::SeqCst)), "this session panics");
-        tickets
-    }
-
-    fn withdraw(&self, ticket: Ticket) -> bool {
-        self.session.withdraw(ticket)
-    }
-
-    fn unwatch(&self, ticket: Ticket) {
-        self.session.unwatch(ticket);
-    }
-
-    fn tells_in_order(&self) -> bool {
-        self.session.tells_in_order()
-    }
-
-    fn id(&self) -> i64 {
-        self.session.id()
-    }
-
-    fn password(&self) -> Vec<u8> {
-        self.session.password()
-    }
-
-    fn timeout(&self) -> Duration {
-        self.session.timeout()
-    }
-
-    fn connection(&self) -> u64 {
-        self.session.connection()
-    }
-
-    fn valid_until(&self) -> Option<Instant> {
-        self.session.valid_until()
-    }
-
-    fn last_error(&self) -> Option<Arc<io::Error>> {
-        self.session.last_error()
-    }
-
-    fn is_ended(&self) -> bool {
-        self.session.is_ended()
-    }
-
-    fn update_hosts(&self, hosts: &ConnectString) {
-        self.session.update_hosts(hosts);
-    }
-
-    fn is_finished(&self) -> bool {
-        self.session.is_finished()
-    }
-
-    fn abandon(&self) {
-        self.session.abandon();
-    }
-
-    fn close(&self, deadline: Instant) {
-        self.session.close(deadline);
-    }
-}
-
 #[test]
 fn the_znode_of_a_tenure_stays_until_the_next_create_is_on_its_way() {
     let wire = Arc::new(Wire::default());
     let retry = RetryNTimes::new(10, Duration::from_millis(1));
-    let client = connect(builder(server(), &namespace()).retry_policy(retry).session_factory(Refusing(wire.clone())));
+    let client = connect(builder(server(), &namespace()).retry_policy(retry).session_factory(Wiring(wire.clone())));
     let other = connect(builder(server(), client.namespace()));
     let (kept, plain) = (cached_with(&client, caching().max_grants(0)), mutex(&other));
     kept.acquire().unwrap();
@@ -246,7 +136,7 @@ fn the_znode_of_a_tenure_stays_until_the_next_create_is_on_its_way() {
 #[test]
 fn whoever_is_next_is_woken_although_the_session_panics_over_the_znode_before() {
     let wire = Arc::new(Wire::default());
-    let client = connect(builder(server(), &namespace()).session_factory(Refusing(wire.clone())));
+    let client = connect(builder(server(), &namespace()).session_factory(Wiring(wire.clone())));
     let lock = InterProcessReadWriteLock::new(&client, PATH).unwrap().with_caching(Caching::new());
     let held = lock.write_lock().lock().unwrap();
     thread::scope(|scope| {

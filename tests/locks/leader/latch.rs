@@ -11,8 +11,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use curator_locks::{
-    Acl, AclProvider, AcquireOptions, Builder, CancelToken, CloseMode, CuratorFramework, Error, ErrorCode, LeaderLatch,
-    LeaderLatchListener, LeaderState, Leadership, Stat,
+    Acl, AclProvider, AcquireOptions, Builder, CancelToken, CloseMode, CuratorFramework, Error, ErrorCode, HoldState,
+    LeaderLatch, LeaderLatchListener, LeaderState, Leadership, LostReason, Stat,
     testing::{Fault, FaultProxy, RequestMatch, op},
 };
 use parking_lot::Mutex;
@@ -277,7 +277,7 @@ fn everybody_can_read_who_leads_and_who_waits() {
     let seen = onlooker.participants().unwrap();
     assert_eq!(seen.iter().map(|one| one.id().into_owned()).collect::<Vec<_>>(), ids);
     assert_eq!(seen.iter().filter(|one| one.is_leader()).count(), 1);
-    assert!(seen[1].data.is_empty(), "not the client's default data");
+    assert_eq!(seen[1].data.as_deref(), Some(b"".as_slice()), "not the client's default data");
     assert_eq!(onlooker.leader().unwrap().unwrap().id(), "one");
     all[0].await_leadership().unwrap();
     assert_eq!(all[0].our_path().as_ref(), Some(&seen[0].path));
@@ -492,4 +492,32 @@ fn a_latch_that_was_given_up_for_good_says_so_to_whoever_waits_later() {
     }
     latch.close().unwrap();
     assert!(matches!(latch.await_leadership(), Err(Error::NotInUse { .. })));
+}
+
+/// The candidate queues again before the servers have said why its znode is gone, and ends when its client is closed.
+#[test]
+fn whoever_keeps_the_hold_of_a_leader_is_told_why_it_is_lost() {
+    type Ends = fn(&CuratorFramework, &CuratorFramework, &str);
+    let ways: [(Ends, LostReason); 2] = [
+        (|admin, _, path| admin.delete().for_path(path).unwrap(), LostReason::NodeDeleted),
+        (|_, client, _| client.close(), LostReason::ClientClosed),
+    ];
+    for (ends, reason) in ways {
+        for _ in 0..5 {
+            let client = client();
+            let (admin, (latch, _told)) = (another(&client), latch(&client));
+            latch.start().unwrap();
+            assert!(latch.await_leadership_timeout(PATIENCE).unwrap());
+            let hold = latch.leadership().unwrap().hold().clone();
+            let (path, states) = (hold.path().to_owned(), hold.state_changes());
+            ends(&admin, &client, &path);
+            loop {
+                match states.recv_timeout(PATIENCE).expect("it is told") {
+                    HoldState::InDoubt => {}
+                    state => break assert_eq!(state, HoldState::Lost(reason)),
+                }
+            }
+            assert!(states.recv_timeout(PATIENCE).is_err(), "and the channel ends");
+        }
+    }
 }

@@ -5,7 +5,6 @@
 mod support;
 
 mod latch;
-mod latch_faults;
 #[path = "../leaving.rs"]
 mod leaving;
 mod probe;
@@ -13,6 +12,11 @@ mod selector;
 mod selector_faults;
 mod suspensions;
 mod table;
+
+/// What `ci/test --quick` leaves out.
+mod slow {
+    mod latch_faults;
+}
 
 /// What a child process runs; by itself it does nothing.
 #[test]

@@ -1,21 +1,80 @@
 //! `LeaderSelector` where something does.
 
-use std::{thread, time::Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::bounded;
 use curator_locks::{
-    CancelLeadership, ConnectionState, ConnectionStateErrorPolicy, CuratorFramework, LeaderSelector,
-    LeaderSelectorListener, Leadership,
-    testing::{Direction, Fault, RequestMatch, expire_session},
+    CancelLeadership, ConnectionState, ConnectionStateErrorPolicy, CuratorFramework, Error, InterProcessMutex,
+    LeaderLatch, LeaderSelector, LeaderSelectorListener, Leadership,
+    testing::{Direction, Fault, FaultProxy, RequestMatch, expire_session},
 };
 
 use crate::{
     probe::*,
     support::{
-        PATIENCE, another, await_queue, builder, client, connect, eventually, machine::Machine, namespace, queue,
-        quick_server, server,
+        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually,
+        logs::{catch_logs, has_logged, logged},
+        machine::Machine,
+        namespace, queue, quick_server, server,
     },
 };
+
+/// Whoever closes the client wants no leader either.
+#[test]
+fn a_client_that_is_closed_under_those_who_lead_and_wait_is_no_error() {
+    catch_logs(log::LevelFilter::Debug);
+    let (client, path) = (client(), "/leaders/closed");
+    let quiet = |_: &CuratorFramework, leadership: &Leadership| {
+        let _ = leadership.cancelled().recv();
+    };
+    let selectors = [(); 2].map(|()| LeaderSelector::new(&client, path, quiet).unwrap());
+    let latches = [(); 2].map(|()| LeaderLatch::new(&client, path).unwrap());
+    selectors.iter().for_each(|selector| selector.start().unwrap());
+    latches.iter().for_each(|latch| latch.start().unwrap());
+    await_queue(&client, path, 4);
+    client.close();
+    eventually("all have ended", || {
+        let ended = |latch: &LeaderLatch| matches!(latch.await_leadership(), Err(Error::ClientClosed));
+        latches.iter().all(ended) && selectors.iter().all(|selector| matches!(selector.requeue(), Ok(true)))
+    });
+    for level in ["ERROR", "WARN"] {
+        assert!(!has_logged(&[level, path]), "{}", logged());
+    }
+    assert!(!has_logged(&["ERROR", "the client is closed"]), "{}", logged());
+}
+
+/// On a link on which no heartbeat makes its session certain, a candidate that stands first says so, and lets those behind it
+/// lead.
+#[test]
+fn a_candidate_on_a_slow_link_lets_those_behind_it_lead() {
+    let namespace = namespace();
+    let (session, others) = (Duration::from_secs(2), connect(builder(server(), &namespace)));
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let slow = connect(builder_at(&proxy.connect_string(), &namespace).session_timeout(session));
+    let probe = InterProcessMutex::new(&slow, "/probe").unwrap();
+    let probe = probe.lock().unwrap();
+    let (selector, terms) = stubborn(&slow);
+    let slow_latch = LeaderLatch::new(&slow, "/leaders/two").unwrap();
+    proxy.delay(session / 5);
+    eventually("nothing is certain any more", || probe.valid_until() <= Instant::now());
+    selector.start().unwrap();
+    slow_latch.start().unwrap();
+    let (next, terms_of_next) = stubborn(&others);
+    let next_latch = LeaderLatch::new(&others, "/leaders/two").unwrap();
+    eventually("they stand first", || [PATH, "/leaders/two"].iter().all(|path| queue(&others, path).len() == 1));
+    next.start().unwrap();
+    next_latch.start().unwrap();
+    let failure = terms.failures.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(failure, Error::Uncertain { .. }), "{failure}");
+    let _term = terms_of_next.next();
+    assert!(next_latch.await_leadership_timeout(PATIENCE).unwrap());
+    assert!(terms.terms.is_empty() && !slow_latch.has_leadership());
+    await_queue(&others, PATH, 2);
+    await_queue(&others, "/leaders/two", 2);
+}
 
 /// As Curator, which was told nothing, did not (CURATOR-171).
 #[test]

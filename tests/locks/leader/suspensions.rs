@@ -14,7 +14,7 @@ use curator_locks::{
 };
 
 use crate::{
-    probe::{PATH, stubborn},
+    probe::{PATH, Told::Leads, close, latch, stubborn},
     support::{PATIENCE, another, await_queue, builder, client, connect, eventually, namespace, queue, server},
 };
 
@@ -74,6 +74,26 @@ fn a_grant_that_comes_while_the_client_is_suspended_is_given_back_and_nobody_lea
     assert!(terms_of_waiter.terms.is_empty() && !waiter.has_leadership());
     rumours.reconnect(&client);
     assert!(terms_of_waiter.next().leadership.has_leadership(), "in another turn");
+}
+
+/// By the client's policy it may not lead then, and nobody else does: it keeps its place.
+#[test]
+fn a_latch_whose_turn_comes_while_the_client_is_suspended_leads_when_that_is_over() {
+    let other = client();
+    let (rumours, client) = Rumours::client(other.namespace());
+    let ((leader, _), (waiter, told)) = (latch(&other), latch(&client));
+    leader.start().unwrap();
+    leader.await_leadership().unwrap();
+    waiter.start().unwrap();
+    let (nodes, last) = (await_queue(&other, PATH, 2), last_to_hear(&client));
+    rumours.suspend(&last);
+    close(&other, &leader);
+    eventually("it has its turn", || client.metrics().held == 1);
+    assert!(!waiter.await_leadership_timeout(Duration::from_millis(300)).unwrap() && told.is_empty());
+    rumours.reconnect(&client);
+    assert_eq!(told.next(), Leads);
+    assert!(waiter.has_leadership());
+    assert_eq!((waiter.our_path(), queue(&other, PATH)), (nodes.last().cloned(), nodes[1..].to_vec()));
 }
 
 /// CURATOR-54: a suspension right before `take_leadership` was missed, and the leader led on over it.

@@ -38,25 +38,6 @@ fn assert_told_at_once<const N: usize>(
 }
 
 #[test]
-fn a_waiter_on_a_client_that_is_closed_gets_an_error_at_once() {
-    let machine = Machine::watch();
-    let client = support::client();
-    let other = another(&client);
-    let (held, wanted) = (mutex(&other), mutex(&client));
-    held.acquire().unwrap();
-    thread::scope(|scope| {
-        let untimed = scope.spawn(|| and_kept(|| wanted.acquire()));
-        let timed = scope.spawn(|| and_kept(|| wanted.acquire_timeout(PATIENCE).map(drop)));
-        await_queue(&other, "/locks/m", 3);
-        let begin = Instant::now();
-        scope.spawn(|| client.close());
-        assert_told_at_once(&machine, begin, [untimed, timed]);
-    });
-    await_queue(&other, "/locks/m", 1);
-    held.release().unwrap();
-}
-
-#[test]
 fn without_a_server_closing_still_wakes_whoever_waits_at_once() {
     let machine = Machine::watch();
     let server = TestingServer::start().unwrap();

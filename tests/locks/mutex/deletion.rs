@@ -142,7 +142,7 @@ fn a_waiter_whose_znode_is_always_deleted_gives_up_as_the_retry_policy_says() {
     let client = support::client();
     let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
     let other = connect(builder_at(&proxy.connect_string(), client.namespace()));
-    let (held, wanted) = (mutex(&client).lock_owned().unwrap(), mutex(&other));
+    let (held, wanted) = (mutex(&client).lock().unwrap(), mutex(&other));
     // Deleted before it is watched: it does not wait, after which all retries would be allowed anew.
     let hold_back = || {
         let holder = held.path().rsplit('/').next().unwrap().to_owned();

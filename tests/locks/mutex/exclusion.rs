@@ -51,31 +51,6 @@ fn check_nothing_is_left(client: &CuratorFramework) {
 }
 
 #[test]
-fn a_hundred_threads_on_one_mutex_never_hold_it_together_and_go_in_order() {
-    let client = support::client();
-    with_keeper(&client);
-    let mutex = InterProcessMutex::new(&client, LOCK).unwrap();
-    let (barrier, is_held) = (Barrier::new(100), AtomicBool::new(false));
-    let work = || {
-        assert!(!is_held.swap(true, Ordering::SeqCst), "two holders");
-        thread::yield_now();
-        is_held.store(false, Ordering::SeqCst);
-    };
-    let run = || {
-        barrier.wait();
-        (0..IN_TOTAL / 100).map(|_| hold(&mutex, work)).collect::<Vec<_>>()
-    };
-    let holds: Vec<Hold> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..100).map(|_| scope.spawn(run)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    });
-    assert_eq!(holds.len(), IN_TOTAL);
-    check_history(holds);
-    assert!(!mutex.is_acquired_in_this_process());
-    check_nothing_is_left(&client);
-}
-
-#[test]
 fn twenty_processes_on_one_path_never_hold_it_together_and_go_in_order() {
     let client = support::client();
     with_keeper(&client);
@@ -143,4 +118,33 @@ pub(crate) fn holder(arguments: &[String]) {
     let _held = mutex.lock().unwrap();
     child::say("held");
     child::listen();
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn a_hundred_threads_on_one_mutex_never_hold_it_together_and_go_in_order() {
+        let client = support::client();
+        with_keeper(&client);
+        let mutex = InterProcessMutex::new(&client, LOCK).unwrap();
+        let (barrier, is_held) = (Barrier::new(100), AtomicBool::new(false));
+        let work = || {
+            assert!(!is_held.swap(true, Ordering::SeqCst), "two holders");
+            thread::yield_now();
+            is_held.store(false, Ordering::SeqCst);
+        };
+        let run = || {
+            barrier.wait();
+            (0..IN_TOTAL / 100).map(|_| hold(&mutex, work)).collect::<Vec<_>>()
+        };
+        let holds: Vec<Hold> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..100).map(|_| scope.spawn(run)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(holds.len(), IN_TOTAL);
+        check_history(holds);
+        assert!(!mutex.is_acquired_in_this_process());
+        check_nothing_is_left(&client);
+    }
 }

@@ -1,13 +1,12 @@
 //! What a holder knows, and the ways in which it lets go.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
-use curator_locks::{Error, FencingToken, HoldState, InterProcessLock, Locker, LostReason};
+use curator_locks::{Error, FencingToken, HoldState, LostReason};
 
 use crate::support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue};
 
@@ -126,25 +125,6 @@ fn a_short_hold_whose_znode_is_deleted_learns_it_from_the_release() {
 }
 
 #[test]
-fn dropping_a_guard_releases_also_in_a_panic() {
-    let client = support::client();
-    let other = another(&client);
-    let (ours, theirs) = (mutex(&client), mutex(&other));
-    drop(ours.lock().unwrap());
-    theirs.acquire().unwrap();
-    theirs.release().unwrap();
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _guard = ours.lock().unwrap();
-        panic!("while holding");
-    }));
-    assert!(panicked.is_err());
-    assert!(!ours.is_acquired_in_this_process());
-    theirs.acquire().unwrap();
-    theirs.release().unwrap();
-    await_queue(&other, "/locks/m", 0);
-}
-
-#[test]
 fn a_guard_releases_its_own_hold_and_no_later_one() {
     let client = support::client();
     let mutex = mutex(&client);
@@ -175,20 +155,4 @@ fn guards_nest() {
     assert!(mutex.is_owned_by_current_thread());
     inner.release().unwrap();
     assert!(queue(&client, "/locks/m").is_empty());
-}
-
-#[test]
-fn a_locker_holds_any_lock_as_long_as_it_lives() {
-    let client = support::client();
-    let other = another(&client);
-    let (ours, theirs) = (mutex(&client), mutex(&other));
-    let lock: &dyn InterProcessLock = &ours;
-    let locker = Locker::new(lock).unwrap();
-    assert!(lock.is_acquired_in_this_process());
-    let late = Locker::with_timeout(&theirs, Duration::from_millis(30));
-    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
-    locker.close().unwrap();
-    assert!(!lock.is_acquired_in_this_process());
-    drop(Locker::with_timeout(&theirs, PATIENCE).unwrap());
-    support::await_queue(&client, "/locks/m", 0);
 }

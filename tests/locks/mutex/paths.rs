@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_locks::{CreateMode, Error, InterProcessMutex, LockInternals};
+use curator_locks::{CreateMode, Error, InterProcessMutex, InterProcessUnfairMutex, LockInternals};
 
 use crate::support::{self, PATIENCE, another, await_queue, builder_at, connect, mutex, queue};
 
@@ -11,6 +11,8 @@ fn the_root_and_what_is_no_path_are_refused() {
     let client = support::client();
     for path in ["/", "", "a", "/a/", "/a//b", "/a/../b", "/a/./b", "/a\0b"] {
         let result = InterProcessMutex::new(&client, path);
+        assert!(matches!(result, Err(Error::InvalidPath { .. })), "{path:?}: {result:?}");
+        let result = InterProcessUnfairMutex::new(&client, path);
         assert!(matches!(result, Err(Error::InvalidPath { .. })), "{path:?}: {result:?}");
     }
 }

@@ -7,25 +7,6 @@ use curator_locks::{AcquireOptions, Error, InterProcessMutex, LockInternals};
 use crate::support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue};
 
 #[test]
-fn a_thread_that_holds_the_lock_enters_again_and_leaves_as_often() {
-    let client = support::client();
-    let mutex = mutex(&client);
-    for _ in 0..3 {
-        mutex.acquire().unwrap();
-    }
-    assert!(mutex.acquire_timeout(Duration::ZERO).unwrap());
-    assert_eq!(queue(&client, "/locks/m").len(), 1);
-    for _ in 0..3 {
-        mutex.release().unwrap();
-        assert!(mutex.is_owned_by_current_thread());
-        assert_eq!(queue(&client, "/locks/m").len(), 1);
-    }
-    mutex.release().unwrap();
-    assert!(!mutex.is_owned_by_current_thread() && !mutex.is_acquired_in_this_process());
-    assert!(queue(&client, "/locks/m").is_empty());
-}
-
-#[test]
 fn each_release_of_a_lost_lock_says_so_and_the_last_one_ends_it() {
     let client = support::client();
     let mutex = mutex(&client);

@@ -14,33 +14,6 @@ use crate::support::{
 };
 
 #[test]
-fn over_a_restart_the_holder_keeps_the_lock_and_the_waiter_gets_it_after_the_release() {
-    let server = TestingServer::start().unwrap();
-    let (holding, waiting) = (connect(builder(&server, "restart")), connect(builder(&server, "restart")));
-    let (held, wanted) = (mutex(&holding), mutex(&waiting));
-    let guard = held.lock().unwrap();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let guard = wanted.lock().unwrap();
-            (guard.path().to_owned(), guard.fencing_token())
-        });
-        let before = await_queue(&holding, "/locks/m", 2);
-        for _ in 0..2 {
-            server.restart().unwrap();
-            eventually("both are connected again", || holding.is_connected() && waiting.is_connected());
-            assert_eq!(await_queue(&holding, "/locks/m", 2), before);
-            eventually("the holder knows that it holds", || guard.state() == HoldState::Held);
-            assert!(!waiter.is_finished());
-        }
-        let token = guard.fencing_token();
-        guard.release().unwrap();
-        let (path, next_token) = waiter.join().unwrap();
-        assert_eq!(path, before[1]);
-        assert!(next_token > token);
-    });
-}
-
-#[test]
 fn a_release_while_the_server_is_away_ends_when_it_is_back_within_the_session() {
     let server = TestingServer::start().unwrap();
     // It waits as long as the server takes to start.

@@ -79,43 +79,6 @@ fn the_readers_token_is_the_writers() {
 }
 
 #[test]
-fn a_queued_writer_waits_for_the_reader_1000_times() {
-    const ROUNDS: usize = 1_000;
-    let (one, two) = (client_in("contending"), client_in("contending"));
-    let (mine, other) = (lock(&one), lock(&two));
-    let (go, may_queue) = mpsc::channel::<()>();
-    let (granted, is_granted) = mpsc::channel::<()>();
-    scope(|scope| {
-        scope.spawn(|| {
-            let (may_queue, granted) = (may_queue, granted);
-            while may_queue.recv().is_ok() {
-                let held = other.write_lock().lock().unwrap();
-                granted.send(()).unwrap();
-                held.release().unwrap();
-            }
-        });
-        let go = go;
-        for round in 0..ROUNDS {
-            let writing = mine.write_lock().lock().unwrap();
-            go.send(()).unwrap();
-            eventually("the other writer waits", || watchers(&one, writing.path()).contains(&two.session_id()));
-            let reading =
-                mine.read_lock().lock_timeout(PATIENCE).unwrap().expect("granted in front of the other writer");
-            writing.release().unwrap();
-            // It has seen the writer go, looked again, and waits for the reader now.
-            eventually("the other writer waits for the reader", || {
-                assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "round {round}: a writer beside a reader");
-                watchers(&one, reading.path()).contains(&two.session_id())
-            });
-            assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "round {round}: a writer beside a reader");
-            reading.release().unwrap();
-            is_granted.recv_timeout(PATIENCE).unwrap();
-        }
-    });
-    assert_eq!(children(&one, PATH), Vec::<String>::new());
-}
-
-#[test]
 fn a_mutex_behind_a_writer_that_downgrades_waits_for_the_reader() {
     let (one, two) = (client_in("mutex"), client_in("mutex"));
     let mine = lock(&one);
@@ -284,4 +247,49 @@ fn lock(client: &CuratorFramework) -> InterProcessReadWriteLock {
 
 fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn a_queued_writer_waits_for_the_reader_1000_times() {
+        const ROUNDS: usize = 1_000;
+        let (one, two) = (client_in("contending"), client_in("contending"));
+        let (mine, other) = (lock(&one), lock(&two));
+        let (go, may_queue) = mpsc::channel::<()>();
+        let (granted, is_granted) = mpsc::channel::<()>();
+        scope(|scope| {
+            scope.spawn(|| {
+                let (may_queue, granted) = (may_queue, granted);
+                while may_queue.recv().is_ok() {
+                    let held = other.write_lock().lock().unwrap();
+                    granted.send(()).unwrap();
+                    held.release().unwrap();
+                }
+            });
+            let go = go;
+            for round in 0..ROUNDS {
+                let writing = mine.write_lock().lock().unwrap();
+                go.send(()).unwrap();
+                eventually("the other writer waits", || watchers(&one, writing.path()).contains(&two.session_id()));
+                let reading =
+                    mine.read_lock().lock_timeout(PATIENCE).unwrap().expect("granted in front of the other writer");
+                writing.release().unwrap();
+                // It has seen the writer go, looked again, and waits for the reader now.
+                eventually("the other writer waits for the reader", || {
+                    assert_eq!(
+                        is_granted.try_recv(),
+                        Err(TryRecvError::Empty),
+                        "round {round}: a writer beside a reader"
+                    );
+                    watchers(&one, reading.path()).contains(&two.session_id())
+                });
+                assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "round {round}: a writer beside a reader");
+                reading.release().unwrap();
+                is_granted.recv_timeout(PATIENCE).unwrap();
+            }
+        });
+        assert_eq!(children(&one, PATH), Vec::<String>::new());
+    }
 }

@@ -156,11 +156,11 @@ fn operation(lock: &InterProcessReadWriteLock) -> Vec<Hold<FencingToken>> {
 }
 
 /// A lock that is not granted fails the test instead of keeping it.
-fn in_time(guard: Result<Option<LockGuard<'_>>>) -> LockGuard<'_> {
+fn in_time(guard: Result<Option<LockGuard>>) -> LockGuard {
     guard.unwrap().expect("granted in time")
 }
 
-fn hold(guard: LockGuard<'_>, writes: bool) -> Hold<FencingToken> {
+fn hold(guard: LockGuard, writes: bool) -> Hold<FencingToken> {
     let (from, token) = (Instant::now(), guard.fencing_token());
     thread::yield_now();
     let to = Instant::now();

@@ -1,16 +1,8 @@
 //! Who waits for whom.
 
-use std::{
-    sync::{
-        Barrier,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    thread,
-    time::Duration,
-};
+use std::{sync::mpsc, time::Duration};
 
-use curator_locks::{Error, InterProcessLock, InterProcessReadWriteLock};
+use curator_locks::{Error, InterProcessReadWriteLock};
 
 use crate::support::{
     PATIENCE, await_children, children, eventually,
@@ -183,60 +175,6 @@ fn lock_data_is_copied_and_stands_in_the_nodes_of_both_locks() {
     }
     lock.write_lock().release().unwrap();
     lock.read_lock().release().unwrap();
-}
-
-#[test]
-fn a_writer_never_meets_anybody() {
-    const CLIENTS: usize = 6;
-    let (readers, writers) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let (most_readers, start) = (AtomicUsize::new(0), Barrier::new(CLIENTS));
-    let clients: Vec<_> = (0..CLIENTS).map(|_| client_in("basic")).collect();
-    scope(|scope| {
-        for client in &clients {
-            scope.spawn(|| {
-                let lock = lock(client);
-                start.wait();
-                let held = lock.read_lock().lock().unwrap();
-                most_readers.fetch_max(readers.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                eventually("all read together", || most_readers.load(Ordering::SeqCst) == CLIENTS);
-                readers.fetch_sub(1, Ordering::SeqCst);
-                held.release().unwrap();
-                for _ in 0..100 {
-                    if fastrand::u8(..10) == 0 {
-                        let held = lock.write_lock().lock().unwrap();
-                        assert_eq!(writers.fetch_add(1, Ordering::SeqCst), 0);
-                        assert_eq!(readers.load(Ordering::SeqCst), 0);
-                        thread::yield_now();
-                        writers.fetch_sub(1, Ordering::SeqCst);
-                        held.release().unwrap();
-                    } else {
-                        let held = lock.read_lock().lock().unwrap();
-                        readers.fetch_add(1, Ordering::SeqCst);
-                        assert_eq!(writers.load(Ordering::SeqCst), 0);
-                        thread::yield_now();
-                        readers.fetch_sub(1, Ordering::SeqCst);
-                        held.release().unwrap();
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(children(&clients[0], PATH), Vec::<String>::new());
-}
-
-#[test]
-fn both_locks_serve_as_trait_objects() {
-    let client = client_in("trait");
-    let lock = lock(&client);
-    let both: [&dyn InterProcessLock; 2] = [lock.read_lock(), lock.write_lock()];
-    for lock in both {
-        lock.acquire().unwrap();
-        assert!(lock.is_acquired_in_this_process());
-        lock.release().unwrap();
-        assert!(!lock.is_acquired_in_this_process());
-        assert!(lock.acquire_timeout(PATIENCE).unwrap());
-        lock.release().unwrap();
-    }
 }
 
 fn lock(client: &curator_locks::CuratorFramework) -> InterProcessReadWriteLock {

@@ -43,30 +43,6 @@ fn assert_nothing_left(client: &CuratorFramework) {
 }
 
 #[test]
-fn two_clients_that_take_both_of_two_leases_never_wait_for_each_other() {
-    const ROUNDS: usize = 1000;
-    let clients = [client_in("both"), client_in("both")];
-    let held = Held::default();
-    thread::scope(|scope| {
-        for client in &clients {
-            let held = &held;
-            scope.spawn(move || {
-                let semaphore = InterProcessSemaphoreV2::new(client, "/s", 2).unwrap();
-                for round in 0..ROUNDS {
-                    let leases = semaphore.acquire_many_timeout(2, PATIENCE).unwrap();
-                    let leases = leases.unwrap_or_else(|| panic!("timed out in round {round}"));
-                    assert_eq!(leases.len(), 2);
-                    assert_eq!(held.add(2), 2);
-                    held.sub(2);
-                    semaphore.return_all(leases).unwrap();
-                }
-            });
-        }
-    });
-    assert_nothing_left(&clients[0]);
-}
-
-#[test]
 fn two_clients_that_begin_at_the_same_time_never_both_hold_too_many() {
     let clients = [client_in("begin"), client_in("begin"), client_in("begin")];
     let held = Held::default();
@@ -138,36 +114,6 @@ fn ten_clients_of_five_leases_reach_five_and_never_more() {
 }
 
 #[test]
-fn leases_given_back_in_random_chunks_by_another_thread_serve_a_hundred_threads() {
-    const LEASES: usize = 11;
-    const THREADS: usize = 100;
-    let client = client_in("chunks");
-    let held = Held::default();
-    let semaphore = InterProcessSemaphoreV2::new(&client, "/s", LEASES).unwrap();
-    let pool: Mutex<Vec<Lease>> = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let lease = semaphore.acquire_timeout(PATIENCE).unwrap().unwrap();
-                assert!(held.add(1) <= LEASES);
-                pool.lock().unwrap().push(lease);
-            });
-        }
-        let mut returned = 0;
-        let mut random = fastrand::Rng::with_seed(11);
-        while returned < THREADS {
-            let chunk = random.usize(1..=LEASES).min(THREADS - returned);
-            eventually("there are enough to give back", || pool.lock().unwrap().len() >= chunk);
-            let leases: Vec<Lease> = pool.lock().unwrap().drain(..chunk).collect();
-            held.sub(chunk);
-            semaphore.return_all(leases).unwrap();
-            returned += chunk;
-        }
-    });
-    assert_nothing_left(&client);
-}
-
-#[test]
 fn ten_threads_of_one_object_take_turns() {
     let client = client_in("turns");
     let held = Held::default();
@@ -185,4 +131,62 @@ fn ten_threads_of_one_object_take_turns() {
         }
     });
     assert_nothing_left(&client);
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn two_clients_that_take_both_of_two_leases_never_wait_for_each_other() {
+        const ROUNDS: usize = 1000;
+        let clients = [client_in("both"), client_in("both")];
+        let held = Held::default();
+        thread::scope(|scope| {
+            for client in &clients {
+                let held = &held;
+                scope.spawn(move || {
+                    let semaphore = InterProcessSemaphoreV2::new(client, "/s", 2).unwrap();
+                    for round in 0..ROUNDS {
+                        let leases = semaphore.acquire_many_timeout(2, PATIENCE).unwrap();
+                        let leases = leases.unwrap_or_else(|| panic!("timed out in round {round}"));
+                        assert_eq!(leases.len(), 2);
+                        assert_eq!(held.add(2), 2);
+                        held.sub(2);
+                        semaphore.return_all(leases).unwrap();
+                    }
+                });
+            }
+        });
+        assert_nothing_left(&clients[0]);
+    }
+
+    #[test]
+    fn leases_given_back_in_random_chunks_by_another_thread_serve_a_hundred_threads() {
+        const LEASES: usize = 11;
+        const THREADS: usize = 100;
+        let client = client_in("chunks");
+        let held = Held::default();
+        let semaphore = InterProcessSemaphoreV2::new(&client, "/s", LEASES).unwrap();
+        let pool: Mutex<Vec<Lease>> = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let lease = semaphore.acquire_timeout(PATIENCE).unwrap().unwrap();
+                    assert!(held.add(1) <= LEASES);
+                    pool.lock().unwrap().push(lease);
+                });
+            }
+            let mut returned = 0;
+            let mut random = fastrand::Rng::with_seed(11);
+            while returned < THREADS {
+                let chunk = random.usize(1..=LEASES).min(THREADS - returned);
+                eventually("there are enough to give back", || pool.lock().unwrap().len() >= chunk);
+                let leases: Vec<Lease> = pool.lock().unwrap().drain(..chunk).collect();
+                held.sub(chunk);
+                semaphore.return_all(leases).unwrap();
+                returned += chunk;
+            }
+        });
+        assert_nothing_left(&client);
+    }
 }

@@ -4,13 +4,14 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
 };
 
 use curator_locks::{
-    ConnectionState, CuratorFramework, EnsembleProvider, Error, ExponentialBackoffRetry, HoldState,
+    ConnectionState, CuratorFramework, EnsembleProvider, Error, ExponentialBackoffRetry, HoldState, InterProcessMutex,
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, RetryForever,
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
@@ -25,6 +26,49 @@ const SESSION: Duration = Duration::from_secs(2);
 /// How many of these holds are under way then.
 fn count_at(holds: &[(Instant, Instant)], at: Instant) -> usize {
     holds.iter().filter(|(from, to)| *from <= at && at < *to).count()
+}
+
+/// The head of the queue alone waits for a lease. One whose place is gone leaves, whatever the caller's listeners do.
+#[test]
+fn a_listener_that_never_returns_keeps_no_head_waiting_whose_place_is_gone() {
+    let namespace = namespace();
+    let [holding, first, second] = [(); 3].map(|()| client_in(&namespace));
+    let [holder, head, next] =
+        [&holding, &first, &second].map(|client| InterProcessSemaphoreV2::new(client, "/s", 1).unwrap());
+    let other = InterProcessMutex::new(&first, "/other").unwrap();
+    let (release, blocked) = mpsc::channel::<()>();
+    let (enters, entered) = mpsc::channel();
+    let lease = holder.acquire().unwrap();
+    let queued = || children(&holding, "/s/locks");
+    thread::scope(|scope| {
+        let head = scope.spawn(|| head.acquire().unwrap());
+        eventually("it waits at the head of the queue", || {
+            queued().len() == 1 && holder.participant_nodes().unwrap().len() == 2
+        });
+        let place = queued().pop().unwrap();
+        let next = scope.spawn(|| next.acquire().unwrap());
+        eventually("the next one queues", || queued().len() == 2);
+        // Its listener is told, and never returns.
+        let held = other.lock().unwrap();
+        let blocked = Mutex::new(blocked);
+        held.on_state_change(move |_| {
+            let _ = enters.send(());
+            let _ = blocked.lock().unwrap().recv();
+        });
+        held.release().unwrap();
+        entered.recv_timeout(PATIENCE).unwrap();
+        let waiting = holder.participant_nodes().unwrap().pop().unwrap();
+        holding.delete().for_path(&format!("/s/locks/{place}")).unwrap();
+        eventually("the head has left, and queued again behind the next one", || {
+            let leases = holder.participant_nodes().unwrap();
+            leases.len() == 2 && !leases.contains(&waiting) && queued().len() == 2
+        });
+        assert!(!head.is_finished() && !next.is_finished(), "a lease that is taken");
+        lease.close().unwrap();
+        next.join().unwrap().close().unwrap();
+        head.join().unwrap().close().unwrap();
+        drop(release);
+    });
 }
 
 #[test]
@@ -140,29 +184,6 @@ fn a_waiter_whose_sessions_expire_goes_on_whatever_the_retry_policy_says() {
         }
         lease.close().unwrap();
         assert!(waiting.join().unwrap().unwrap().is_some());
-    });
-}
-
-#[test]
-fn a_waiter_keeps_its_place_while_the_server_is_restarted() {
-    let server = TestingServer::start().unwrap();
-    let client = connect(builder(&server, "restart"));
-    let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
-    let lease = semaphore.acquire().unwrap();
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| semaphore.acquire_timeout(PATIENCE).unwrap().unwrap());
-        // Not just a first try.
-        eventually("it waits", || {
-            children(&client, "/s/locks").len() == 1 && children(&client, "/s/leases").len() == 2
-        });
-        let mut before = children(&client, "/s/leases");
-        server.restart().unwrap();
-        eventually("there is a connection", || client.is_connected());
-        lease.close().unwrap();
-        let lease = waiting.join().unwrap();
-        before.retain(|name| name == lease.node_name());
-        assert_eq!(before, [lease.node_name()], "the same znode");
-        lease.close().unwrap();
     });
 }
 

@@ -42,18 +42,6 @@ fn names(leases: &[Lease]) -> Vec<String> {
 }
 
 #[test]
-fn a_second_of_one_lease_gets_none_until_the_first_is_closed() {
-    let client = client_in("simple");
-    let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
-    let lease = semaphore.acquire_timeout(PATIENCE).unwrap().unwrap();
-    assert!(semaphore.acquire_timeout(SHORT).unwrap().is_none());
-    assert!(semaphore.acquire_timeout(Duration::ZERO).unwrap().is_none());
-    only(&client, &lease);
-    lease.close().unwrap();
-    semaphore.acquire_timeout(Duration::ZERO).unwrap().unwrap().close().unwrap();
-}
-
-#[test]
 fn a_fourth_of_three_leases_gets_none_until_one_is_closed() {
     let client = client_in("simple2");
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 3).unwrap();
@@ -298,27 +286,6 @@ fn lowering_the_shared_count_revokes_nothing_and_holds_back_newcomers() {
 }
 
 #[test]
-fn closing_a_client_frees_its_lease_and_ends_its_waiter() {
-    let (client1, client2) = (client_in("close"), client_in("close"));
-    let semaphore1 = InterProcessSemaphoreV2::new(&client1, "/s", 1).unwrap();
-    let semaphore2 = InterProcessSemaphoreV2::new(&client2, "/s", 1).unwrap();
-    let lease = semaphore1.acquire().unwrap();
-    thread::scope(|scope| {
-        let waiter1 = scope.spawn(|| semaphore1.acquire());
-        eventually("one waits", || children(&client2, "/s/locks").len() == 1);
-        let waiter2 = scope.spawn(|| semaphore2.acquire_timeout(PATIENCE).unwrap().unwrap());
-        eventually("the other queues", || children(&client2, "/s/locks").len() == 2);
-        client1.close();
-        assert!(matches!(waiter1.join().unwrap(), Err(Error::ClientClosed)));
-        waiter2.join().unwrap().close().unwrap();
-    });
-    assert!(lease.is_lost());
-    assert!(matches!(lease.close(), Err(Error::LockLost { reason: LostReason::ClientClosed, .. })));
-    assert!(matches!(semaphore1.acquire(), Err(Error::ClientClosed)));
-    assert!(matches!(semaphore1.acquire_timeout(SHORT), Err(Error::ClientClosed)));
-}
-
-#[test]
 fn a_waiter_whose_node_is_deleted_gets_a_lease_all_the_same_and_leaves_no_orphan() {
     let client = client_in("orphans");
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
@@ -396,22 +363,6 @@ fn children_without_a_number_are_no_leases() {
     let foreign = client.create().with_mode(CreateMode::EphemeralSequential).for_path("/s/leases/x-").unwrap();
     lease.close().unwrap();
     assert!(semaphore.acquire_timeout(SHORT).unwrap().is_none(), "{foreign} holds the lease");
-}
-
-#[test]
-fn empty_directories_are_removed_by_the_server() {
-    let check = Duration::from_millis(10);
-    let server = TestingServer::builder().container_check_interval(check).start().unwrap();
-    let client = connect(builder(&server, "containers"));
-    let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 1).unwrap();
-    for _ in 0..5 {
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| semaphore.acquire_timeout(PATIENCE).unwrap().unwrap().close().unwrap());
-            }
-        });
-        eventually("the directories are gone", || client.check_exists().for_path("/s").unwrap().is_none());
-    }
 }
 
 #[test]

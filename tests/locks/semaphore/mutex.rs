@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc,
     },
     thread,
@@ -63,29 +63,6 @@ fn any_thread_may_release_and_a_second_release_is_refused() {
 }
 
 #[test]
-fn exactly_one_of_two_clients_holds_it_and_hands_it_over() {
-    let clients = [client_in("m_two"), client_in("m_two")];
-    let holders = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for client in &clients {
-            let holders = &holders;
-            scope.spawn(move || {
-                let mutex = InterProcessSemaphoreMutex::new(client, "/m").unwrap();
-                for _ in 0..50 {
-                    mutex.acquire().unwrap();
-                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
-                    thread::yield_now();
-                    assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1);
-                    mutex.release().unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(children(&clients[0], "/m/leases"), [""; 0]);
-    eventually("the queue is empty", || children(&clients[0], "/m/locks").is_empty());
-}
-
-#[test]
 fn releasing_threads_never_lose_the_lease_that_another_thread_has_just_got() {
     let client = client_in("m_376");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
@@ -121,25 +98,6 @@ fn a_guard_may_go_to_another_thread_and_is_released_once() {
     assert!(guard.fencing_token() > token);
     drop(guard);
     eventually("the dropped guard is released", || children(&client, "/m/leases").is_empty());
-}
-
-#[test]
-fn a_locker_releases_it_on_drop_after_a_panic_too() {
-    let client = client_in("m_locker");
-    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
-    let panicked = thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                let _locker = Locker::new(&mutex).unwrap();
-                assert!(!mutex.is_acquired_in_this_process(), "on purpose");
-            })
-            .join()
-    });
-    assert!(panicked.is_err());
-    let lock: &dyn InterProcessLock = &mutex;
-    assert!(!lock.is_acquired_in_this_process());
-    assert!(lock.acquire_timeout(PATIENCE).unwrap());
-    lock.release().unwrap();
 }
 
 /// This thread acquires, its session expires, and another thread acquires through the same object. What this thread ends
@@ -191,50 +149,6 @@ fn a_release_that_comes_late_ends_its_own_hold_and_no_other() {
         overtake();
         assert!(!mutex.acquire_timeout(SHORT).unwrap());
         assert_lost(mutex.release());
-    });
-}
-
-#[test]
-fn a_locker_that_is_closed_or_dropped_late_ends_its_own_hold_and_no_other() {
-    overtaken("m_late_locker", |mutex, overtake| {
-        let locker = Locker::new(&**mutex).unwrap();
-        overtake();
-        assert_lost(locker.close());
-    });
-    overtaken("m_late_locker_drop", |mutex, overtake| {
-        let locker = Locker::with_timeout(&**mutex, PATIENCE).unwrap();
-        overtake();
-        drop(locker);
-    });
-}
-
-#[test]
-fn a_multi_lock_that_is_released_late_ends_its_own_hold_and_no_other() {
-    let multi = |mutex: &Arc<InterProcessSemaphoreMutex>| {
-        InterProcessMultiLock::from_locks([mutex.clone() as Arc<dyn InterProcessLock>]).unwrap()
-    };
-    overtaken("m_late_multi", |mutex, overtake| {
-        multi(mutex).acquire().unwrap();
-        overtake();
-        assert_lost(multi(mutex).release());
-    });
-    overtaken("m_late_multi_guard", |mutex, overtake| {
-        let lock = multi(mutex);
-        let held = lock.lock().unwrap();
-        overtake();
-        assert_lost(held.release());
-    });
-    overtaken("m_late_multi_drop", |mutex, overtake| {
-        let lock = multi(mutex);
-        let held = lock.lock().unwrap();
-        overtake();
-        drop(held);
-    });
-    overtaken("m_late_multi_locker", |mutex, overtake| {
-        let lock = multi(mutex);
-        let locker = Locker::new(&lock).unwrap();
-        overtake();
-        assert_lost(locker.close());
     });
 }
 

@@ -1,7 +1,7 @@
 //! `SharedCount`.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
@@ -29,6 +29,29 @@ fn it_is_four_bytes_the_most_significant_first_in_a_persistent_znode() {
     assert_eq!(client.get_data().for_path("/a/count").unwrap(), [0xff, 0xff, 0xff, 0xfe]);
     assert_eq!((count.count(), count.versioned_value().version()), (-2, 1));
     assert!(matches!(count.start(), Err(Error::AlreadyStarted)));
+}
+
+/// A limit of leases that shrinks after the session was lost, and with it the watch.
+#[test]
+fn a_listener_that_never_returns_keeps_no_value_from_being_known() {
+    let [client, other] = [(); 2].map(|()| client_in("c_blocked"));
+    let [count, changed] = [&client, &other].map(|client| SharedCount::new(client, "/count", 3).unwrap());
+    count.start().unwrap();
+    changed.start().unwrap();
+    let (release, blocked) = mpsc::channel::<()>();
+    let (enters, entered) = mpsc::channel();
+    let blocked = Mutex::new(blocked);
+    client.add_connection_state_listener(move |_, _| {
+        let _ = enters.send(());
+        let _ = blocked.lock().unwrap().recv();
+    });
+    let session = client.session_id();
+    expire_session(&server().connect_string(), session, &client.session_password()).unwrap();
+    entered.recv_timeout(PATIENCE).unwrap();
+    eventually("it has another session", || client.is_connected() && client.session_id() != session);
+    changed.set_count(1).unwrap();
+    eventually("the new value is known", || count.count() == 1);
+    drop(release);
 }
 
 #[test]

@@ -7,59 +7,41 @@ mod faults;
 mod support;
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use curator_locks::{
-    AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, HoldState, InterProcessLock,
-    InterProcessUnfairMutex, Locker, LostReason, Revoker, Stat, testing::TestingServer,
+    AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, HoldState, InterProcessUnfairMutex, LostReason,
+    Revoker, Stat, testing::TestingServer,
 };
-use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, expire, namespace, watchers};
+use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, namespace, watchers};
 
 const PATH: &str = "/locks/l";
-const NODE: &str = "/locks/l/lock";
+/// Where the holder's znode is, and no other.
+const HOLDER: &str = "/locks/l/lock/holder";
 
 fn mutex(client: &CuratorFramework) -> InterProcessUnfairMutex {
     InterProcessUnfairMutex::new(client, PATH).unwrap()
 }
 
-/// Waits until a thread of this client is behind the holder: it watches the lock's node.
+/// The holder's znode.
+fn node(client: &CuratorFramework) -> Option<String> {
+    children(client, HOLDER).pop().map(|name| format!("{HOLDER}/{name}"))
+}
+
+/// Whether a thread of this client is behind the holder: it watches the holder's znode.
+fn waits(admin: &CuratorFramework, waiter: &CuratorFramework) -> bool {
+    node(admin).is_some_and(|node| watchers(admin, &node).contains(&waiter.session_id()))
+}
+
 fn await_waiter(admin: &CuratorFramework, waiter: &CuratorFramework) {
-    eventually("the waiter watches the holder", || watchers(admin, NODE).contains(&waiter.session_id()));
+    eventually("the waiter watches the holder", || waits(admin, waiter));
 }
 
 /// Waits until the server has so many watches.
 fn await_watches(server: &TestingServer, count: u64) {
     eventually("the watches", || server.watch_count().unwrap() >= count);
-}
-
-#[test]
-fn threads_of_several_clients_exclude_each_other_and_leave_nothing() {
-    const ROUNDS: usize = 40;
-    let namespace = namespace();
-    let clients = [client_in(&namespace), client_in(&namespace), client_in(&namespace)];
-    let (inside, entries) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for client in &clients {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    let mutex = mutex(client);
-                    for _ in 0..ROUNDS {
-                        let held = mutex.lock().unwrap();
-                        assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
-                        thread::yield_now();
-                        entries.fetch_add(1, Ordering::SeqCst);
-                        inside.store(false, Ordering::SeqCst);
-                        held.release().unwrap();
-                    }
-                });
-            }
-        }
-    });
-    assert_eq!(entries.load(Ordering::SeqCst), 6 * ROUNDS);
-    assert_eq!(children(&clients[0], PATH), [""; 0]);
 }
 
 #[test]
@@ -94,13 +76,13 @@ fn a_busy_try_is_one_read_and_no_write() {
     await_watches(&server, 1);
     let zxid = |stat: &Stat| stat.pzxid;
     let mut before = Stat::default();
-    other.get_data().storing_stat_in(&mut before).for_path(PATH).unwrap();
+    other.get_data().storing_stat_in(&mut before).for_path(HOLDER).unwrap();
     let packets = server.packets_received().unwrap();
     assert!(mutex(&other).try_lock().unwrap().is_none());
     assert!(!mutex(&other).acquire_timeout(Duration::ZERO).unwrap());
     assert_eq!(server.packets_received().unwrap() - packets, 2 + 1);
     let mut after = Stat::default();
-    other.get_data().storing_stat_in(&mut after).for_path(PATH).unwrap();
+    other.get_data().storing_stat_in(&mut after).for_path(HOLDER).unwrap();
     assert_eq!(zxid(&before), zxid(&after));
     held.release().unwrap();
     mutex(&other).try_lock().unwrap().unwrap().release().unwrap();
@@ -141,44 +123,6 @@ fn a_timed_acquire_ends_in_time_and_leaves_no_watch() {
 }
 
 #[test]
-fn a_cancelled_waiter_ends() {
-    let namespace = namespace();
-    let (holder, other) = (client_in(&namespace), client_in(&namespace));
-    let held_by = mutex(&holder);
-    let held = held_by.lock().unwrap();
-    let token = CancelToken::new();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| mutex(&other).acquire_with(&AcquireOptions::new().cancel_token(&token)));
-        await_waiter(&holder, &other);
-        token.cancel();
-        assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
-    });
-    held.release().unwrap();
-    // A create that was on the wire when the waiter gave up is seen to in the background.
-    eventually("nothing is left", || children(&holder, PATH).is_empty());
-}
-
-#[test]
-fn a_waiter_gets_the_lock_when_the_holder_releases() {
-    let namespace = namespace();
-    let (holder, other) = (client_in(&namespace), client_in(&namespace));
-    let (held_by, waiting) = (mutex(&holder), mutex(&other));
-    let held = held_by.lock().unwrap();
-    let first = held.fencing_token();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let held = waiting.lock().unwrap();
-            let token = held.fencing_token();
-            held.release().unwrap();
-            token
-        });
-        await_waiter(&holder, &other);
-        held.release().unwrap();
-        assert!(waiter.join().unwrap() > first, "fencing tokens grow");
-    });
-}
-
-#[test]
 fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
     let namespace = namespace();
     let (holder, other, admin) = (client_in(&namespace), client_in(&namespace), client_in(&namespace));
@@ -194,14 +138,14 @@ fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
             held.release().unwrap();
         });
         await_waiter(&admin, &other);
-        admin.delete().for_path(NODE).unwrap();
+        admin.delete().for_path(&node(&admin).unwrap()).unwrap();
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::InDoubt);
         assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), HoldState::Lost(LostReason::NodeDeleted));
         assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })));
         drop(done);
         waiter.join().unwrap();
     });
-    assert_eq!(children(&admin, PATH), [""; 0]);
+    assert_eq!(children(&admin, HOLDER), [""; 0]);
 }
 
 #[test]
@@ -218,9 +162,10 @@ fn an_administrators_delete_of_the_directory_does_not_stop_waiters() {
 }
 
 #[test]
-fn a_foreign_node_of_the_same_name_is_waited_for() {
+fn a_foreign_node_in_the_directory_is_waited_for() {
     let client = client_in(&namespace());
-    client.create().creating_parents_if_needed().for_path(NODE).unwrap();
+    let foreign = format!("{HOLDER}/by-hand");
+    client.create().creating_parents_if_needed().for_path(&foreign).unwrap();
     let mutex = mutex(&client);
     assert!(mutex.try_lock().unwrap().is_none());
     thread::scope(|scope| {
@@ -229,63 +174,67 @@ fn a_foreign_node_of_the_same_name_is_waited_for() {
             mutex.release().unwrap();
         });
         await_waiter(&client, &client);
-        client.delete().for_path(NODE).unwrap();
+        client.delete().for_path(&foreign).unwrap();
         waiter.join().unwrap();
     });
 }
 
+/// A client that knows the lock as one ephemeral znode of a fixed name.
 #[test]
-fn the_node_is_ephemeral_and_carries_an_id_and_the_lock_data() {
+fn a_lock_of_the_fixed_name_and_this_one_exclude_each_other() {
+    let namespace = namespace();
+    let (client, classical) = (client_in(&namespace), client_in(&namespace));
+    let fixed = format!("{PATH}/lock");
+    let create = || classical.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral).for_path(&fixed);
+    create().unwrap();
+    let mutex = mutex(&client);
+    assert!(!mutex.acquire_timeout(Duration::from_millis(200)).unwrap(), "two holders");
+    assert!(mutex.try_lock().unwrap().is_none(), "two holders");
+    assert_eq!(classical.check_exists().for_path(&fixed).unwrap().unwrap().ephemeral_owner, classical.session_id());
+    let held = thread::scope(|scope| {
+        let waiter = scope.spawn(|| mutex.lock_timeout(PATIENCE).unwrap().map(|held| held.release().unwrap()));
+        classical.delete().for_path(&fixed).unwrap();
+        assert!(waiter.join().unwrap().is_some());
+        mutex.lock().unwrap()
+    });
+    assert!(create().unwrap_err().is_node_exists());
+    // Nor does its release, of a znode that was deleted by hand.
+    classical.delete().for_path(&fixed).unwrap_err();
+    assert!(held.is_valid());
+    held.release().unwrap();
+}
+
+#[test]
+fn the_node_is_ephemeral_and_carries_the_lock_data() {
     let client = client_in(&namespace());
     let mutex = mutex(&client).with_lock_data("who and why");
-    let held = mutex.lock().unwrap();
-    assert_eq!(held.path(), NODE);
-    let mut stat = Stat::default();
-    let data = client.get_data().storing_stat_in(&mut stat).for_path(NODE).unwrap();
-    assert_eq!(stat.ephemeral_owner, client.session_id());
-    assert_eq!(held.fencing_token().value(), stat.czxid);
-    let text = String::from_utf8(data).unwrap();
-    let (id, data) = text.split_once('\n').unwrap();
-    assert_eq!((id.len(), data), (36, "who and why"));
-}
-
-#[test]
-fn the_server_removes_the_unused_directory() {
-    let server = TestingServer::builder().container_check_interval(Duration::from_millis(200)).start().unwrap();
-    let client = connect(builder(&server, ""));
-    let mutex = mutex(&client);
-    for _ in 0..3 {
-        mutex.acquire().unwrap();
-        mutex.release().unwrap();
-        eventually("the directory is gone", || client.check_exists().for_path("/locks").unwrap().is_none());
+    let mut paths = Vec::new();
+    for _ in 0..2 {
+        let held = mutex.lock().unwrap();
+        let mut stat = Stat::default();
+        let data = client.get_data().storing_stat_in(&mut stat).for_path(held.path()).unwrap();
+        assert_eq!(stat.ephemeral_owner, client.session_id());
+        assert_eq!((held.fencing_token().value(), data), (stat.czxid, b"who and why".to_vec()));
+        assert_eq!(node(&client).as_deref(), Some(held.path()));
+        paths.push(held.path().to_owned());
+        held.release().unwrap();
     }
+    assert_ne!(paths[0], paths[1], "a name is used again");
 }
 
+/// It never falls back on what is less than sure.
+#[cfg(feature = "zookeeper")]
 #[test]
-fn a_dropped_guard_releases() {
-    let namespace = namespace();
-    let (one, two) = (client_in(&namespace), client_in(&namespace));
-    drop(mutex(&one).lock().unwrap());
-    let mutex = mutex(&two);
-    Locker::with_timeout(&mutex, PATIENCE).unwrap().close().unwrap();
-    assert_eq!(children(&one, PATH), [""; 0]);
-}
-
-#[test]
-fn closing_the_client_ends_waiters_and_frees_the_lock() {
-    let namespace = namespace();
-    let (holder, other) = (client_in(&namespace), client_in(&namespace));
-    let (held_by, waiting) = (mutex(&holder), mutex(&other));
-    held_by.acquire().unwrap();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| waiting.acquire());
-        await_waiter(&holder, &other);
-        other.close();
-        assert!(matches!(waiter.join().unwrap(), Err(Error::ClientClosed)));
+fn a_session_without_transactions_is_refused_and_leaves_nothing() {
+    let (namespace, servers) = (namespace(), support::server().connect_string());
+    let factory = curator_locks::ZooKeeperSessionFactory::connecting(move || {
+        zookeeper::ZooKeeper::connect(&servers, Duration::from_secs(10), |_| {})
     });
-    holder.close();
-    let third = client_in(&namespace);
-    assert!(mutex(&third).acquire_timeout(PATIENCE).unwrap());
+    let client = connect(builder(support::server(), &namespace).session_factory(factory));
+    for result in [mutex(&client).acquire(), mutex(&client).acquire_timeout(PATIENCE).map(drop)] {
+        assert_eq!(result.unwrap_err().code(), Some(curator_locks::ErrorCode::Unimplemented));
+    }
+    assert_eq!(children(&client_in(&namespace), HOLDER), [""; 0]);
 }
 
 #[test]
@@ -294,15 +243,4 @@ fn a_queue_in_the_same_directory_does_not_matter() {
     let name = format!("{PATH}/_c_0-lock-");
     client.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential).for_path(&name).unwrap();
     assert!(mutex(&client).acquire_timeout(Duration::ZERO).unwrap());
-}
-
-#[test]
-fn it_is_an_inter_process_lock() {
-    let client = client_in(&namespace());
-    let lock: Box<dyn InterProcessLock> = Box::new(mutex(&client));
-    lock.acquire().unwrap();
-    assert!(lock.is_acquired_in_this_process());
-    lock.release().unwrap();
-    assert!(!lock.is_acquired_in_this_process());
-    assert!(matches!(InterProcessUnfairMutex::new(&client, "/"), Err(Error::InvalidPath { .. })));
 }

@@ -26,19 +26,28 @@ fn an_owner_whose_session_expires_is_told_and_queues_again_in_the_next() {
     assert_eq!(children(&clients[1], DIR), [""; 0]);
 }
 
+/// No heartbeat makes the session certain: it gives its place up after a session timeout, and queues again behind the others.
 #[test]
-fn a_waiter_whose_session_expires_queues_again_in_the_next_and_is_told_nothing() {
-    let namespace = namespace();
-    let clients = [client_in(&namespace), client_in(&namespace)];
-    let ((owner, _), (waiter, told)) = (candidate(&clients[0]), candidate(&clients[1]));
-    owner.lock().unwrap();
-    waiter.lock().unwrap();
-    let id = waiter.id();
-    expire(&clients[1]);
-    eventually("it queues again", || waiter.id().is_some_and(|new| Some(new) != id));
-    assert!(told.is_empty());
-    close(&clients[0], &owner);
+fn an_owner_to_be_on_a_slow_link_lets_those_behind_it_have_the_lock() {
+    let (namespace, session) = (namespace(), Duration::from_secs(2));
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    let slow = connect(builder_at(&proxy.connect_string(), &namespace).session_timeout(session));
+    let prompt = client_in(&namespace);
+    let probe = curator_locks::InterProcessMutex::new(&slow, "/probe").unwrap();
+    let probe = probe.lock().unwrap();
+    proxy.delay(session / 5);
+    eventually("nothing is certain any more", || probe.valid_until() <= Instant::now());
+    let ((first, told), (next_one, told_next)) = (candidate(&slow), candidate(&prompt));
+    assert!(!first.lock().unwrap());
+    let id = first.id();
+    next_one.lock().unwrap();
+    assert_eq!(next(&told_next), Acquired);
+    eventually("it queues again", || first.id().is_some_and(|new| Some(new) != id));
+    assert!(told.is_empty() && !first.is_owner());
+    proxy.pass().unwrap();
+    close(&prompt, &next_one);
     assert_eq!(next(&told), Acquired);
+    close(&slow, &first);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
-    CreateMode, CuratorFramework, Error, LockInternals, RetryForever, RetryPolicy, RetrySleeper, Stat,
+    CreateMode, CuratorFramework, Error, LockQueue, RetryForever, RetryPolicy, RetrySleeper, Stat,
     testing::TestingServer,
     zookeeper_recipe::{LockListener, WriteLock, ZNodeName},
 };
@@ -170,7 +170,8 @@ fn others_can_read_what_an_object_says_of_itself() {
     let client = client_in(&namespace());
     let lock = WriteLock::new(&client, DIR).unwrap().with_data("host-17");
     assert!(lock.lock().unwrap());
-    assert_eq!(LockInternals::participants(&client, DIR).unwrap()[0].id(), "host-17");
+    let queue = LockQueue::inspect(&client, DIR).unwrap();
+    assert_eq!(queue.entries[0].data.as_deref(), Some(b"host-17".as_slice()));
     close(&client, &lock);
 }
 
@@ -283,6 +284,19 @@ fn a_second_lock_only_tells_and_an_unlock_of_nothing_does_nothing() {
     assert!(!one.lock().unwrap(), "it queues anew, behind the other one");
 }
 
+/// Its listener has returned from both before the znode goes.
+#[test]
+fn an_owner_that_unlocks_at_once_has_been_told_of_its_beginning_and_of_its_end() {
+    let client = client_in(&namespace());
+    let (lock, told) = candidate(&client);
+    for _ in 0..20 {
+        assert!(lock.lock().unwrap());
+        unlock(&client, &lock);
+        assert_eq!([next(&told), next(&told)], [Acquired, Released]);
+        assert!(told.is_empty());
+    }
+}
+
 #[test]
 fn a_closed_object_has_no_znode_and_queues_no_more() {
     let client = client_in(&namespace());
@@ -348,24 +362,6 @@ fn a_directory_that_is_removed_is_made_again() {
     assert_eq!(next(&told), Acquired);
     // Where the administrator's delete found a directory that was made again already, this comes once more.
     eventually("it stands in the queue", || queue(&admin) == owner.id().into_iter().collect::<Vec<_>>());
-}
-
-#[test]
-fn a_server_restart_keeps_owner_and_waiters() {
-    let server = TestingServer::start().unwrap();
-    let clients = [connect(builder(&server, "")), connect(builder(&server, ""))];
-    let ((owner, told), (waiter, told_waiter)) = (candidate(&clients[0]), candidate(&clients[1]));
-    owner.lock().unwrap();
-    waiter.lock().unwrap();
-    assert_eq!(next(&told), Acquired);
-    let ids = [owner.id(), waiter.id()];
-    server.restart().unwrap();
-    eventually("both are connected", || clients.iter().all(CuratorFramework::is_connected));
-    eventually("the owner is certain again", || owner.is_owner());
-    assert_eq!([owner.id(), waiter.id()], ids);
-    assert!(told.is_empty() && told_waiter.is_empty());
-    unlock(&clients[0], &owner);
-    assert_eq!(next(&told_waiter), Acquired);
 }
 
 #[test]

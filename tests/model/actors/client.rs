@@ -64,11 +64,7 @@ pub struct Lag {
 pub struct Job {
     pub session: i64,
     pub directory: usize,
-    /// The name that several may have one after the other.
-    pub fixed: Option<String>,
     pub leftover: Leftover,
-    /// A fixed name was read over this connection, and the znode is ours: the delete is next.
-    pub is_read: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -238,8 +234,6 @@ impl Client {
     /// be.
     pub fn cut(&mut self) -> Vec<(Option<Slot>, Option<Owner>)> {
         self.connection = 0;
-        // What was read is old over the next connection.
-        self.jobs.iter_mut().for_each(|job| job.is_read = false);
         let session = self.session;
         let unserved = std::mem::take(&mut self.requests);
         let writes = unserved.iter().filter(|sent| !changes_nothing(&sent.request) && !is_sync(&sent.request));
@@ -309,30 +303,17 @@ impl Client {
 
     /// What the next clean-up deletes now.
     pub fn clean(&mut self, leader: &Tree) -> Vec<String> {
-        let Some(mut job) = self.jobs.pop_front() else { return Vec::new() };
-        let found = job.find(leader);
-        match &job.fixed {
-            // By its name, whoever has it by now.
-            Some(name) if job.is_read => vec![name.clone()],
-            Some(_) if !found.is_empty() => {
-                job.is_read = true;
-                self.jobs.push_front(job);
-                Vec::new()
-            }
-            _ => found,
-        }
+        self.jobs.pop_front().map(|job| job.find(leader)).unwrap_or_default()
     }
 }
 
 impl Job {
     fn find(&self, tree: &Tree) -> Vec<String> {
         let Some(directory) = tree.directory(self.directory) else { return Vec::new() };
-        let is_left = |znode: &&Znode| match (&self.leftover, &self.fixed) {
-            (Leftover::Node(node), _) => znode.name == node.name && znode.czxid == node.czxid,
-            (Leftover::Doubt(prefix), None) => znode.name.starts_with(prefix.as_str()),
-            (Leftover::Doubt(mark), Some(name)) => {
-                znode.name == *name && znode.data.starts_with(mark.as_bytes()) && znode.owner == self.session
-            }
+        // By its name alone, as the real one.
+        let is_left = |znode: &&Znode| match &self.leftover {
+            Leftover::Node(node) => znode.name == node.name,
+            Leftover::Doubt(prefix) => znode.name.starts_with(prefix.as_str()),
         };
         directory.znodes.iter().filter(is_left).map(|znode| znode.name.clone()).collect()
     }

@@ -6,7 +6,6 @@ use curator_locks::{
 };
 
 use super::{
-    check::sequence_of,
     client::{Lag, Message, Owner, Sent, Slot},
     rules::{Fault, Rules},
     server::{Change, DIRECTORIES, changes_nothing, split},
@@ -167,19 +166,15 @@ impl World {
         client.inbound.push_back(Message::Reply(slot, watch, Err(ErrorCode::ThrottledOp)));
     }
 
-    /// Nobody deletes the znode of somebody else, but for this: once an administrator has deleted a znode of a fixed name,
-    /// the delete that its owner sends hits the next one, and so on. ZooKeeper has no delete that checks for that.
-    fn check_delete(&mut self, session: i64, request: &Request) -> Result<(), String> {
+    /// Nobody deletes the znode of somebody else.
+    fn check_delete(&self, session: i64, request: &Request) -> Result<(), String> {
         let Request::Delete { path, .. } = request else { return Ok(()) };
         let Some((number, Some(name))) = split(path) else { return Ok(()) };
         let Some(znode) = self.server.tree.find(number, name) else { return Ok(()) };
-        let (czxid, owner) = (znode.czxid, znode.owner);
-        if sequence_of(name).is_none() && !self.forgiven.is_empty() {
-            self.forgiven.push(czxid);
-        } else if owner != session {
-            return Err(format!("session {session} deletes {name} of session {owner}"));
+        match znode.owner {
+            owner if owner == session => Ok(()),
+            owner => Err(format!("session {session} deletes {name} of session {owner}")),
         }
-        Ok(())
     }
 
     fn serve_ghost(&mut self, c: usize, notes: &mut Notes) -> Result<(), String> {

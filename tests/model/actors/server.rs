@@ -139,15 +139,39 @@ impl Server {
     pub fn serve(&mut self, session: i64, request: &Request, changes: &mut Vec<Change>) -> Answer {
         match request {
             Request::Create { path, data, mode, .. } => self.create(session, path, data, *mode, changes),
-            Request::Delete { path, .. } => {
-                let znode = self.tree.znode_at(path)?;
-                let (name, number) = (znode.name.clone(), number_of(path));
-                self.change(Change::Deleted(number, name), changes);
-                Ok(Response::Done)
-            }
+            Request::Delete { path, .. } => self.remove(path, changes),
+            Request::SetData { path, .. } => Ok(Response::Stat(stat_of(self.tree.znode_at(path)?))),
+            Request::Multi(steps) => self.all_or_nothing(session, steps, changes),
             Request::Sync { path } => Ok(Response::Synced { path: path.clone() }),
             _ => self.tree.read(request),
         }
+    }
+
+    /// The answer of the last step, or the error of the one that fails.
+    fn all_or_nothing(&mut self, session: i64, steps: &[Request], changes: &mut Vec<Change>) -> Answer {
+        let (before, mut made) = (self.clone(), Vec::new());
+        let mut answer = Ok(Response::Done);
+        for step in steps {
+            answer = self.serve(session, step, &mut made);
+            if answer.is_err() {
+                *self = before;
+                return answer;
+            }
+        }
+        changes.append(&mut made);
+        answer
+    }
+
+    /// Deletes a znode, or a directory in which nothing is.
+    fn remove(&mut self, path: &str, changes: &mut Vec<Change>) -> Answer {
+        let (number, name) = split(path).ok_or(ErrorCode::NoNode)?;
+        let change = match name {
+            Some(_) => Change::Deleted(number, self.tree.znode_at(path)?.name.clone()),
+            None if self.tree.directory(number).ok_or(ErrorCode::NoNode)?.znodes.is_empty() => Change::Removed(number),
+            None => return Err(ErrorCode::NotEmpty),
+        };
+        self.change(change, changes);
+        Ok(Response::Done)
     }
 
     fn create(&mut self, session: i64, path: &str, data: &[u8], mode: CreateMode, changes: &mut Vec<Change>) -> Answer {

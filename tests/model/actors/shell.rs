@@ -21,6 +21,9 @@ use super::{
     world::{Notes, World},
 };
 
+/// More steps than any contender takes while nothing else happens.
+const AT_ONCE: usize = 100;
+
 /// What a contender may ask of its process.
 struct Surroundings<'a> {
     rules: &'a Rules,
@@ -38,11 +41,10 @@ impl Environment<Error> for Surroundings<'_> {
         self.uniques.set(number + 1);
         let letter = letter_of(self.thread);
         match &self.lock.spec.naming {
-            Naming::Fixed(_) => format!("{letter}{number}\n"),
             Naming::Unique(_) if self.lock.has_session_in_name => {
                 format!("x-{}-{letter}{number}-", self.over.session)
             }
-            Naming::Unique(_) => format!("_c_{letter}{number}-"),
+            Naming::Unique(_) | Naming::Sole(_) => format!("_c_{letter}{number}-"),
         }
     }
 
@@ -57,8 +59,8 @@ impl Environment<Error> for Surroundings<'_> {
         self.unlisted.borrow_mut().plan(self.over)
     }
 
-    fn proves_alone(&self, name: &str) -> bool {
-        self.unlisted.borrow().proves_alone(name, self.over)
+    fn proves_alone(&self, name: &str, follows: u32) -> bool {
+        self.unlisted.borrow().proves_alone(name, follows, self.over)
     }
 
     fn was_granted_here(&self, name: &str) -> bool {
@@ -90,7 +92,8 @@ impl World {
             Owed::Event => match thread.mailbox.pop_front() {
                 Some((watch, event)) => Input::Event(watch, event),
                 None if thread.stop.is_some() => stopped(thread.stop),
-                None => Input::Barred,
+                None if self.is_barred(rules, t) => Input::Barred,
+                None => Input::Woken,
             },
             Owed::Moment if thread.stop.is_some() => stopped(thread.stop),
             Owed::Moment => Input::Woken,
@@ -126,7 +129,7 @@ impl World {
     fn hand_in(&mut self, rules: &Rules, t: usize, mut input: Input<Error>, notes: &mut Notes) -> Result<(), String> {
         let Some((number, lock)) = self.lock_of(rules, t) else { return Ok(()) };
         let spec = self.spec_of(t, lock);
-        loop {
+        for _ in 0..AT_ONCE {
             if matches!(input, Input::Connected) {
                 self.threads[t].session = self.clients[self.threads[t].client].session;
             }
@@ -146,6 +149,7 @@ impl World {
                 next => return self.carry_out(rules, t, (number, lock, &spec), next),
             };
         }
+        Err(format!("{} goes round and round", letter_of(t)))
     }
 
     fn one_step(&mut self, rules: &Rules, t: usize, lock: &Lock, spec: &Spec, input: Input<Error>) -> Do<Error> {
@@ -223,7 +227,7 @@ impl World {
         let client = &mut *self.clients[thread.client];
         thread.answers = vec![None; requests.len()];
         let lives = thread.session == client.session && !client.is_ended;
-        if requests.iter().any(|(request, _)| matches!(request, Request::Create { .. })) {
+        if requests.iter().any(|(request, _)| matches!(request, Request::Create { .. } | Request::Multi(_))) {
             thread.owner = thread.session;
         }
         for (place, (request, watch)) in requests.into_iter().enumerate() {
@@ -312,6 +316,10 @@ impl World {
             _ => usize::MAX,
         };
         (thread.owed, thread.stop, thread.retries) = (Owed::Nothing, None, 0);
+        if *end == End::Uncertain {
+            // Time goes by in pauses only.
+            return Err(format!("{} gives up although nobody could be asked", letter_of(t)));
+        }
         if *end != End::Granted {
             return Ok(());
         }
@@ -320,6 +328,9 @@ impl World {
         };
         hold.is_returned = true;
         hold.seen_over = contender.seen_over;
+        if rules.omitted.is_none() && (!client.is_valid || client.connection != hold.seen_over) {
+            return Err(format!("{} returns with {} in doubt", letter_of(t), hold.names()));
+        }
         self.returned(rules, t, number)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use curator_locks::{
-    ErrorCode,
+    ErrorCode, WaitStrategy,
     unversioned::{
         Response, WatchEvent,
         contender::{Companion, Contender, Failed, Input, Naming, Node, Reaction, Spec, View, WatchId},
@@ -179,9 +179,16 @@ impl World {
             Owed::Nothing => !self.is_done(rules, t),
             Owed::Connection => self.clients[thread.client].is_connected() || thread.stop.is_some(),
             Owed::Answers | Owed::Directory | Owed::Release => thread.answers.iter().all(Option::is_some),
-            Owed::Event => !thread.mailbox.is_empty() || thread.stop.is_some() || self.is_barred(rules, t),
+            Owed::Event => {
+                let is_woken = !thread.mailbox.is_empty() || thread.stop.is_some();
+                is_woken || self.is_barred(rules, t) || self.polls(rules, t)
+            }
             Owed::Moment | Owed::Registration => true,
         }
+    }
+
+    fn polls(&self, rules: &Rules, t: usize) -> bool {
+        self.lock_of(rules, t).is_some_and(|(_, lock)| matches!(lock.spec.waits, Some(WaitStrategy::Poll(_))))
     }
 
     pub fn is_barred(&self, rules: &Rules, t: usize) -> bool {

@@ -5,10 +5,8 @@
 #[path = "../../interop/arena.rs"]
 mod arena;
 mod cached;
-mod enemies;
 #[path = "../../interop/history.rs"]
 mod history;
-mod losses;
 #[path = "../../interop/peer.rs"]
 mod peer;
 mod run;
@@ -22,6 +20,12 @@ mod views;
 mod watches;
 #[path = "../wrong_setups/setups.rs"]
 mod wrong;
+
+/// What `ci/test --quick` leaves out.
+mod slow {
+    mod enemies;
+    mod losses;
+}
 
 use std::{
     ffi::OsStr,

@@ -205,6 +205,60 @@ fn readers_writers_and_leases_of_kazoo() {
 }
 
 #[test]
+fn each_kind_at_a_path_is_a_queue_of_its_own_and_what_is_held_is_never_free() {
+    let scene = Scene::new();
+    let client = &scene.arena.client;
+    let kazoo = scene.arena.start([Peer::kazoo(&scene.arena.place)]);
+    // Containers would be removed before long.
+    for directory in ["/s/locks", "/s/leases"] {
+        client.create().creating_parents_if_needed().for_path(directory).unwrap();
+    }
+    let semaphore = InterProcessSemaphoreV2::new(client, "/s", 1).unwrap();
+    let free = LockQueue::inspect(client, "/s").unwrap();
+    assert_eq!((free.kind, free.is_held(), free.beside.len()), (LockKind::Semaphore, false, 0));
+
+    let unfair = InterProcessUnfairMutex::new(client, "/s").unwrap().with_lock_data("the one").lock().unwrap();
+    let kinds = || {
+        let queue = LockQueue::inspect(client, "/s").unwrap();
+        let beside = queue.beside.iter().map(|other| (other.kind, other.is_held()));
+        [(queue.kind, queue.is_held())].into_iter().chain(beside).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(), [(LockKind::Unfair, true)]);
+    scene.check("/s", "unfair", &[row("holds", "exclusive", "unfair", "the one")]);
+    let lease = semaphore.acquire().unwrap();
+    assert_eq!(kinds(), [(LockKind::Unfair, true), (LockKind::Semaphore, true)]);
+    unfair.release().unwrap();
+    assert_eq!(kinds(), [(LockKind::Semaphore, true)]);
+
+    // kazoo counts every child as a lease.
+    let mut leased = kazoo[0].acquire("semaphore:9", "/s");
+    let mutex = InterProcessMutex::new(client, "/s").unwrap().lock().unwrap();
+    assert_eq!(kinds(), [LockKind::Mutex, LockKind::Semaphore, LockKind::Semaphore].map(|kind| (kind, true)));
+    let shown = stdout_of(&zklock(["ls", &scene.full("/s")]).output().unwrap());
+    assert!(shown.matches("1 holds").count() == 3 && shown.contains("do not exclude each other"), "{shown}");
+    let tree = json(&["tree", "--json", &scene.full("")]);
+    assert_eq!(tree["locks"].as_array().unwrap().len(), 3, "{tree:#}");
+    mutex.release().unwrap();
+    semaphore.return_lease(lease).unwrap();
+    scene.check("/s", "semaphore", &[row("holds", "lease", "kazoo", "kazoo")]);
+    kazoo[0].release(&mut leased);
+}
+
+#[test]
+fn directories_called_as_those_of_a_semaphore_are_none_beside_another_lock() {
+    let scene = Scene::new();
+    let client = &scene.arena.client;
+    let (app, order) = (InterProcessMutex::new(client, "/app"), InterProcessMutex::new(client, "/app/locks/order"));
+    let (app, order) = (app.unwrap().lock().unwrap(), order.unwrap().lock().unwrap());
+    let queue = LockQueue::inspect(client, "/app").unwrap();
+    assert_eq!((queue.kind, queue.beside.len(), queue.others), (LockKind::Mutex, 0, vec!["locks".to_owned()]));
+    let tree = json(&["tree", "--json", &scene.full("")]);
+    assert_eq!(tree["locks"].as_array().unwrap().len(), 2, "{tree:#}");
+    order.release().unwrap();
+    app.release().unwrap();
+}
+
+#[test]
 fn unfair_locks_write_locks_and_latches() {
     let scene = Scene::new();
     let client = &scene.arena.client;
@@ -317,7 +371,7 @@ fn znodes_that_may_not_be_read_are_shown_without_their_data() {
 
 #[test]
 fn the_doctor_finds_a_server_in_order_and_a_tick_that_is_too_long() {
-    // So that a sixth of the session is longer than a busy server takes to answer.
+    // So that 0.3 of the session is longer than a busy server takes to answer.
     let fine = zklock(["doctor", "--session-timeout", "60s"]).output().unwrap();
     let said = stdout_of(&fine);
     assert!(fine.status.success() && said.contains("standalone") && said.contains("containers"), "{said}");

@@ -37,7 +37,7 @@ pub(super) fn start(until: Duration, command: &[OsString], variables: &[(&str, S
     shim.process_group(0).spawn()
 }
 
-/// Has the kernel kill this process with its parent, and becomes the command.
+/// Asks the kernel to kill this process with its parent, and becomes the command.
 pub(crate) fn exec(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
     let (parent, until) = (number(), number().map(Duration::from_nanos));

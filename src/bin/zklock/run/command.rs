@@ -48,7 +48,7 @@ pub(super) struct Ended {
 /// Runs the command while the lock is held.
 pub(super) fn supervise(
     client: &CuratorFramework,
-    held: &Held<'_>,
+    held: &Held,
     asked: &Receiver<String>,
     args: &Run,
     signals: &Signals,
@@ -143,9 +143,9 @@ pub(super) fn supervise(
     Ok(Ended { status: otherwise.unwrap_or(status), is_interrupted })
 }
 
-/// What is known while the command runs.
+/// The state while the command runs.
 struct Watch<'a> {
-    held: &'a Held<'a>,
+    held: &'a Held,
     watchdog: Watchdog,
     command: Pid,
     family: Family,
@@ -172,11 +172,11 @@ impl Watch<'_> {
             Some(WaitStatus::Exited(_, status)) => u8::try_from(status).unwrap_or(FAILED),
             Some(WaitStatus::Signaled(_, signal, _)) => u8::try_from(128 + signal as i32).unwrap_or(FAILED),
             Some(_) => return,
-            // Whoever waits for it has ended.
+            // The thread that waits for it has ended.
             None => self.status.unwrap_or(FAILED),
         };
         if self.status.replace(status).is_none() {
-            // What is typed goes to this program from here on, which passes it on.
+            // The terminal's input goes to this program from here on, which passes it on.
             self.terminal.take_back();
             self.wants_terminal = false;
             let left: Vec<String> = self.family.alive().into_iter().map(family::describe).collect();
@@ -258,13 +258,13 @@ impl Watch<'_> {
 }
 
 /// The lock is held as long as each of its parts is; `None`: it is lost.
-fn valid_until(held: &Held<'_>) -> Option<Instant> {
+fn valid_until(held: &Held) -> Option<Instant> {
     let holds = held.holds();
     let is_lost = holds.iter().any(|hold| hold.is_lost());
     holds.iter().map(|hold| hold.valid_until()).min().filter(|_| !is_lost)
 }
 
-fn variables(client: &CuratorFramework, held: &Held<'_>) -> [(&'static str, String); 4] {
+fn variables(client: &CuratorFramework, held: &Held) -> [(&'static str, String); 4] {
     let holds = held.holds();
     let lines =
         |line: fn(&curator_locks::Hold) -> String| holds.iter().map(|hold| line(hold)).collect::<Vec<_>>().join("\n");

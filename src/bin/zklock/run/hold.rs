@@ -11,7 +11,7 @@ use curator_locks::{
 
 use crate::args::{Kind, Run};
 
-/// What is to be held.
+/// The locks to hold.
 pub(super) struct Locks {
     wanted: Wanted,
     /// Told each time that somebody asks for the lock, who and why.
@@ -25,9 +25,9 @@ enum Wanted {
     Lease(InterProcessSemaphoreV2),
 }
 
-/// What is held.
-pub(super) enum Held<'a> {
-    All(MultiLockGuard<'a>),
+/// The locks that are held.
+pub(super) enum Held {
+    All(MultiLockGuard),
     Lease(Lease),
 }
 
@@ -35,7 +35,7 @@ impl Locks {
     pub(super) fn new(client: &CuratorFramework, args: &Run) -> Result<Locks> {
         let (ask, asked) = unbounded();
         let mut paths: Vec<String> = args.also.iter().chain([&args.path]).cloned().collect();
-        // Whoever wants several of them takes them in one order, so that nobody waits in a circle.
+        // All processes take several locks in one order, so that none waits in a circle.
         paths.sort_unstable();
         paths.dedup();
         let wanted = match args.kind.semaphore {
@@ -53,7 +53,7 @@ impl Locks {
         Ok(Locks { wanted, asked, paths })
     }
 
-    pub(super) fn acquire(&self, options: &AcquireOptions) -> Result<Option<Held<'_>>> {
+    pub(super) fn acquire(&self, options: &AcquireOptions) -> Result<Option<Held>> {
         match &self.wanted {
             Wanted::All(locks) => Ok(locks.lock_with(options)?.map(Held::All)),
             Wanted::Lease(semaphore) => {
@@ -104,7 +104,7 @@ fn tell(ask: &Sender<String>) -> impl Fn(&RevocationRequest) + Send + Sync + 'st
     }
 }
 
-impl Held<'_> {
+impl Held {
     pub(super) fn holds(&self) -> Vec<&Hold> {
         match self {
             Held::All(guard) => guard.holds().iter().collect(),

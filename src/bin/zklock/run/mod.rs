@@ -39,7 +39,7 @@ pub(crate) use self::{
 /// While the command waits for its turn, whatever keeps it from the servers passes.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What is left of a time that is as good as up.
+/// The rest of a time that is as good as up.
 const LEAST: Duration = Duration::from_millis(1);
 
 /// How often it is looked whether a lock that is kept after the command is still held.
@@ -58,7 +58,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let locks = Locks::new(&client, args)?;
     let least = clock::Limits::least(client.session_timeout());
     let options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
-    // Whatever is known of the hold is known later.
+    // The hold's state is asked for later.
     let clocks = clock::Clocks::new(client.session_timeout());
     let line = waiting::Line::begin(&client, args, locks.paths.clone());
     let acquired = acquire(&locks, args, begun, &options);
@@ -77,7 +77,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
         keep(&held, at_least.saturating_sub(since.elapsed()), signals.receiver());
     }
     if let Err(error) = held.release() {
-        // What the command has done is done: its status tells.
+        // The command has run: its status tells.
         log::warn!("{error}");
     }
     drop(locks);
@@ -87,19 +87,14 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
 
 /// Servers that answer too late to make the lock certain for long enough delay the command, as those do that are out of
 /// reach.
-fn acquire<'a>(
-    locks: &'a Locks,
-    args: &Run,
-    begun: Instant,
-    options: &AcquireOptions,
-) -> curator_locks::Result<Option<Held<'a>>> {
+fn acquire(locks: &Locks, args: &Run, begun: Instant, options: &AcquireOptions) -> curator_locks::Result<Option<Held>> {
     let wanted = args.nonblock.then_some(Duration::ZERO).or(args.timeout);
     // Zero would mean not to wait at all.
     let left = |timeout: Duration| timeout.saturating_sub(begun.elapsed()).max(timeout.min(LEAST));
     loop {
         let bounded = wanted.map(|timeout| options.clone().timeout(left(timeout)));
         match locks.acquire(bounded.as_ref().unwrap_or(options)) {
-            Err(error @ Error::Timeout { .. }) if wanted.is_none_or(|timeout| begun.elapsed() < timeout) => {
+            Err(error @ Error::Uncertain { .. }) if wanted.is_none_or(|timeout| begun.elapsed() < timeout) => {
                 log::warn!("{error}; waiting again");
             }
             acquired => return acquired,
@@ -119,7 +114,7 @@ fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
     Failure { status: args.conflict_exit_code, text }
 }
 
-/// What others see: where the command runs, and what it is, without its arguments, which may be secret.
+/// The data that others see: where the command runs, and its name, without its arguments, which may be secret.
 fn describe(args: &Run) -> String {
     let command = args.command.first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{} {command}", who())
@@ -132,7 +127,7 @@ pub(crate) fn who() -> String {
 }
 
 /// Keeps the lock, until a signal or its loss.
-fn keep(held: &Held<'_>, time: Duration, signals: &Receiver<i32>) {
+fn keep(held: &Held, time: Duration, signals: &Receiver<i32>) {
     let (end, looks) = (after(time), tick(LOOK));
     while !held.holds().iter().any(|hold| hold.is_lost()) {
         select! {

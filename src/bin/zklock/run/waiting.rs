@@ -1,4 +1,4 @@
-//! What a person at a terminal sees while the lock is waited for.
+//! The display at a terminal while the lock is waited for.
 
 use std::{
     io::{self, IsTerminal},
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{args::Run, show, voice};
 
-/// Who waits for a shorter time is not told of it.
+/// A shorter wait is not shown.
 const FIRST: Duration = Duration::from_millis(400);
 /// Between two looks; nor does who gives up wait longer for the last one.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -76,11 +76,12 @@ impl Drop for Line {
     }
 }
 
-/// What is waited for. Of several locks those in front of it are held already.
+/// The lock that is waited for. Of several locks those in front of it are held already.
 fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Result<String> {
     let session = client.session_id();
     for path in paths {
-        let queue = LockQueue::inspect(client, path)?;
+        let queues = LockQueue::inspect(client, path)?;
+        let queue = waited_for(&queues, session);
         if queue.holders().any(|entry| entry.session == session) {
             continue;
         }
@@ -90,23 +91,29 @@ fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Resul
             Some(EntryState::Waits(others)) => format!("{others} in front, "),
             Some(EntryState::Holds | EntryState::Cached(_)) | None => String::new(),
         };
-        let holders = name_holders(&queue, session).unwrap_or_else(|| "nobody any more".to_owned());
+        let holders = name_holders(queue, session).unwrap_or_else(|| "nobody any more".to_owned());
         return Ok(format!("{path}: {in_front}held by {holders}"));
     }
     Ok("the servers".to_owned())
 }
 
-/// Who else holds the lock, if the servers say so at once: an outage must not keep alive what has nothing left to do.
+/// The holder of the lock, if the servers say so at once: an outage must not keep alive what has nothing left to do.
 pub(super) fn holders(client: &CuratorFramework, path: &str) -> Option<String> {
     let (tell, told) = bounded(1);
     let (client, path) = (client.clone(), path.to_owned());
     let look = move || {
-        let queue = LockQueue::inspect(&client, &path).ok();
+        let (queues, session) = (LockQueue::inspect(&client, &path).ok(), client.session_id());
         // Nobody may be listening any more.
-        let _ = tell.send(queue.and_then(|queue| name_holders(&queue, client.session_id())));
+        let _ = tell.send(queues.and_then(|queues| name_holders(waited_for(&queues, session), session)));
     };
     thread::Builder::new().name("holders".into()).spawn(look).ok()?;
     told.recv_timeout(PAUSE).ok().flatten()
+}
+
+/// A path may serve several kinds of locks: this is the one in whose queue this session waits.
+fn waited_for(queues: &LockQueue, session: i64) -> &LockQueue {
+    let has_entry = |queue: &&LockQueue| queue.entries.iter().any(|entry| entry.session == session);
+    std::iter::once(queues).chain(&queues.beside).find(has_entry).unwrap_or(queues)
 }
 
 fn name_holders(queue: &LockQueue, session: i64) -> Option<String> {

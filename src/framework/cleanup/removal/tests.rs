@@ -4,8 +4,6 @@
 
 use super::*;
 
-const SESSION: i64 = 7;
-
 fn path(text: &str) -> ServerPath {
     ServerPath::from_server(text)
 }
@@ -32,10 +30,6 @@ fn synced() -> Reply {
 
 fn children(names: &[&str]) -> Reply {
     Ok(Response::Children { names: names.iter().map(ToString::to_string).collect(), stat: None })
-}
-
-fn stat(czxid: i64, ephemeral_owner: i64) -> Reply {
-    Ok(Response::Stat(Stat { czxid, ephemeral_owner, version: 4, ..Stat::default() }))
 }
 
 /// What the server may answer and later answers otherwise.
@@ -67,9 +61,9 @@ fn a_znode_is_deleted_until_it_is_known_to_be_gone() {
         let mut removal = Removal::node(path("/l/x"));
         for refusal in refusals() {
             assert_eq!(sent(&removal), ["delete /l/x -1"]);
-            assert_eq!(removal.take(&[refusal], SESSION), Progress::Again);
+            assert_eq!(removal.take(&[refusal]), Progress::Again);
         }
-        assert_eq!(removal.take(&[gone], SESSION), Progress::Done);
+        assert_eq!(removal.take(&[gone]), Progress::Done);
     }
 }
 
@@ -78,18 +72,18 @@ fn a_search_deletes_what_it_finds_and_of_several_those_that_are_left() {
     let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
     assert_eq!(sent(&removal), ["sync /l", "get_children /l"]);
     let names = children(&["_c_a-lock-1", "_c_b-lock-2", "x_c_a-", "_c_a-lock-3"]);
-    assert_eq!(removal.take(&[synced(), names], SESSION), Progress::More);
+    assert_eq!(removal.take(&[synced(), names]), Progress::More);
     assert_eq!(sent(&removal), ["delete /l/_c_a-lock-1 -1", "delete /l/_c_a-lock-3 -1"]);
-    assert_eq!(removal.take(&[done(), lost()], SESSION), Progress::Again);
+    assert_eq!(removal.take(&[done(), lost()]), Progress::Again);
     assert_eq!(sent(&removal), ["delete /l/_c_a-lock-3 -1"]);
-    assert_eq!(removal.take(&[code(ErrorCode::NoNode)], SESSION), Progress::Done);
+    assert_eq!(removal.take(&[code(ErrorCode::NoNode)]), Progress::Done);
 }
 
 #[test]
 fn a_search_ends_where_nothing_is_found_or_the_directory_is_gone() {
     for reply in [children(&["_c_b-lock-2"]), children(&[]), code(ErrorCode::NoNode)] {
         let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
-        assert_eq!(removal.take(&[synced(), reply], SESSION), Progress::Done);
+        assert_eq!(removal.take(&[synced(), reply]), Progress::Done);
     }
 }
 
@@ -97,23 +91,23 @@ fn a_search_ends_where_nothing_is_found_or_the_directory_is_gone() {
 fn a_search_believes_no_list_without_the_sync_before_it() {
     let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
     for refusal in refusals() {
-        assert_eq!(removal.take(&[refusal.clone(), children(&[])], SESSION), Progress::Again, "{refusal:?}");
-        assert_eq!(removal.take(&[synced(), refusal.clone()], SESSION), Progress::Again, "{refusal:?}");
+        assert_eq!(removal.take(&[refusal.clone(), children(&[])]), Progress::Again, "{refusal:?}");
+        assert_eq!(removal.take(&[synced(), refusal.clone()]), Progress::Again, "{refusal:?}");
     }
     // A session that has no sync is asked all the same.
     let no_sync = code(ErrorCode::Unimplemented);
-    assert_eq!(removal.take(&[no_sync, children(&[])], SESSION), Progress::Done);
+    assert_eq!(removal.take(&[no_sync, children(&[])]), Progress::Done);
 }
 
 #[test]
 fn a_list_that_is_too_large_is_asked_for_once_and_the_sessions_own_znodes_after_it() {
     let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
-    assert_eq!(removal.take(&[synced(), too_large()], SESSION), Progress::More);
+    assert_eq!(removal.take(&[synced(), too_large()]), Progress::More);
     assert_eq!(sent(&removal), ["sync /l", "get_ephemerals /l/_c_a-"]);
-    assert_eq!(removal.take(&[lost(), lost()], SESSION), Progress::Again);
+    assert_eq!(removal.take(&[lost(), lost()]), Progress::Again);
     assert_eq!(sent(&removal), ["sync /l", "get_ephemerals /l/_c_a-"]);
     let own = ["/l/_c_a-lock-1", "/other/_c_a-lock-1"].map(str::to_owned).to_vec();
-    assert_eq!(removal.take(&[synced(), Ok(Response::Ephemerals(own))], SESSION), Progress::More);
+    assert_eq!(removal.take(&[synced(), Ok(Response::Ephemerals(own))]), Progress::More);
     assert_eq!(sent(&removal), ["delete /l/_c_a-lock-1 -1"]);
 }
 
@@ -121,53 +115,13 @@ fn a_list_that_is_too_large_is_asked_for_once_and_the_sessions_own_znodes_after_
 fn too_large_is_final_where_there_is_no_other_way_and_says_what_to_do() {
     for refusal in [code(ErrorCode::Unimplemented), too_large()] {
         let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
-        removal.take(&[synced(), too_large()], SESSION);
-        let Progress::GaveUp(reason) = removal.take(&[synced(), refusal], SESSION) else { panic!("goes on") };
+        removal.take(&[synced(), too_large()]);
+        let Progress::GaveUp(reason) = removal.take(&[synced(), refusal]) else { panic!("goes on") };
         assert!(["/l", "_c_a-", "1000", "max_frame_size"].iter().all(|part| reason.contains(part)), "{reason}");
     }
     // What no session owns, no session lists.
     let mut removal = Removal::protected(path("/l"), "_c_a-".into(), false);
-    assert!(matches!(removal.take(&[synced(), too_large()], SESSION), Progress::GaveUp(_)));
-}
-
-#[test]
-fn on_a_name_that_others_use_only_the_marked_version_is_deleted() {
-    let mut removal = Removal::marked(path("/l/x"), Mark::Czxid(3));
-    assert_eq!(sent(&removal), ["sync /l/x", "exists /l/x"]);
-    assert_eq!(removal.take(&[synced(), stat(3, SESSION)], SESSION), Progress::More);
-    assert_eq!(sent(&removal), ["delete /l/x 4"]);
-    for again in [Progress::More, Progress::Again] {
-        let reply = if again == Progress::More { code(ErrorCode::BadVersion) } else { lost() };
-        assert_eq!(removal.take(&[reply], SESSION), again, "looks whose it is by now");
-        assert_eq!(sent(&removal), ["sync /l/x", "exists /l/x"]);
-        removal.take(&[synced(), stat(3, SESSION)], SESSION);
-    }
-    assert_eq!(removal.take(&[done()], SESSION), Progress::Done);
-}
-
-#[test]
-fn a_znode_of_another_transaction_session_or_content_is_left_alone() {
-    for other in [stat(2, SESSION), stat(3, SESSION + 1), stat(3, 0), code(ErrorCode::NoNode)] {
-        let mut removal = Removal::marked(path("/l/x"), Mark::Czxid(3));
-        assert_eq!(removal.take(&[synced(), other], SESSION), Progress::Done);
-    }
-    let data = |data: &[u8]| {
-        let stat = Stat { ephemeral_owner: SESSION, ..Stat::default() };
-        Ok(Response::Data { data: data.to_vec(), stat })
-    };
-    let mut removal = Removal::marked(path("/l/x"), Mark::Data(b"mine\n".to_vec()));
-    assert_eq!(sent(&removal), ["sync /l/x", "get_data /l/x"]);
-    assert_eq!(removal.clone().take(&[synced(), data(b"other\nmine\n")], SESSION), Progress::Done);
-    assert_eq!(removal.take(&[synced(), data(b"mine\nand more")], SESSION), Progress::More);
-}
-
-#[test]
-fn a_marked_znode_is_read_until_the_read_is_answered() {
-    let mut removal = Removal::marked(path("/l/x"), Mark::Czxid(3));
-    for refusal in refusals() {
-        assert_eq!(removal.take(&[refusal.clone(), stat(2, SESSION)], SESSION), Progress::Again, "{refusal:?}");
-        assert_eq!(removal.take(&[synced(), refusal.clone()], SESSION), Progress::Again, "{refusal:?}");
-    }
+    assert!(matches!(removal.take(&[synced(), too_large()]), Progress::GaveUp(_)));
 }
 
 #[test]
@@ -182,6 +136,6 @@ fn a_container_that_was_not_used_is_used_once_unless_that_is_refused_for_good() 
         (lost(), Progress::Again),
     ];
     for (reply, progress) in rows {
-        assert_eq!(Removal::NeverUsed(path("/l")).take(&[reply], SESSION), progress);
+        assert_eq!(Removal::NeverUsed(path("/l")).take(&[reply]), progress);
     }
 }

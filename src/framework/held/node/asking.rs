@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Deletion, HeldNode, WatchState};
+use super::{Deletion, HeldZnode, WatchState};
 use crate::{
     base::unlocked::drop_unlocked,
     error::{LostReason, Meaning},
@@ -22,18 +22,14 @@ use crate::{
     },
 };
 
-impl HeldNode {
+impl HeldZnode {
     /// Asks the server what is not known: after a reconnect, whether the znode is still there; after its end, whether the
     /// session lives. Sets the watch after a while.
     pub(crate) fn check(self: &Arc<Self>, now: Instant) {
-        if self.grant.is_some() {
-            // Its tenure asks for the znode.
-            return;
-        }
-        let connection = self.common.session.connection();
+        let connection = self.session.connection();
         let (is_over, is_deleted) = {
             let inner = self.inner.lock();
-            (inner.is_final() || self.has_session_ended(), inner.deletion.is_some())
+            (inner.life.is_over() || self.has_session_ended(), inner.deletion.is_some())
         };
         if connection == 0 || is_over {
             return;
@@ -63,10 +59,10 @@ impl HeldNode {
     }
 
     fn request_watch(self: &Arc<Self>, connection: u64) {
-        let path = self.common.znode.path.as_str().to_owned();
+        let path = self.znode.path.as_str().to_owned();
         let request = {
             let mut inner = self.inner.lock();
-            if inner.released || !matches!(inner.watch, WatchState::Absent) {
+            if inner.life.is_released() || !matches!(inner.watch, WatchState::Absent) {
                 return;
             }
             inner.watch = WatchState::Requested;
@@ -89,8 +85,8 @@ impl HeldNode {
                 node.seen(connection, reply);
             }
         });
-        let tickets = self.common.session.submit(vec![Submission { request, watcher: Some(watcher), on_reply }]);
-        let watch = Watch::new(self.common.session.clone(), tickets.first().copied().unwrap_or(Ticket(0)));
+        let tickets = self.session.submit(vec![Submission { request, watcher: Some(watcher), on_reply }]);
+        let watch = Watch::new(self.session.clone(), tickets.first().copied().unwrap_or(Ticket(0)));
         let mut inner = self.inner.lock();
         // The reply or the event may have been faster; then the watch is used up.
         if matches!(inner.watch, WatchState::Requested) {
@@ -111,24 +107,21 @@ impl HeldNode {
     }
 
     fn request_stat(self: &Arc<Self>, connection: u64) {
-        let request = Request::Exists { path: self.common.znode.path.as_str().to_owned(), watch: false };
+        let request = Request::Exists { path: self.znode.path.as_str().to_owned(), watch: false };
         let node = Arc::downgrade(self);
         let on_reply = Box::new(move |reply| {
             if let Some(node) = node.upgrade() {
                 node.seen(connection, reply);
             }
         });
-        self.common.session.submit(vec![Submission { request, watcher: None, on_reply }]);
+        self.session.submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
     /// Takes a reply that tells whether the same znode is still there.
     pub(crate) fn seen(&self, connection: u64, reply: Reply) {
-        if self.grant.is_some() {
-            return self.root().seen(connection, reply);
-        }
         if let (Ok(Response::Data { data, stat }), Some(revocable)) = (&reply, &self.revocable)
             && self.is_ours(stat)
-            && !self.inner.lock().released
+            && !self.inner.lock().life.is_released()
         {
             revocable.read(data, stat);
         }
@@ -137,7 +130,7 @@ impl HeldNode {
                 self.seen_again(connection);
                 self.plan_to_ask_again();
             }
-            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(self.common.session.connection()),
+            Ok(_) | Err(SessionError::Server(ErrorCode::NoNode)) => self.deleted(self.session.connection()),
             Err(error) => self.unanswered(connection, &error),
         }
     }
@@ -145,10 +138,10 @@ impl HeldNode {
     /// Who may not read the znode learns of its end no later than of that of a session.
     fn plan_to_ask_again(&self) {
         let mut inner = self.inner.lock();
-        if inner.may_not_read && !inner.is_final() {
-            inner.asks_again = Instant::now().checked_add(self.common.session.timeout());
+        if inner.may_not_read && !inner.life.is_over() {
+            inner.asks_again = Instant::now().checked_add(self.session.timeout());
             drop(inner);
-            self.common.events.send(Event::Look);
+            self.events.send(Event::Look);
         }
     }
 
@@ -162,19 +155,19 @@ impl HeldNode {
                 SessionError::Server(ErrorCode::NoAuth) if !mem::replace(&mut inner.may_not_read, true) => {
                     Duration::ZERO
                 }
-                SessionError::Server(ErrorCode::NoAuth) => self.common.session.timeout(),
+                SessionError::Server(ErrorCode::NoAuth) => self.session.timeout(),
                 _ => WATCH_AFTER,
             };
             inner.failed = Some((connection, Instant::now() + pause));
         }
         self.unwatched();
         // So that there is a later look.
-        self.common.events.send(Event::Look);
+        self.events.send(Event::Look);
     }
 
-    pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
+    fn is_ours(&self, stat: &Stat) -> bool {
         // A driver may use znodes that no session owns.
-        stat.czxid == self.common.znode.czxid && [0, self.common.session.id()].contains(&stat.ephemeral_owner)
+        stat.czxid == self.znode.czxid && [0, self.session.id()].contains(&stat.ephemeral_owner)
     }
 
     /// The watch reports. Runs on the thread that reads for the session.
@@ -188,7 +181,7 @@ impl HeldNode {
                     (inner.may_not_read, inner.asks_again) = (false, None);
                 }
                 self.unwatched();
-                self.common.events.send(Event::Look);
+                self.events.send(Event::Look);
             }
             WatchEvent::Disconnected | WatchEvent::Reconnected { .. } | WatchEvent::Ended => {}
         }
@@ -197,12 +190,9 @@ impl HeldNode {
     /// The znode is gone: somebody has deleted it, or it went with its session, of which the server reports the znodes
     /// first.
     fn deleted(&self, connection: u64) {
-        if self.common.znode.outlives_session {
-            return self.lose(LostReason::NodeDeleted);
-        }
         {
             let mut inner = self.inner.lock();
-            if inner.is_final() {
+            if inner.life.is_over() {
                 // What its holder has given back must not wake the client's thread.
                 return;
             }
@@ -210,7 +200,7 @@ impl HeldNode {
         }
         self.tell_keeper();
         // Not asked from here: this thread reads for the session, and a full socket could block it.
-        self.common.events.send(Event::Look);
+        self.events.send(Event::Look);
     }
 
     /// A session that answers, or has another connection, after the end of the znode has not taken the znode along.
@@ -229,7 +219,7 @@ impl HeldNode {
                 return;
             }
         }
-        let path = || self.common.znode.path.as_str().to_owned();
+        let path = || self.znode.path.as_str().to_owned();
         let requests = [Request::Sync { path: path() }, Request::Exists { path: path(), watch: false }];
         let node = Arc::downgrade(self);
         let then = move |replies: Vec<Reply>| {
@@ -238,7 +228,7 @@ impl HeldNode {
             }
         };
         let requests = requests.map(|request| (request, None)).into();
-        self.common.session.submit(answered_together(requests, then).collect());
+        self.session.submit(answered_together(requests, then).collect());
     }
 
     fn session_said(&self, connection: u64, replies: &[Reply]) {

@@ -1,28 +1,23 @@
-//! One held znode: what the client knows of it, and whom it tells.
+//! Held znodes and holds of them: the types.
 //!
 //! | open | for |
 //! |---|---|
-//! | `state` | what the client knows: held, in doubt, lost, until when for certain |
-//! | `telling` | whom it tells, and when its thread has to look |
-//! | `ending` | losses, releases, limits |
-//! | `asking` | what the server is asked, and what its answers mean |
-//! | `report` | what operators hear of it |
-//! | `tenure` | one znode that serves many holds |
+//! | `znode` | whether a znode is there, until when for certain, and what operators hear of its end |
+//! | `asking` | what the servers are asked about a znode, and what their answers mean |
+//! | `hold` | one hold of it: until when, its limits, its release |
+//! | `telling` | whom a hold tells, and when the client's thread has to look at it |
 
 mod asking;
-mod ending;
-mod report;
-mod state;
+mod hold;
 pub(crate) mod telling;
-pub(crate) mod tenure;
+mod znode;
 
 use std::{
-    fmt,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use parking_lot::Mutex;
@@ -36,12 +31,9 @@ use super::{
 use crate::{
     base::{paths::ServerPath, telemetry::counters::Counters},
     error::{LostReason, Result},
-    framework::events::{dispatch::Dispatcher, event::EventSender},
+    framework::events::{dispatch::Dispatcher, event::EventSender, reactions::WakeUp},
     proto::types::Stat,
-    session::{
-        api::Session,
-        wait::{cancel::CancelToken, pending::Watch},
-    },
+    session::{api::Session, wait::pending::Watch},
 };
 
 /// The znode that is a hold.
@@ -54,9 +46,6 @@ pub(crate) struct Znode {
     pub(crate) grant: u64,
     /// Others were in front of it.
     pub(crate) has_waited: bool,
-    /// No session owns it, as the driver says. Then it is held until somebody deletes it; after the end of the session
-    /// that made it, nobody looks any more whether it is there.
-    pub(crate) outlives_session: bool,
     /// It is no lock, but a place in the queue for one.
     pub(crate) is_place: bool,
 }
@@ -65,7 +54,7 @@ pub(crate) struct Znode {
 pub(crate) trait Keeper: Send + Sync {
     /// The znode, or its session, is gone. Runs on a thread that reads for a session or on the client's own, under no lock;
     /// must not block.
-    fn gone(&self, tenure: &HeldNode);
+    fn gone(&self, znode: &HeldZnode);
 
     /// Ends one of its holds, without waiting for a server.
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()>;
@@ -86,79 +75,64 @@ pub(crate) struct Usage {
     pub(crate) waiting: usize,
 }
 
-/// What one hold of many knows.
-pub(super) struct Grant {
-    pub(super) tenure: Arc<HeldNode>,
-    /// The keeper's name for the tenure.
-    pub(super) tenure_number: u64,
-    /// Counted from 1 in each tenure.
-    pub(super) number: u64,
-}
-
-/// What all holds of one znode have in common.
-pub(super) struct Common {
-    pub(super) znode: Znode,
-    pub(super) session: Arc<dyn Session>,
-    pub(super) events: EventSender,
-    pub(super) dispatcher: Arc<Dispatcher>,
-}
-
-/// A znode of a session, held until released or lost.
-pub(crate) struct HeldNode {
+/// A znode of a session, until released or lost.
+pub(crate) struct HeldZnode {
     pub(super) id: u64,
-    pub(super) common: Arc<Common>,
-    pub(super) since: Instant,
+    pub(super) znode: Znode,
+    session: Arc<dyn Session>,
+    events: EventSender,
+    dispatcher: Arc<Dispatcher>,
+    since: Instant,
     /// The connection over which the znode was last seen to exist. Over a later one the server has to say so again.
-    pub(super) seen_over: AtomicU64,
+    seen_over: AtomicU64,
     /// The connection over which the server was last asked for that.
-    pub(super) asked_over: AtomicU64,
+    asked_over: AtomicU64,
     /// Set if requests to give the lock back are read from its data.
-    pub(super) revocable: Option<Arc<RevocableNode>>,
-    /// Set if this is one of many holds that one held znode serves.
-    pub(super) grant: Option<Grant>,
-    /// Set if this znode serves many holds: who hands them out.
-    pub(super) keeper: OnceLock<Weak<dyn Keeper>>,
-    /// `None`: it is a place in a queue, or one of many holds of a znode, and counts as no lock.
-    pub(super) counters: Option<Arc<Counters>>,
-    /// So many of its holds were not given back yet.
-    pub(super) out: AtomicUsize,
-    pub(super) inner: Mutex<Inner>,
+    revocable: Option<Arc<RevocableNode>>,
+    /// Set if a keeper hands it on from hold to hold.
+    keeper: OnceLock<Weak<dyn Keeper>>,
+    /// `None`: it is a place in a queue, and counts as no lock.
+    counters: Option<Arc<Counters>>,
+    /// How many of the keeper's holds were not given back yet.
+    out: AtomicUsize,
+    inner: Mutex<ZnodeState>,
 }
 
 #[derive(Default)]
-pub(super) struct Inner {
-    pub(super) lost: Option<LostReason>,
-    pub(super) released: bool,
+struct ZnodeState {
+    life: Life,
     /// The znode is gone, and it is not known yet whether the session is, too.
-    pub(super) deletion: Option<Deletion>,
+    deletion: Option<Deletion>,
     /// A watch, or a check after a reconnect, is on its way or in place.
-    pub(super) watch: WatchState,
+    watch: WatchState,
     /// The server has confirmed the watch, and it has not been used up.
-    pub(super) is_watched: bool,
+    is_watched: bool,
     /// The connection over which a question came to nothing, and until when it is not asked again there.
-    pub(super) failed: Option<(u64, Instant)>,
+    failed: Option<(u64, Instant)>,
     /// The server has refused the data, so it is asked only whether the znode is there.
-    pub(super) may_not_read: bool,
+    may_not_read: bool,
     /// When to ask that again: servers may send no event to those who may not read the znode (CVE-2024-23944).
-    pub(super) asks_again: Option<Instant>,
-    /// What was told last, for the log. Of a hold that begins nothing is told.
-    pub(super) told: Option<HoldState>,
-    /// Cancelled when the znode is lost: whoever holds it waits for something else, in vain then.
-    pub(super) interrupts: Vec<Weak<CancelToken>>,
-    pub(super) subscribers: Subscribers,
-    pub(super) limits: Limits,
-    /// How many warnings said that the lock is held for long.
-    pub(super) warnings: u32,
+    asks_again: Option<Instant>,
+    /// The state that was reported last. A znode that begins to be held is not reported.
+    reported: Option<HoldState>,
+    /// Called when the znode is lost: its holder waits for something else, in vain then.
+    on_loss: Vec<Weak<WakeUp>>,
     /// Those of its holds that need looks: somebody listens, or they may last too long.
-    pub(super) grants: Vec<Arc<HeldNode>>,
-    /// Whether it is among those holds of its znode.
-    pub(super) is_attended: bool,
-    /// It was given back while other holds of its znode were not.
-    pub(super) has_left_others: bool,
+    holds: Vec<Arc<HeldNode>>,
+}
+
+/// How far a znode, or a hold of one, has come. The last two stay for ever.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Life {
+    #[default]
+    Lasting,
+    Lost(LostReason),
+    /// With the reason, if it was lost before.
+    Released(Option<LostReason>),
 }
 
 #[derive(Default)]
-pub(super) enum WatchState {
+enum WatchState {
     #[default]
     Absent,
     Requested,
@@ -166,89 +140,52 @@ pub(super) enum WatchState {
 }
 
 /// The end of a znode, as long as it is not known whether the session has ended, too.
-pub(super) struct Deletion {
+struct Deletion {
     /// The connection that reported it.
-    pub(super) connection: u64,
+    connection: u64,
     /// The session was asked for a sign of life after that.
-    pub(super) is_asked: bool,
+    is_asked: bool,
 }
 
-impl Inner {
-    /// Whether its state stays for ever.
-    pub(super) fn is_final(&self) -> bool {
-        self.lost.is_some() || self.released
-    }
-
-    pub(super) fn may_ask_over(&self, connection: u64, now: Instant) -> bool {
-        self.failed.is_none_or(|(over, until)| over != connection || now >= until)
-    }
-
-    /// After how long a hold the next warning is due.
-    fn next_warning(&self, limit: Duration) -> Duration {
-        limit.saturating_mul(1 << self.warnings.min(30))
-    }
+/// What the client knows of a held znode without asking a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Footing {
+    /// The znode is gone, or its session is, or the keeper has given it back.
+    pub(crate) is_gone: bool,
+    /// The live connection, 0 if there is none.
+    pub(crate) connection: u64,
+    /// The connection over which a server last said that the znode is there.
+    pub(crate) seen_over: u64,
+    /// A watch on the znode is in place and has not fired.
+    pub(crate) is_watched: bool,
+    /// The servers cannot have expired the session yet.
+    pub(crate) is_valid: bool,
 }
 
-impl HeldNode {
-    pub(crate) fn path(&self) -> &ServerPath {
-        &self.common.znode.path
-    }
-
-    pub(crate) fn outlives_session(&self) -> bool {
-        self.common.znode.outlives_session
-    }
-
-    /// Of many holds only the first one has waited at the servers.
-    pub(crate) fn has_waited(&self) -> bool {
-        self.common.znode.has_waited && self.grant.as_ref().is_none_or(|grant| grant.number <= 1)
-    }
-
-    pub(crate) fn session(&self) -> &Arc<dyn Session> {
-        &self.common.session
-    }
-
-    pub(crate) fn revocable(&self) -> Option<&RevocableNode> {
-        self.revocable.as_deref()
-    }
-
-    pub(crate) fn czxid(&self) -> i64 {
-        self.common.znode.czxid
-    }
-
-    /// What storage has to be shown: grows with every grant of a lock.
-    pub(crate) fn token(&self) -> i64 {
-        self.common.znode.token
-    }
-
-    /// The znode that is looked after for this hold.
-    pub(super) fn root(&self) -> &HeldNode {
-        self.grant.as_ref().map_or(self, |grant| &grant.tenure)
-    }
-
-    /// The held znode of which this is one hold of many.
-    pub(crate) fn tenure(&self) -> Option<&Arc<HeldNode>> {
-        self.grant.as_ref().map(|grant| &grant.tenure)
-    }
-
-    /// Which grant of its znode it is; 0 for the only one.
-    pub(crate) fn grant_number(&self) -> u64 {
-        self.grant.as_ref().map_or(self.common.znode.grant, |grant| grant.number)
-    }
-
-    /// Who ends this hold, where the znode stays: with the keeper's name for its tenure.
-    pub(crate) fn keeper(&self) -> Option<(Arc<dyn Keeper>, u64)> {
-        let grant = self.grant.as_ref()?;
-        Some((grant.tenure.keeper.get()?.upgrade()?, grant.tenure_number))
-    }
+/// One hold of a znode, until it is released or lost.
+pub(crate) struct HeldNode {
+    znode: Arc<HeldZnode>,
+    /// The keeper's name for the tenure, if a keeper has handed the znode to this hold.
+    tenure: Option<u64>,
+    /// Counted from 1 in each tenure.
+    number: u64,
+    pub(super) since: Instant,
+    /// Who is told about requests to give this hold back.
+    revocable: Option<Arc<RevocableNode>>,
+    inner: Mutex<HoldParts>,
 }
 
-impl fmt::Debug for HeldNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldNode")
-            .field("path", &self.common.znode.path)
-            .field("czxid", &self.common.znode.czxid)
-            .finish_non_exhaustive()
-    }
+#[derive(Default)]
+struct HoldParts {
+    life: Life,
+    subscribers: Subscribers,
+    limits: Limits,
+    /// How many warnings said that the lock is held for long.
+    warnings: u32,
+    /// Whether it is among those holds of its znode that need looks.
+    is_attended: bool,
+    /// It was given back while other holds of its znode were not.
+    has_left_others: bool,
 }
 
 type OnRequest = Box<dyn Fn(&RevokeWord, Option<Arc<HeldNode>>) + Send + Sync>;

@@ -2,22 +2,22 @@
 
 use std::{
     mem,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, unbounded};
 
-use super::{HeldNode, Inner, WatchState};
+use super::{HeldNode, HoldParts, Life};
 use crate::{
     base::{telemetry::spans::HoldSpan, unlocked::drop_unlocked},
+    error::LostReason,
     framework::{
         events::event::Event,
         held::{
-            changes::{HoldState, StateChanges},
-            deadlines::{DeadlineEvent, Ear, Listener, Subscriber},
+            changes::{DeadlineEvent, HoldState, StateChanges},
             limits::WATCH_AFTER,
-            subscribers::Subscribers,
+            subscribers::{Listener, Outlet, Standing, Subscriber, Subscribers, Warning},
         },
     },
     session::wait::cancel::CancelToken,
@@ -30,9 +30,9 @@ pub(crate) struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        for (node, id) in &self.parts {
-            let Some(node) = node.upgrade() else { continue };
-            let taken = node.inner.lock().subscribers.remove(*id);
+        for (hold, id) in &self.parts {
+            let Some(hold) = hold.upgrade() else { continue };
+            let taken = hold.inner.lock().subscribers.remove(*id);
             drop(taken);
         }
     }
@@ -43,36 +43,44 @@ impl HeldNode {
     /// is worked out when somebody asks for it.
     pub(crate) fn next_look(&self, max_hold_time: Option<Duration>, now: Instant) -> Option<Instant> {
         let inner = self.inner.lock();
-        if inner.released {
+        if inner.life.is_released() {
             return None;
         }
-        let state = self.state_in(&inner, now);
-        if inner.subscribers.awaits(state) || !inner.subscribers.tokens.is_empty() && self.may_be_anothers(&inner, now)
-        {
-            // It has changed since they were told.
-            return Some(now);
+        let standing = self.standing(&inner, now);
+        let of_subscribers = inner.subscribers.next_look(&standing).map(|pause| now + pause);
+        if of_subscribers == Some(now) {
+            return of_subscribers;
         }
-        let of_deadlines = inner.subscribers.deadlines.next_look(self.left_in(&inner, now), now);
-        let (of_doubt, of_question) = match state {
+        let of_doubt = match standing.state {
             HoldState::Lost(_) | HoldState::Released => return None,
-            HoldState::Held => {
-                let is_watched = self.grant.is_some() || matches!(inner.watch, WatchState::Present(_));
-                let of_doubt = self.certain_until(&inner).filter(|_| inner.subscribers.was_asked);
-                let asks_again = || inner.asks_again.map(|at| if at <= now { now + WATCH_AFTER } else { at });
-                (of_doubt, if is_watched { asks_again() } else { Some(now + WATCH_AFTER) })
-            }
-            // Nothing tells when the doubt ends.
+            HoldState::Held => self.certain_until(&inner).filter(|_| inner.subscribers.was_asked),
+            // Nothing tells when the doubt ends; the tokens are cancelled when the session's time is up.
             HoldState::InDoubt => {
-                let of_end = self.common.session.valid_until().filter(|_| !inner.subscribers.tokens.is_empty());
-                (of_end, Some(now + WATCH_AFTER))
+                let of_end = self.session().valid_until().filter(|_| inner.subscribers.has_tokens());
+                of_end.into_iter().chain([now + WATCH_AFTER]).min()
             }
         };
         // Not sooner than that: a limit so short that it is always over would keep the thread busy.
         let of_warning = max_hold_time
-            .filter(|_| self.keeper.get().is_none())
+            .filter(|_| self.is_its_holders())
             .and_then(|limit| self.since.checked_add(inner.next_warning(limit)))
             .map(|at| at.max(now + WATCH_AFTER));
-        [of_doubt, of_question, of_deadlines, of_warning, inner.limits.end()].into_iter().flatten().min()
+        [of_subscribers, of_doubt, of_warning, inner.limits.end()].into_iter().flatten().min()
+    }
+
+    /// Whether a holder holds by it, and not the keeper of its znode.
+    fn is_its_holders(&self) -> bool {
+        self.tenure.is_some() || self.znode.keeper.get().is_none()
+    }
+
+    /// Whether its state stays for ever.
+    fn is_over(&self, inner: &HoldParts) -> bool {
+        inner.life.is_over() || !self.znode.is_lasting()
+    }
+
+    fn standing(&self, inner: &HoldParts, now: Instant) -> Standing {
+        let (state, may_be_anothers) = (self.state_in(inner, now), self.may_be_anothers(inner, now));
+        Standing { state, left: self.left_in(inner, now), may_be_anothers }
     }
 
     /// Tells of the state if it is not that in which a hold begins, and of every change. What happened between the grant
@@ -87,8 +95,8 @@ impl HeldNode {
         }
         let id = inner.subscribers.next_id();
         // Else nothing comes besides what is in the channel already.
-        if !inner.is_final() {
-            inner.subscribers.states.insert(id, (state, Ear::Channel(sender)));
+        if !self.is_over(&inner) {
+            inner.subscribers.add(id, Subscriber::States(state, Outlet::Channel(sender)));
             self.is_asked(&mut inner);
         }
         StateChanges { receiver, _subscription: Arc::new(Subscription { parts: vec![(Arc::downgrade(self), id)] }) }
@@ -98,8 +106,8 @@ impl HeldNode {
     pub(crate) fn listen(self: &Arc<Self>, listener: Listener<HoldState>) {
         let mut inner = self.inner.lock();
         let id = inner.subscribers.next_id();
-        inner.subscribers.states.insert(id, (HoldState::Held, Ear::Listener(listener)));
-        if !inner.is_final() {
+        inner.subscribers.add(id, Subscriber::States(HoldState::Held, Outlet::Listener(listener)));
+        if !self.is_over(&inner) {
             return self.is_asked(&mut inner);
         }
         let subscribers = self.tell_in(&mut inner, Instant::now());
@@ -109,65 +117,66 @@ impl HeldNode {
     /// Cancels the tokens, in this order, at [`valid_until`](Self::valid_until) at the latest. No listener delays that.
     pub(crate) fn cancel_at_the_end(self: &Arc<Self>, tokens: &[&CancelToken]) {
         let mut inner = self.inner.lock();
-        if !self.may_be_anothers(&inner, Instant::now()) {
-            inner.subscribers.tokens.extend(tokens.iter().map(|token| (*token).clone()));
-            return self.is_asked(&mut inner);
+        if self.may_be_anothers(&inner, Instant::now()) {
+            drop(inner);
+            return tokens.iter().for_each(|token| token.cancel());
         }
-        drop(inner);
-        tokens.iter().for_each(|token| token.cancel());
+        for token in tokens {
+            let id = inner.subscribers.next_id();
+            inner.subscribers.add(id, Subscriber::Token((*token).clone()));
+        }
+        self.is_asked(&mut inner);
     }
 
     /// Tells on a channel when one of these holds comes this near to its end, and when none is any more. What is so at the
     /// call is told, too. The channel ends with the last of the holds.
     pub(crate) fn deadline_channel(
-        nodes: &[Arc<HeldNode>],
+        holds: &[Arc<HeldNode>],
         margin: Duration,
     ) -> (Receiver<DeadlineEvent>, Subscription) {
         let (sender, receiver) = unbounded();
-        (receiver, Subscription { parts: HeldNode::subscribe(nodes, margin, Ear::Channel(sender)) })
+        (receiver, HeldNode::warned(holds, margin, Outlet::Channel(sender)))
     }
 
     /// The same on the dispatch thread, as long as the holds last.
-    pub(crate) fn deadline_listener(nodes: &[Arc<HeldNode>], margin: Duration, listener: Listener<DeadlineEvent>) {
-        drop(HeldNode::subscribe(nodes, margin, Ear::Listener(listener)));
+    pub(crate) fn deadline_listener(holds: &[Arc<HeldNode>], margin: Duration, listener: Listener<DeadlineEvent>) {
+        mem::forget(HeldNode::warned(holds, margin, Outlet::Listener(listener)));
     }
 
-    fn subscribe(nodes: &[Arc<HeldNode>], margin: Duration, ear: Ear<DeadlineEvent>) -> Vec<(Weak<HeldNode>, u64)> {
-        let subscriber = Subscriber::new(ear);
-        nodes.iter().map(|node| (Arc::downgrade(node), node.want(margin, &subscriber))).collect()
+    fn warned(holds: &[Arc<HeldNode>], margin: Duration, outlet: Outlet<DeadlineEvent>) -> Subscription {
+        let warning = Warning::new(outlet);
+        Subscription { parts: holds.iter().map(|hold| (Arc::downgrade(hold), hold.warn(margin, &warning))).collect() }
     }
 
-    fn want(self: &Arc<Self>, margin: Duration, subscriber: &Arc<Subscriber>) -> u64 {
+    fn warn(self: &Arc<Self>, margin: Duration, warning: &Arc<Warning>) -> u64 {
         let mut inner = self.inner.lock();
         let id = inner.subscribers.next_id();
-        // Who has given the lock back has nothing to stop.
-        if inner.released {
+        // No warning after a release.
+        if inner.life.is_released() {
             return id;
         }
-        let is_near = self.left_in(&inner, Instant::now()) <= margin;
-        if is_near {
-            subscriber.tell(true, &self.common.dispatcher);
-        }
-        if inner.lost.is_none() {
-            self.join_tenure(&mut inner);
-            inner.subscribers.deadlines.add(id, margin, is_near, subscriber);
+        let left = self.left_in(&inner, Instant::now());
+        let subscriber = Subscriber::warned(margin, left, warning, &self.znode.dispatcher);
+        if !self.is_over(&inner) {
+            self.is_attended(&mut inner);
+            inner.subscribers.add(id, subscriber);
             // The next look may be planned for later than this needs it.
-            self.common.events.send(Event::Look);
+            self.znode.events.send(Event::Look);
         }
         id
     }
 
     /// Somebody wants to be told, so looks have to be planned.
-    fn is_asked(self: &Arc<Self>, inner: &mut Inner) {
+    fn is_asked(self: &Arc<Self>, inner: &mut HoldParts) {
         if !mem::replace(&mut inner.subscribers.was_asked, true) {
-            self.join_tenure(inner);
-            self.common.events.send(Event::Look);
+            self.is_attended(inner);
+            self.znode.events.send(Event::Look);
         }
     }
 
     pub(crate) fn tell(&self, now: Instant) {
         let mut inner = self.inner.lock();
-        if inner.released {
+        if inner.life.is_released() {
             return;
         }
         let subscribers = self.tell_in(&mut inner, now);
@@ -175,46 +184,65 @@ impl HeldNode {
     }
 
     /// Tells of the state. Returns the subscribers once nothing more is to be told: the caller drops them without the lock.
-    pub(super) fn tell_in(&self, inner: &mut Inner, now: Instant) -> Subscribers {
-        let state = self.state_in(inner, now);
-        if let HoldState::Lost(reason) = state {
-            inner.lost.get_or_insert(reason);
+    pub(super) fn tell_in(&self, inner: &mut HoldParts, now: Instant) -> Subscribers {
+        let standing = self.standing(inner, now);
+        if let HoldState::Lost(reason) = standing.state {
+            inner.life.lose(reason);
         }
-        if inner.told.replace(state).unwrap_or(HoldState::Held) != state {
-            self.report(state);
-            if let Some(span) = &mut inner.subscribers.span {
-                span.ends(state);
+        inner.subscribers.tell(&standing, &self.znode.dispatcher);
+        if self.is_over(inner) { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
+    }
+
+    /// From here on the end of the hold is the holder's own doing. Tells all who listen for the last time, on the calling
+    /// thread and the dispatch thread: a release must not wake the client's own thread. Gives why it was lost before.
+    pub(crate) fn released(&self) -> Option<LostReason> {
+        let mut inner = self.inner.lock();
+        if let Life::Released(lost) = inner.life {
+            return lost;
+        }
+        let lost = self.lost_in(&inner);
+        inner.life = Life::Released(lost);
+        inner.has_left_others = self.tenure.is_some() && self.znode.out.fetch_sub(1, Ordering::AcqRel) > 1;
+        if !inner.is_attended && inner.subscribers.is_empty() {
+            // Nobody has ever asked to be told.
+            let over = inner.limits.ended();
+            drop_unlocked(inner, over);
+        } else {
+            // The hold is over, so the time is irrelevant.
+            let subscribers = self.tell_in(&mut inner, self.since);
+            let is_attended = mem::take(&mut inner.is_attended);
+            let over = inner.limits.ended();
+            drop_unlocked(inner, (subscribers, over));
+            if is_attended {
+                self.znode.attend_no_more(self);
             }
         }
-        inner.subscribers.tell(state, &self.common.dispatcher);
-        if self.may_be_anothers(inner, now) {
-            inner.subscribers.tokens.drain(..).for_each(|token| token.cancel());
+        if self.tenure.is_none() {
+            self.znode.released();
         }
-        // Who has given it back has nothing to stop.
-        if state != HoldState::Released {
-            let left = self.left_in(inner, now);
-            inner.subscribers.deadlines.tell(left, &self.common.dispatcher);
-        }
-        if inner.is_final() { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
+        lost
     }
 
     /// Traced from here on, up to its release or loss.
-    pub(crate) fn trace(&self, path: &str) {
+    pub(crate) fn trace(self: &Arc<Self>, path: &str) {
         let Some(span) = HoldSpan::begin(path, self.token()) else { return };
         let mut inner = self.inner.lock();
-        let over = if inner.is_final() { Some(span) } else { inner.subscribers.span.replace(span) };
+        let over = if self.is_over(&inner) {
+            Some(span)
+        } else {
+            let id = inner.subscribers.next_id();
+            inner.subscribers.add(id, Subscriber::Span(span));
+            self.is_attended(&mut inner);
+            None
+        };
         drop_unlocked(inner, over);
     }
 
     /// At the limit, and each time the hold has lasted twice as long as at the last warning.
     pub(crate) fn warn_if_held_for_long(&self, limit: Duration, now: Instant) {
-        if self.keeper.get().is_some() {
-            // Nobody holds the znode itself: each of its holds warns.
-            return;
-        }
         let held_for = now.saturating_duration_since(self.since);
         let mut inner = self.inner.lock();
-        if inner.released || held_for < inner.next_warning(limit) {
+        if !self.is_its_holders() || inner.life.is_released() || held_for < inner.next_warning(limit) {
             return;
         }
         inner.warnings += 1;

@@ -1,10 +1,8 @@
 //! Writes that a lost lock cannot make.
 
-use crate::{
-    error::{Error, Result},
-    framework::transaction::Transaction,
-    locks::{api::holds::hold::Hold, contender::driver::sequence_for},
-};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::{error::Result, framework::transaction::Transaction, locks::api::holds::hold::Hold};
 
 impl Hold {
     /// Has the server refuse a transaction once this lock is gone: it checks the lock's own znode in the same moment in
@@ -18,8 +16,7 @@ impl Hold {
     /// With [`Caching`](crate::Caching) the znode is the process's, so it says nothing of two threads of one process.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex): the next holder's
-    /// znode has the same name, so that its existence proves nothing.
+    /// None at present: every hold has a znode with a name of its own.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {
@@ -38,10 +35,6 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn guard_transaction(&self, transaction: Transaction) -> Result<Transaction> {
-        if sequence_for(self.node().path().name(), "").is_none() {
-            let rule = "its znode's name is used again by the next holder: use the fencing token".to_owned();
-            return Err(Error::InvalidArgument { name: "hold", value: self.path().to_owned(), rule });
-        }
         let lock = self.path().rsplit_once('/').map_or("/", |(lock, _)| lock).to_owned();
         Ok(transaction.guarded_by(lock, self.node()))
     }

@@ -4,10 +4,11 @@ use std::{fmt, str::FromStr};
 
 use crate::error::Error;
 
-/// A number that grows with every grant of one lock, over all processes.
+/// A number that tells an earlier holder of a lock from a later one, over all processes.
 ///
-/// Hand it to whatever the lock protects, and have that refuse a smaller number than it has seen before: then a holder
-/// that was paused for too long does no harm. It is the transaction id in which the lock's znode was created (czxid),
+/// Each grant's is larger than those of all earlier grants that [exclude it](crate::Hold::fencing_token). Hand it to
+/// whatever the lock protects, and have that refuse a smaller number than it has seen before: then a holder that was
+/// paused for too long does no harm. It is the transaction id in which the lock's znode was created (czxid),
 /// so it keeps growing when the lock's directory was removed and made anew, which restarts the sequence numbers. The
 /// storage's side is a [`FencingChecker`](crate::FencingChecker); [the chapter on
 /// guarantees](crate::docs::guarantees#fencing) has an example.

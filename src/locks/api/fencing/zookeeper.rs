@@ -25,7 +25,7 @@ use crate::{
 /// # curator_locks::docs::example(|client| {
 /// # use curator_locks::ZooKeeperFencingChecker;
 /// # client.create().for_path("/account")?;
-/// # let held = curator_locks::InterProcessMutex::new(client, "/example")?.lock_owned()?;
+/// # let held = curator_locks::InterProcessMutex::new(client, "/example")?.lock()?;
 /// # let token = held.fencing_token();
 /// let fence = ZooKeeperFencingChecker::new(client, "/fences/account")?;
 /// fence.check(token)?;

@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 
 use crate::{
     framework::held::{
-        deadlines::DeadlineEvent,
+        changes::DeadlineEvent,
         node::{HeldNode, telling::Subscription},
     },
     locks::api::holds::hold::Hold,
@@ -25,8 +25,8 @@ use crate::{
 ///
 /// # How to choose the session timeout
 /// A session with the timeout T, whose requests take r there and back, is valid for 0.67 T - 2 r right after a heartbeat
-/// and for 0.40 T - 3 r right before the next one (0.34 T - 3 r in its first 0.6 T), as long as r stays below T / 12
-/// and both machines keep up. So:
+/// and for 0.40 T - 3 r right before the next one, as long as r stays below T / 12 and both machines keep up; above
+/// that, for 0.65 T - 2 r up to r = 0.3 T. So:
 ///
 /// | the job | ask for | T |
 /// |---|---|---|

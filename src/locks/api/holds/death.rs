@@ -1,10 +1,6 @@
 //! What is known of holders that went without releasing.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -57,13 +53,18 @@ pub struct UncleanDeath {
 #[derive(Debug)]
 pub(in crate::locks) struct UncleanDeaths {
     /// How long the next holder waits before it has the lock.
-    pub(super) delay: Mutex<Duration>,
+    pub(super) delay: Duration,
     pub(super) directory: ServerPath,
     /// What this object's holds have heard, by the czxid of their znodes.
     pub(super) holders: Mutex<HashMap<i64, Arc<[UncleanDeath]>>>,
 }
 
 impl UncleanDeaths {
+    /// The same for another lock object, which has heard nothing so far.
+    pub(in crate::locks) fn anew(&self) -> UncleanDeaths {
+        UncleanDeaths { delay: self.delay, directory: self.directory.clone(), holders: Mutex::default() }
+    }
+
     /// What a hold has heard.
     pub(in crate::locks) fn heard_by(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
         self.holders.lock().get(&held.czxid()).cloned()
@@ -79,6 +80,3 @@ impl UncleanDeaths {
         self.directory.join(&format!("{:x}", held.czxid()))
     }
 }
-
-/// Where a lock's [`UncleanDeaths`] are, if it was asked to have any.
-pub(in crate::locks) type Deaths = OnceLock<UncleanDeaths>;

@@ -67,7 +67,11 @@ impl Hold {
         &self.held
     }
 
-    /// A number that grows with every grant of this lock, over all processes.
+    /// A number that is larger than the tokens of all earlier grants that exclude this one, over all processes: of an
+    /// exclusive lock or a writer those of all earlier grants, of a reader those of all earlier writers.
+    ///
+    /// Grants that may stand side by side are in no order: readers that are woken together, or leases of a semaphore, those of
+    /// one acquire included. A writer that goes on as a reader keeps its token.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         FencingToken::of_grant(self.held.token(), self.held.grant_number())

@@ -39,12 +39,14 @@ use crate::{
 const SUFFIX: &str = "~holders";
 
 impl LockInternals {
-    /// From now on, holders leave a mark and hear of those that were left by others.
-    pub(in crate::locks) fn listen_for_deaths(&self, delay: Duration) {
+    /// Has holders leave a mark and hear of those that were left by others. A place in a queue is no hold.
+    pub(in crate::locks) fn listen_for_deaths(&mut self, delay: Duration) {
+        if self.is_queue {
+            return;
+        }
         let base = self.client().prefix.to_server(self.base_path()).map(ServerPath::into_string).unwrap_or_default();
         let directory = ServerPath::from_server(base + SUFFIX);
-        let fresh = || UncleanDeaths { delay: Mutex::new(delay), directory, holders: Mutex::default() };
-        *self.deaths.get_or_init(fresh).delay.lock() = delay;
+        self.deaths = Some(UncleanDeaths { delay, directory, holders: Mutex::default() });
     }
 
     /// The last step of an acquire: leaves the marks of these holds, and looks for those of the dead. `false`: the time was
@@ -56,7 +58,7 @@ impl LockInternals {
         patience: Patience<'_>,
         owners: Option<&Owners>,
     ) -> Result<bool> {
-        let Some(deaths) = self.deaths.get() else { return Ok(true) };
+        let Some(deaths) = &self.deaths else { return Ok(true) };
         let mut step = LastStep { lock: self, held, owners, has_come_through: false };
         let heard = self.mark_and_look(deaths, held, data, patience);
         step.has_come_through = matches!(heard, Ok(true));
@@ -84,9 +86,8 @@ impl LockInternals {
         // A mere try waits for no others, but for this.
         let free = Stop { deadline: patience.stop.deadline.filter(|_| !patience.only_try), ..patience.stop };
         if !heard.is_empty() {
-            let delay = *deaths.delay.lock();
             log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
-            if let Some(until) = Instant::now().checked_add(delay) {
+            if let Some(until) = Instant::now().checked_add(deaths.delay) {
                 let _ = free.by(until).recv(&crossbeam_channel::never::<()>());
             }
         }
@@ -162,7 +163,7 @@ impl UncleanDeaths {
                     // The servers have removed it in between, as an empty container.
                     call.allow_again(&mut retries, missing.clone())?;
                 }
-                lock.client().make_directory(call, session, &self.directory)?;
+                lock.client().make_directory(call, session, &self.directory, true)?;
                 is_made = true;
             };
             let mut names = Vec::new();

@@ -1,14 +1,8 @@
 //! How to acquire a lock.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use crate::{
-    locks::api::options::terms::{PositionListener, Terms},
-    session::wait::cancel::CancelToken,
-};
+use crate::{locks::api::options::terms::Terms, session::wait::cancel::CancelToken};
 
 /// Options of one acquire.
 ///
@@ -63,8 +57,8 @@ impl AcquireOptions {
     /// client's connection timeout.
     ///
     /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than half of the
-    /// session timeout, and with [`Error::Timeout`](crate::Error::Timeout) where the session is not certain for so long at
-    /// any time within a session timeout: the servers answer too late then. Not for a lock that is
+    /// session timeout, and with [`Error::Uncertain`](crate::Error::Uncertain) where the session is not certain for so long
+    /// at any time within a session timeout: the servers answer too late then. Not for a lock that is
     /// [cached](crate::Caching): `InvalidArgument`, too.
     ///
     /// ```
@@ -102,25 +96,6 @@ impl AcquireOptions {
     /// ```
     pub fn max_queue(mut self, ahead: usize) -> Self {
         self.terms.max_ahead = Some(ahead);
-        self
-    }
-
-    /// Calls the listener with the number of those in front (of a semaphore, in its queue), whenever the waiter has read
-    /// the queue and it has changed: on the thread that waits, under no lock; the acquire waits for it. A waiter reads the queue when the one in front of it
-    /// has gone, so with the default [`WaitStrategy`](crate::WaitStrategy) it hears rarely: it is woken when that matters
-    /// to it.
-    ///
-    /// ```
-    /// # curator_locks::docs::example(|client| {
-    /// # use curator_locks::AcquireOptions;
-    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
-    /// let options = AcquireOptions::new().on_position(|ahead| println!("{ahead} in front"));
-    /// let held = mutex.lock_with(&options)?;
-    /// # drop(held);
-    /// # Ok(()) });
-    /// ```
-    pub fn on_position(mut self, listener: impl Fn(usize) + Send + Sync + 'static) -> Self {
-        self.terms.on_position = Some(PositionListener(Arc::new(listener)));
         self
     }
 

@@ -1,6 +1,6 @@
 //! On which terms a lock is acquired: how long the queue may be, for how long it is certain, how long it is held.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -13,7 +13,6 @@ pub(crate) struct Terms {
     pub(crate) min_validity: Duration,
     /// So many may stand in front.
     pub(crate) max_ahead: Option<usize>,
-    pub(crate) on_position: Option<PositionListener>,
     /// The end of the time is an error.
     pub(crate) has_to_say: bool,
     pub(in crate::locks) hold_at_least: Option<Duration>,
@@ -22,25 +21,14 @@ pub(crate) struct Terms {
     pub(in crate::locks) limited: Option<Arc<Mutex<Vec<Arc<HeldNode>>>>>,
 }
 
-/// Is told how many stand in front.
-#[derive(Clone)]
-pub(crate) struct PositionListener(pub(in crate::locks) Arc<dyn Fn(usize) + Send + Sync>);
-
-impl fmt::Debug for PositionListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PositionListener")
-    }
-}
-
 impl Terms {
     /// For a queue that leads to something else.
     pub(in crate::locks) fn of_queue(&self) -> Terms {
-        let (max_ahead, on_position) = (self.max_ahead, self.on_position.clone());
-        Terms { max_ahead, on_position, has_to_say: self.has_to_say, ..Terms::default() }
+        Terms { max_ahead: self.max_ahead, has_to_say: self.has_to_say, ..Terms::default() }
     }
 
     /// Whether anybody wants to know how many stand in front.
     pub(in crate::locks) fn counts(&self) -> bool {
-        self.has_to_say || self.max_ahead.is_some() || self.on_position.is_some()
+        self.has_to_say || self.max_ahead.is_some()
     }
 }

@@ -26,8 +26,7 @@ pub(in crate::locks) fn check_validity(wanted: Duration, timeout: Duration) -> R
 
 impl LockInternals {
     pub(in crate::locks) fn uncertain(&self, wanted: Duration) -> Error {
-        let what = format!("{}: the wait for a validity of {wanted:?}", self.base_path());
-        Error::Timeout { what, after: self.client().session_timeout() }
+        Error::Uncertain { path: self.base_path().to_owned(), wanted, after: self.client().session_timeout() }
     }
 
     pub(in crate::locks) fn still_taken(&self, ahead: Option<usize>) -> Error {
@@ -36,7 +35,7 @@ impl LockInternals {
 
     /// Where one znode serves many holds, nothing can be said of one of them alone.
     pub(in crate::locks) fn check_cached(&self, terms: &Terms) -> Result<()> {
-        let (name, rule) = if self.deaths.get().is_some() {
+        let (name, rule) = if self.deaths.is_some() {
             ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
         } else if terms.hold_at_least.is_some() || terms.hold_at_most.is_some() || !terms.min_validity.is_zero() {
             ("options", "neither a validity nor a length of the hold for a lock that is cached")

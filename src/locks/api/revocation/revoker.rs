@@ -125,7 +125,7 @@ impl Revoker {
     /// [every operation on a znode](crate::operations#errors).
     pub fn attempt_revoke(client: &CuratorFramework, path: &str) -> Result<()> {
         if !is_numbered(path) {
-            // Its data tell whose znode it is, also to a contender whose create got no reply.
+            // It may be a directory, which a read tells.
             return Revoker::request(client, path, "", "");
         }
         match client.set_data().for_path_and_data(path, REVOKE_MESSAGE) {
@@ -158,18 +158,23 @@ impl Revoker {
     /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as
     /// [every operation on a znode](crate::operations#errors).
     pub fn request(client: &CuratorFramework, path: &str, who: &str, why: &str) -> Result<()> {
+        let mut written: Option<Vec<u8>> = None;
         loop {
             let mut stat = Stat::default();
             let data = match client.get_data().storing_stat_in(&mut stat).for_path(path) {
                 Err(error) if error.is_no_node() => return Ok(()),
                 data => data?,
             };
+            // Its reply was lost, and the client's second attempt found the first one's version.
+            if written.as_ref() == Some(&data) {
+                return Ok(());
+            }
             check_contender(path, &stat)?;
             let is_curators = is_curators(name_of(path));
             let request = if is_curators { REVOKE_MESSAGE.to_vec() } else { with_request(&data, who, why) };
-            match client.set_data().with_version(stat.version).for_path_and_data(path, request) {
+            match client.set_data().with_version(stat.version).for_path_and_data(path, request.clone()) {
                 Err(error) if error.is_no_node() => return Ok(()),
-                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
+                Err(error) if error.code() == Some(ErrorCode::BadVersion) => written = Some(request),
                 result => return result.map(drop),
             }
         }

@@ -3,7 +3,7 @@
 //! Nothing here talks to a server, so each rule is tested as a table of names. [`LockInternals`](crate::LockInternals)
 //! lists the children and acts on the [`Decision`].
 
-use crate::{locks::zookeeper_recipe::znode_name::ZNodeName, proto::types::CreateMode};
+use crate::locks::zookeeper_recipe::znode_name::ZNodeName;
 
 /// From this sequence number on no lock is granted: at 2^31 the server stops counting properly.
 const FIRST_EXHAUSTED: i64 = i32::MAX as i64 - 1_000_000;
@@ -134,26 +134,22 @@ impl From<PredicateResults> for Decision {
 /// The rules of one kind of lock: what its node looks like, and who has the lock. Java: `LockInternalsDriver`.
 ///
 /// ```
-/// use curator_locks::{CreateMode, Decision, LockInternalsDriver, StandardLockInternalsDriver};
+/// use curator_locks::{Decision, LockInternalsDriver, StandardLockInternalsDriver};
 ///
-/// /// A mutex whose nodes outlive the session.
-/// #[derive(Default)]
-/// struct Persistent(StandardLockInternalsDriver);
+/// /// A mutex whose nodes tell whose they are.
+/// struct OfTeam(&'static str);
 ///
-/// impl LockInternalsDriver for Persistent {
+/// impl LockInternalsDriver for OfTeam {
 ///     fn decide(&self, children: &[String], own: &str, max_leases: usize) -> Decision {
-///         self.0.decide(children, own, max_leases)
+///         StandardLockInternalsDriver::new().decide(children, own, max_leases)
 ///     }
 ///     fn lock_name(&self) -> &str {
-///         self.0.lock_name()
-///     }
-///     fn create_mode(&self) -> CreateMode {
-///         CreateMode::PersistentSequential
+///         self.0
 ///     }
 /// }
 ///
-/// let children = ["lock-0000000002".to_string(), "lock-0000000001".to_string()];
-/// assert_eq!(Persistent::default().decide(&children, "lock-0000000001", 1), Decision::Granted);
+/// let children = ["billing-0000000002".to_string(), "sales-0000000001".to_string()];
+/// assert_eq!(OfTeam("sales-").decide(&children, "sales-0000000001", 1), Decision::Granted);
 /// ```
 pub trait LockInternalsDriver: Send + Sync + 'static {
     /// Who has the lock, by the names of the directory's children. Java: `getsTheLock`.
@@ -173,16 +169,6 @@ pub trait LockInternalsDriver: Send + Sync + 'static {
     /// node with the writer's own number, in front of waiting writers.
     fn successor_follows_holder(&self) -> bool {
         false
-    }
-
-    /// The kind of node, which has to be a sequential one; defaults to [`CreateMode::EphemeralSequential`].
-    ///
-    /// A lock on persistent nodes outlives the session in which it was acquired: its holder is
-    /// [in doubt](crate::HoldState::InDoubt) from then on, because nobody looks any more whether the node is there, and a
-    /// release deletes it in whatever session there is. It outlives a closed client and a process that died, too: then
-    /// somebody else has to delete the node.
-    fn create_mode(&self) -> CreateMode {
-        CreateMode::EphemeralSequential
     }
 }
 

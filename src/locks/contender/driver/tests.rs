@@ -303,6 +303,29 @@ fn ten_thousand_children_are_decided_as_ten_are() {
 }
 
 #[test]
+fn zookeepers_own_recipe_orders_by_number_and_watches_the_one_in_front() {
+    let decided = |children: &[&str], own: &str| ZNodeNameDriver.decide(&listing(children), own, 1);
+    let queue = ["x-12-0000000003", "x-11-0000000001", "x-10-0000000002"];
+    assert_eq!(decided(&queue, queue[1]), Decision::Granted);
+    assert_eq!(decided(&queue, queue[2]), wait(queue[1], true));
+    assert_eq!(decided(&queue, queue[0]), wait(queue[2], false));
+    assert_eq!(decided(&queue[1..], queue[0]), Decision::Missing);
+}
+
+#[test]
+fn others_stand_in_the_way_unless_readers_share() {
+    let (own, reader, writer) = ("a-__READ__0000000001", "b-__READ__0000000002", "c-__WRIT__0000000003");
+    for (others, is_shared, is_so) in [
+        (&[own, "leases"][..], false, false),
+        (&[own, reader], true, false),
+        (&[own, reader], false, true),
+        (&[own, reader, writer], true, true),
+    ] {
+        assert_eq!(stands_in_the_way(&listing(others), own, is_shared), is_so, "{others:?}");
+    }
+}
+
+#[test]
 fn the_sorter_takes_what_follows_the_last_lock_name() {
     let driver = StandardLockInternalsDriver::default();
     for (name, fixed) in [
@@ -329,7 +352,6 @@ fn drivers_say_what_their_nodes_look_like() {
     ];
     for (driver, lock_name) in drivers {
         assert_eq!(driver.lock_name(), lock_name);
-        assert_eq!(driver.create_mode(), CreateMode::EphemeralSequential);
     }
 }
 

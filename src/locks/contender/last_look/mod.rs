@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     framework::held::{changes::HoldState, node::HeldNode},
+    locks::contender::doubt::Doubt,
     proto::{request::Request, response::Response, types::ErrorCode},
     session::{
         api::{Session, SessionError},
@@ -37,18 +38,24 @@ pub(crate) enum Certainty {
 pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, has_to_ask: bool) -> Certainty {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
-    let stop = by(stop, longest);
-    let mut is_answered = !has_to_ask;
+    let (mut is_answered, mut doubt) = (!has_to_ask, Doubt::default());
     let mut asked: Option<Instant> = None;
     loop {
+        doubt.steps(Instant::now(), longest);
+        if held.iter().any(|held| held.session().connection() == 0) {
+            // Nobody can be asked. Where the connection stays away the session ends, and the hold is lost.
+            doubt.ends();
+        }
         match glance(held, time) {
             Certainty::Lost => return Certainty::Lost,
             Certainty::Certain if is_answered => return Certainty::Certain,
-            _ if stop.is_over().is_some() => return Certainty::InDoubt,
+            _ if stop.is_over().is_some() || doubt.has_lasted(Instant::now(), longest) => return Certainty::InDoubt,
             _ => {}
         }
         let now = Instant::now();
-        if asked.is_none_or(|at| now.saturating_duration_since(at) >= shortest / 2) && ask(held, stop) {
+        let asks = asked.is_none_or(|at| now.saturating_duration_since(at) >= shortest / 2);
+        doubt.sleeps(now, asks);
+        if asks && ask(held, stop) {
             asked = Some(now);
             is_answered = true;
         } else {
@@ -58,7 +65,7 @@ pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, 
 }
 
 /// How long to pause until the next look, which may find a session of this timeout certain again.
-pub(in crate::locks) fn moment(timeout: Duration) -> Duration {
+fn moment(timeout: Duration) -> Duration {
     (timeout / 50).max(Duration::from_millis(5))
 }
 
@@ -124,7 +131,7 @@ pub(crate) fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>,
             ReplyOutcome::Reply(reply @ (Ok(Response::Stat(_)) | Err(SessionError::Server(ErrorCode::NoNode))))
                 if asked.elapsed() < half =>
             {
-                held.seen(connection, reply);
+                held.znode().seen(connection, reply);
             }
             _ => are_answered = false,
         }

@@ -99,6 +99,53 @@ fn one_that_is_lost_is_enough() {
     assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Lost, "whatever is in doubt besides");
 }
 
+/// Waits for a sync and one question, and answers them so.
+fn answer_one(session: &StubSession, sync: crate::session::api::Reply, question: crate::session::api::Reply) {
+    let begun = Instant::now();
+    while session.submissions.lock().len() < 2 {
+        assert!(begun.elapsed() < LONG, "it does not ask");
+        thread::sleep(Duration::from_millis(1));
+    }
+    session.answer(sync);
+    session.answer(question);
+}
+
+#[test]
+fn an_answer_of_some_confirms_nothing() {
+    let synced = || Ok(Response::Synced { path: "/a".into() });
+    let refused = || Err(SessionError::Server(ErrorCode::ThrottledOp));
+    for (of_first, certainty) in [
+        ((synced(), stands()), Certainty::Certain),
+        ((synced(), refused()), Certainty::InDoubt),
+        ((refused(), stands()), Certainty::InDoubt),
+    ] {
+        let ((first, mut held), (second, others)) = (two(), two());
+        held.truncate(1);
+        held.extend(others.into_iter().take(1));
+        let (held, token) = (&held, CancelToken::new());
+        thread::scope(|scope| {
+            let stop = Stop { deadline: None, cancel: Some(&token) };
+            let look = scope.spawn(move || all_confirmed(held, NOW, stop));
+            answer_one(&first, of_first.0, of_first.1);
+            answer_one(&second, synced(), stands());
+            // It asks once more, or is done.
+            while first.submissions.lock().is_empty() && !look.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            token.cancel();
+            assert_eq!(look.join().unwrap(), certainty);
+        });
+    }
+}
+
+#[test]
+fn a_pause_in_the_midst_of_a_look_shows() {
+    let (session, held) = two();
+    *session.valid_until.lock() = Some(Instant::now() + Duration::from_millis(100));
+    *session.when_asked.lock() = Some(Box::new(|| thread::sleep(Duration::from_millis(200))));
+    assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now())), Certainty::InDoubt);
+}
+
 #[test]
 fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
     let (session, held) = two();
@@ -145,6 +192,32 @@ fn a_znode_that_is_gone_or_another_one_by_now_is_lost() {
 }
 
 #[test]
+fn a_pause_is_no_part_of_the_time_in_which_all_may_become_certain() {
+    let timeout = Duration::from_secs(1);
+    let (session, held) = two();
+    *session.timeout.lock() = timeout;
+    put_in_doubt(&session);
+    // The process stands still in the midst of a look, and is certain half a timeout after that.
+    let this = session.clone();
+    *session.when_asked.lock() = Some(Box::new(move || {
+        thread::sleep(timeout.mul_f64(0.9));
+        *this.valid_until.lock() = Some(Instant::now());
+    }));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            answer(&session, [stands(), stands()]);
+            thread::sleep(timeout / 2);
+            *session.valid_until.lock() = Some(Instant::now() + LONG);
+        });
+        assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Certain);
+    });
+    put_in_doubt(&session);
+    let begun = Instant::now();
+    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::InDoubt, "there is an end without a pause");
+    assert!(begun.elapsed() >= timeout);
+}
+
+#[test]
 fn the_deadline_and_the_caller_end_it_in_doubt() {
     let (session, held) = two();
     put_in_doubt(&session);
@@ -158,4 +231,23 @@ fn the_deadline_and_the_caller_end_it_in_doubt() {
     let asked = session.submissions.lock().len();
     assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now() + Duration::from_millis(20))), Certainty::InDoubt);
     assert_eq!(session.submissions.lock().len(), asked, "there is nobody to ask");
+}
+
+/// It is certain once the servers could be asked for half a timeout.
+#[test]
+fn a_time_without_a_connection_is_no_part_of_that_time_either() {
+    let (session, held) = two();
+    let timeout = Duration::from_secs(1);
+    *session.timeout.lock() = timeout;
+    put_in_doubt(&session);
+    session.connection.store(0, Ordering::SeqCst);
+    let this = session.clone();
+    thread::spawn(move || {
+        thread::sleep(timeout.mul_f64(0.8));
+        this.connection.store(1, Ordering::SeqCst);
+        answer(&this, [stands(), stands()]);
+        thread::sleep(timeout.mul_f64(0.5));
+        *this.valid_until.lock() = Some(Instant::now() + LONG);
+    });
+    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Certain);
 }

@@ -11,7 +11,13 @@ use parking_lot::Mutex;
 use crate::{
     base::{paths::ServerPath, unlocked::drop_unlocked},
     error::{Error, Meaning, Result},
-    framework::client::core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+    framework::{
+        client::core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+        events::{
+            connection_state::ConnectionState,
+            reactions::{Reaction, WakeUp},
+        },
+    },
     locks::semaphore::versioned_value::VersionedValue,
     proto::{
         request::Request,
@@ -60,7 +66,6 @@ pub struct SharedCount {
 }
 
 type CountListener = Arc<dyn Fn(i32) + Send + Sync>;
-pub(crate) type Wake = dyn Fn() + Send + Sync;
 
 struct CountShared {
     client: CuratorFramework,
@@ -80,11 +85,12 @@ struct CountState {
     watch: Option<Watch>,
     /// Why it is about to be asked for once more, what the server has put off.
     put_off: Option<Occasion>,
-    on_connection: Option<ListenerId>,
+    /// Reads the value again; no listener delays that, as a limit of leases may have shrunk.
+    on_connection: Option<Arc<Reaction>>,
     listeners: Vec<(ListenerId, CountListener)>,
     next_listener: u64,
     /// Called at once, on whatever thread learns of a change.
-    wakes: Vec<Weak<Wake>>,
+    wakes: Vec<Weak<WakeUp>>,
 }
 
 /// Why the value is read, which decides whether the listeners hear of it. As in Curator's `SharedValue`. Of two the later
@@ -139,13 +145,15 @@ impl SharedCount {
                 return Err(Error::AlreadyStarted);
             }
             state.life = CuratorFrameworkState::Started;
-            // Under the same lock: whoever closes it from now on finds the listener, and removes it. A new session has no
-            // watch, and whatever was written meanwhile was missed.
-            state.on_connection = Some(shared.client.add_connection_state_listener(move |_, state| {
+            // Under the same lock: whoever closes it from now on finds what is called, and drops it. A new session has no watch,
+            // and whatever was written meanwhile was missed.
+            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
                 if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
                     shared.refresh(Occasion::Connection);
                 }
-            }));
+            });
+            shared.client.core.reactions.add(Arc::downgrade(&on_connection));
+            state.on_connection = Some(on_connection);
         }
         let result = shared.read_or_create();
         if result.is_err() {
@@ -256,7 +264,7 @@ impl SharedCount {
     }
 
     /// Calls `wake` on every change, as long as the caller keeps it. It must not block.
-    pub(crate) fn subscribe(&self, wake: &Arc<Wake>) {
+    pub(crate) fn subscribe(&self, wake: &Arc<WakeUp>) {
         let wakes = &mut self.shared.state.lock().wakes;
         wakes.retain(|wake| wake.strong_count() > 0);
         wakes.push(Arc::downgrade(wake));
@@ -453,10 +461,7 @@ impl CountShared {
             state.life = life;
         }
         let (watch, on_connection) = (state.watch.take(), state.on_connection.take());
-        drop_unlocked(state, watch);
-        if let Some(id) = on_connection {
-            self.client.remove_connection_state_listener(id);
-        }
+        drop_unlocked(state, (watch, on_connection));
     }
 }
 

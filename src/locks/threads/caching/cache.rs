@@ -14,11 +14,11 @@ use crate::{
     base::unlocked::drop_unlocked,
     error::Result,
     framework::held::{
-        node::{HeldNode, Keeper, RevocableNode, Revocation, Usage},
+        node::{HeldNode, HeldZnode, Keeper, RevocableNode, Revocation, Usage},
         revocation::RevokeWord,
     },
     locks::{
-        contender::{blocking::Queued, driver::stands_in_the_way, internals::LockInternals},
+        contender::{acquire::Queued, driver::stands_in_the_way, internals::LockInternals},
         threads::caching::{
             options::Caching,
             turns::{Mode, Next, Turn, Turns, Waiter},
@@ -45,7 +45,7 @@ pub(crate) struct Cache {
     lock: Arc<LockInternals>,
     /// What readers share, in the same directory.
     shared: Option<Arc<LockInternals>>,
-    limits: Caching,
+    pub(in crate::locks) limits: Caching,
     /// Under it nobody is woken and nothing is sent.
     pub(super) state: Mutex<State>,
     /// Whom the holders want to be told about requests to give the lock back. Guards may outlive the lock object, so this
@@ -93,13 +93,15 @@ pub(super) struct Word {
 /// What is to be done under no lock.
 #[must_use]
 pub(super) struct Effects {
-    farewells: Vec<Tenure>,
+    releases: Vec<Tenure>,
     wake: Wake,
     tick: Option<Instant>,
+    /// The tenure whose directory is listed.
+    look: Option<u64>,
 }
 
-/// Who is woken, with what, when this is dropped: also if somebody's [`Session`](crate::session::api::Session) panics
-/// over the farewells.
+/// Waiters to wake on drop, so that they wake even if a [`Session`](crate::session::api::Session) panics while a znode
+/// is deleted.
 struct Wake(Vec<(ReplySender<Word>, Word)>);
 
 impl Drop for Wake {
@@ -121,8 +123,8 @@ impl State {
         self.tenure(number).map(|tenure| tenure.node.clone())
     }
 
-    fn number(&self, node: &HeldNode) -> Option<u64> {
-        self.tenures.iter().find(|of| std::ptr::eq(&raw const *of.node, node)).map(|of| of.number)
+    fn number(&self, node: &HeldZnode) -> Option<u64> {
+        self.tenures.iter().find(|of| std::ptr::eq(&raw const **of.node.znode(), node)).map(|of| of.number)
     }
 
     pub(super) fn effects(&mut self, next: Next) -> Effects {
@@ -131,12 +133,12 @@ impl State {
         for (_, word) in &mut wake {
             word.tenure = self.node(word.turn);
         }
-        let farewell = |number| {
+        let tenure = |number| {
             let index = self.tenures.iter().position(|tenure| tenure.number == number)?;
             Some(self.tenures.swap_remove(index))
         };
-        let farewells = next.farewells.into_iter().filter_map(farewell).collect();
-        Effects { farewells, wake: Wake(wake), tick: next.tick }
+        let releases = next.releases.into_iter().filter_map(tenure).collect();
+        Effects { releases, wake: Wake(wake), tick: next.tick, look: next.look }
     }
 }
 
@@ -186,9 +188,9 @@ impl Cache {
     /// word is put into it, which stays there until it is taken; and a waiter that gives up says so under the same lock,
     /// where it has its turn already or never gets one. In the first case it passes the turn on.
     pub(super) fn carry_out(&self, effects: Effects) {
-        let Effects { farewells, wake, tick } = effects;
+        let Effects { releases, wake, tick, look } = effects;
         // Before whatever the woken ones send.
-        for tenure in farewells {
+        for tenure in releases {
             self.give_back(tenure);
         }
         if let Some(at) = tick {
@@ -199,6 +201,9 @@ impl Cache {
                     cache.step(|turns| turns.tick(&cache.limits, Instant::now()));
                 }
             });
+        }
+        if let Some(number) = look {
+            self.in_background(move |cache| cache.watch_directory(number));
         }
         // Last: who is woken meets nobody here, and may get this thread's processor.
         drop(wake);
@@ -258,20 +263,17 @@ impl Cache {
         let may_last = node.session().tells_in_order();
         let begun = {
             let mut state = self.state.lock();
-            state.turns.granted(who, may_last).map(|(turn, number, next)| {
+            state.turns.granted(who, may_last, Instant::now()).map(|(turn, number, next)| {
                 state.tenures.push(Tenure { number, mode, node: node.clone() });
                 let effects = state.effects(next);
-                (receive(&mut state, turn), number, effects)
+                (receive(&mut state, turn), effects)
             })
         };
-        let Some((word, number, effects)) = begun else {
+        let Some((word, effects)) = begun else {
             self.lock(mode).release_in_background(&node);
             return None;
         };
         self.carry_out(effects);
-        if may_last {
-            self.in_background(move |cache| cache.watch_directory(number));
-        }
         Some(word)
     }
 
@@ -285,7 +287,8 @@ impl Cache {
         });
     }
 
-    /// Asks who stands in the directory, and to be told when that changes.
+    /// Asks who stands in the directory, and to be told when that changes. Where the answer is an error, the connection's
+    /// end included, nobody knows who waits, and the tenure ends with the turn of now.
     fn watch_directory(&self, number: u64) {
         let (node, mode) = {
             let state = self.state.lock();
@@ -306,8 +309,10 @@ impl Cache {
         let (this, own) = (self.this.clone(), node.path().name().to_owned());
         let on_reply = Box::new(move |reply: Reply| {
             let Some(cache) = this.upgrade() else { return };
-            if has_rivals(&reply, &own, mode) {
-                cache.in_background(move |cache| cache.rivals_came(number));
+            match others(&reply, &own, mode) {
+                Others::Nobody => {}
+                Others::Rivals => cache.in_background(move |cache| cache.rivals_came(number)),
+                Others::Unseen => cache.in_background(move |cache| cache.step(|turns| turns.ends_with_turn(number))),
             }
         });
         let request =
@@ -346,10 +351,15 @@ impl Cache {
     /// Somebody asks for the lock by what it has written into the znode: that is for the holders to decide, and an idle
     /// lock goes at once. `unheard`: no holder was there to hear it.
     fn revoked(&self, unheard: Option<&RevokeWord>, held: Option<&HeldNode>, mode: Mode) {
-        if let Some((word, listener)) = unheard.zip(self.lock(mode).revocable_node()) {
+        let (number, is_idle) = {
+            let state = self.state.lock();
+            let number = held.and_then(|held| state.number(held.znode()));
+            // Whoever has its turn may not listen yet. Whoever comes later has nothing to do with this request.
+            (number, held.is_some() && number.is_none_or(|number| state.turns.inside(number) == 0))
+        };
+        if let Some((word, listener)) = unheard.zip(self.lock(mode).revocable_node()).filter(|_| !is_idle) {
             listener.tell(word);
         }
-        let number = held.and_then(|held| self.state.lock().number(held));
         if let Some(number) = number {
             self.rivals_came(number);
         }
@@ -362,8 +372,8 @@ impl Cache {
             let number = state.turns.number();
             state.tenures.iter().find(|tenure| Some(tenure.number) == number).map(|tenure| tenure.node.clone())
         };
-        if let Some(node) = node.filter(|node| node.footing().is_gone) {
-            self.gone(&node);
+        if let Some(node) = node.filter(|node| node.znode().footing().is_gone) {
+            self.gone(node.znode());
         }
     }
 
@@ -385,17 +395,26 @@ fn is_same(one: &Weak<HeldNode>, other: &Arc<HeldNode>) -> bool {
     std::ptr::eq(one.as_ptr(), Arc::as_ptr(other))
 }
 
-/// Whether anybody else stands in the directory for whom there is no room beside this znode. Where that is not known,
-/// somebody may.
-fn has_rivals(reply: &Reply, own: &str, mode: Mode) -> bool {
+/// Whom a look at the directory shows beside the own znode.
+enum Others {
+    Nobody,
+    /// There is no room for them beside it.
+    Rivals,
+    /// The look failed, or does not even show the own znode: somebody may wait.
+    Unseen,
+}
+
+fn others(reply: &Reply, own: &str, mode: Mode) -> Others {
     match reply {
-        Ok(Response::Children { names, .. }) => stands_in_the_way(names, own, mode == Mode::Shared),
-        _ => true,
+        Ok(Response::Children { names, .. }) if names.iter().any(|name| name == own) => {
+            if stands_in_the_way(names, own, mode == Mode::Shared) { Others::Rivals } else { Others::Nobody }
+        }
+        _ => Others::Unseen,
     }
 }
 
 impl Keeper for Cache {
-    fn gone(&self, tenure: &HeldNode) {
+    fn gone(&self, tenure: &HeldZnode) {
         let effects = {
             let mut state = self.state.lock();
             let Some(number) = state.number(tenure) else { return };
@@ -419,7 +438,7 @@ impl Keeper for Cache {
     }
 
     fn ends_with_turn(&self, tenure: u64) {
-        self.state.lock().turns.ends_with_turn(tenure);
+        self.step(|turns| turns.ends_with_turn(tenure));
     }
 
     fn usage(&self) -> Usage {

@@ -6,9 +6,12 @@ use crate::{
     error::Result,
     framework::{
         client::core::CuratorFramework,
-        held::node::{HeldNode, tenure::Footing},
+        held::node::{Footing, HeldNode},
     },
-    locks::contender::last_look::{ask_session, pause},
+    locks::contender::{
+        doubt::Doubt,
+        last_look::{ask_session, pause},
+    },
     session::wait::deadline::{Stop, WaitEnd},
 };
 
@@ -28,7 +31,7 @@ pub(super) enum Look {
 /// Whether the lock may be handed out without asking anybody: over a live connection, over which the znode was seen, in a
 /// session that the servers cannot have expired, and nothing can have happened to the znode without being told.
 /// `is_confirmed`: the server was asked over this connection, a moment ago.
-pub(super) fn is_firm(footing: &Footing, is_confirmed: bool) -> bool {
+pub(super) fn is_certain(footing: &Footing, is_confirmed: bool) -> bool {
     !footing.is_gone
         && footing.connection != 0
         && footing.connection == footing.seen_over
@@ -41,8 +44,8 @@ pub(super) fn is_firm(footing: &Footing, is_confirmed: bool) -> bool {
 /// The thread may have been paused at any time before this, for longer than its session. So this is the last thing that
 /// happens before it returns with the lock. `is_first`: its own contender has just been granted the znode.
 pub(super) fn look(client: &CuratorFramework, tenure: &Arc<HeldNode>, is_first: bool, stop: Stop<'_>) -> Result<Look> {
-    let footing = tenure.footing();
-    if is_firm(&footing, is_first) {
+    let footing = tenure.znode().footing();
+    if is_certain(&footing, is_first) {
         return Ok(Look::Certain);
     }
     ask(client, tenure, stop)
@@ -50,15 +53,14 @@ pub(super) fn look(client: &CuratorFramework, tenure: &Arc<HeldNode>, is_first: 
 
 #[cold]
 fn ask(client: &CuratorFramework, tenure: &Arc<HeldNode>, stop: Stop<'_>) -> Result<Look> {
-    let timeout = tenure.session().timeout();
-    let end = Instant::now().checked_add(timeout);
-    let bound = end.map_or(stop, |end| stop.by(end));
+    let (timeout, mut doubt) = (tenure.session().timeout(), Doubt::default());
     // When the question was sent that was answered last, and over which connection.
     let mut confirmed: Option<(Instant, u64)> = None;
     loop {
+        doubt.steps(Instant::now(), timeout);
         // First: with the footing the session's end is what is looked at last.
         let over = stop.is_over();
-        let footing = tenure.footing();
+        let footing = tenure.znode().footing();
         let is_confirmed = confirmed.is_some_and(|(at, over)| over == footing.connection && at.elapsed() < timeout / 2);
         if footing.is_gone {
             return Ok(Look::Gone);
@@ -66,26 +68,30 @@ fn ask(client: &CuratorFramework, tenure: &Arc<HeldNode>, stop: Stop<'_>) -> Res
         if let Some(end) = over {
             return Ok(Look::Stopped(end));
         }
-        if is_firm(&footing, is_confirmed) {
+        if is_certain(&footing, is_confirmed) {
             return Ok(Look::Certain);
         }
-        if bound.is_over().is_some() {
-            return Ok(Look::InDoubt);
-        }
         if footing.connection == 0 {
-            // Whatever it finds, the next round looks at it. Where it is another session, this one has ended.
-            if client.core.connected_session(bound)?.is_ok_and(|session| !Arc::ptr_eq(&session, tenure.session())) {
-                pause(timeout, bound);
+            // Nobody can be asked. The wait ends with the session at the latest.
+            doubt.ends();
+            // The next round looks at what it finds. Where it is another session, this one has ended.
+            let found = client.core.connected_session(Some(tenure.session()), stop)?;
+            if found.is_ok_and(|session| !Arc::ptr_eq(&session, tenure.session())) {
+                pause(timeout, stop);
             }
             continue;
         }
-        let is_seen = footing.connection == footing.seen_over && (footing.is_watched || is_confirmed);
-        let asked = Instant::now();
-        if !is_seen && ask_session(tenure.session(), vec![tenure], bound) {
-            confirmed = Some((asked, footing.connection));
+        if doubt.has_lasted(Instant::now(), timeout) {
+            return Ok(Look::InDoubt);
+        }
+        let asks = footing.connection != footing.seen_over || !(footing.is_watched || is_confirmed);
+        let now = Instant::now();
+        doubt.sleeps(now, asks);
+        if asks && ask_session(tenure.session(), vec![tenure], stop) {
+            confirmed = Some((now, footing.connection));
         } else {
             // The next prompt heartbeats make the session certain.
-            pause(timeout, bound);
+            pause(timeout, stop);
         }
     }
 }
@@ -99,21 +105,127 @@ mod tests {
     use crate::{
         base::paths::ServerPath,
         framework::config::retry::RetryOneTime,
-        session::{api::Ticket, fake::stub::StubSession, wait::pending::Watch},
+        proto::{response::Response, types::Stat},
+        session::{
+            api::{Session, SessionConfig, SessionFactory, SessionObserver, Ticket},
+            fake::stub::StubSession,
+            wait::pending::Watch,
+        },
     };
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// The znode was not seen over the connection of now, and nobody answers.
     #[test]
-    fn who_is_certain_only_when_its_time_is_up_does_not_get_the_lock() {
+    fn a_znode_is_handed_out_only_where_nothing_is_missing() {
+        let firm = Footing { is_gone: false, connection: 3, seen_over: 3, is_watched: true, is_valid: true };
+        let young = Footing { is_watched: false, ..firm };
+        assert!(is_certain(&firm, false) && is_certain(&young, true) && !is_certain(&young, false));
+        for shaky in [
+            Footing { is_gone: true, ..firm },
+            Footing { connection: 0, seen_over: 0, ..firm },
+            Footing { seen_over: 2, ..firm },
+            Footing { is_valid: false, ..firm },
+        ] {
+            assert!(!is_certain(&shaky, true), "{shaky:?}");
+        }
+    }
+
+    /// A client that no server knows.
+    fn client() -> CuratorFramework {
         let retry = RetryOneTime::new(Duration::from_millis(1));
-        let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
-        let session = StubSession::new();
+        CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap()
+    }
+
+    fn stands(session: &StubSession) {
+        // A sync, and whether it stands.
+        session.answer(Ok(Response::Synced { path: String::new() }));
+        session.answer(Ok(Response::Stat(Stat { czxid: 1, ephemeral_owner: session.id(), ..Stat::default() })));
+    }
+
+    #[test]
+    fn a_znode_that_was_watched_over_another_connection_is_asked_about_and_one_that_is_gone_is_not() {
+        let (client, session) = (client(), StubSession::new());
         *session.valid_until.lock() = Some(Instant::now() + LONG);
         let path = ServerPath::from_server("/locks/m/lock-0000000000");
         let watch = Watch::new(session.clone(), Ticket(0));
         let tenure = client.core.held.add(path, session.clone(), 1, 1, Some(watch));
+        session.connection.store(2, Ordering::SeqCst);
+        let looked = thread::scope(|scope| {
+            let looks = scope.spawn(|| look(&client, &tenure, false, Stop::default()).unwrap());
+            while session.submissions.lock().len() < 2 && !looks.is_finished() {
+                thread::yield_now();
+            }
+            assert!(!looks.is_finished(), "it asks nobody");
+            stands(&session);
+            looks.join().unwrap()
+        });
+        assert_eq!(looked, Look::Certain);
+        session.ended.store(true, Ordering::SeqCst);
+        assert_eq!(look(&client, &tenure, false, Stop::default()).unwrap(), Look::Gone);
+        assert!(session.submissions.lock().is_empty());
+    }
+
+    /// Nobody watches the znode, and the connection of the first question is gone when its answer comes.
+    #[test]
+    fn only_an_answer_over_the_connection_of_now_makes_certain_of_a_znode_without_a_watch() {
+        let (client, session) = (client(), StubSession::new());
+        *session.valid_until.lock() = Some(Instant::now() + LONG);
+        let path = ServerPath::from_server("/locks/m/lock-0000000000");
+        let tenure = client.core.held.add(path, session.clone(), 1, 1, None);
+        let stop = Stop::default();
+        assert_eq!(look(&client, &tenure, true, stop).unwrap(), Look::Certain);
+        assert!(session.submissions.lock().is_empty(), "its contender has just seen it");
+        let looked = thread::scope(|scope| {
+            let looks = scope.spawn(|| look(&client, &tenure, false, stop).unwrap());
+            for connection in [2, 2] {
+                while session.submissions.lock().len() < 2 && !looks.is_finished() {
+                    thread::yield_now();
+                }
+                assert!(!looks.is_finished(), "it asks nobody");
+                session.connection.store(connection, Ordering::SeqCst);
+                stands(&session);
+            }
+            looks.join().unwrap()
+        });
+        assert_eq!(looked, Look::Certain);
+    }
+
+    /// A tenure of the session, of which it has to be asked who holds it.
+    fn tenure_of(session: &Arc<StubSession>) -> (CuratorFramework, Arc<HeldNode>) {
+        let client = client();
+        let path = ServerPath::from_server("/locks/m/lock-0000000000");
+        let watch = Watch::new(session.clone(), Ticket(0));
+        let tenure = client.core.held.add(path, session.clone(), 1, 1, Some(watch));
+        (client, tenure)
+    }
+
+    #[test]
+    fn a_pause_is_no_part_of_the_time_in_which_a_znode_may_become_certain() {
+        let (session, timeout) = (StubSession::new(), Duration::from_secs(1));
+        *session.timeout.lock() = timeout;
+        let (client, tenure) = tenure_of(&session);
+        // The process stands still in the midst of the second look, and is certain half a timeout after that.
+        let this = session.clone();
+        let pause = move || {
+            thread::sleep(timeout.mul_f64(0.9));
+            thread::spawn(move || {
+                thread::sleep(timeout / 2);
+                *this.valid_until.lock() = Some(Instant::now() + LONG);
+            });
+        };
+        let second = session.clone();
+        *session.when_asked.lock() = Some(Box::new(move || *second.when_asked.lock() = Some(Box::new(pause))));
+        assert_eq!(look(&client, &tenure, true, Stop::default()).unwrap(), Look::Certain);
+        *session.valid_until.lock() = None;
+        assert_eq!(look(&client, &tenure, true, Stop::default()).unwrap(), Look::InDoubt);
+    }
+
+    /// The znode was not seen over the connection of now, and nobody answers.
+    #[test]
+    fn who_is_certain_only_when_its_time_is_up_does_not_get_the_lock() {
+        let session = StubSession::new();
+        *session.valid_until.lock() = Some(Instant::now() + LONG);
+        let (client, tenure) = tenure_of(&session);
         session.connection.store(2, Ordering::SeqCst);
         let end = Instant::now() + Duration::from_millis(200);
         let looked = thread::scope(|scope| {
@@ -127,5 +239,40 @@ mod tests {
             looks.join().unwrap()
         });
         assert_eq!(looked, Look::Stopped(WaitEnd::Deadline));
+    }
+
+    struct Given(Arc<StubSession>);
+
+    impl SessionFactory for Given {
+        fn open(&self, _: &SessionConfig, _: SessionObserver) -> Result<Arc<dyn Session>> {
+            Ok(self.0.clone())
+        }
+    }
+
+    /// It is certain once the servers could be asked for half a timeout.
+    #[test]
+    fn a_wait_for_a_connection_is_no_part_of_that_time_either() {
+        let (session, timeout) = (StubSession::new(), Duration::from_secs(1));
+        *session.timeout.lock() = timeout;
+        session.connection.store(0, Ordering::SeqCst);
+        let builder = CuratorFramework::builder().connect_string("127.0.0.1:1");
+        let builder = builder.retry_policy(RetryOneTime::new(Duration::from_millis(1)));
+        let client = builder.session_factory(Given(session.clone())).build().unwrap();
+        client.start().unwrap();
+        while client.core.current_session().is_none() {
+            thread::yield_now();
+        }
+        let path = ServerPath::from_server("/locks/m/lock-0000000000");
+        let watch = Watch::new(session.clone(), Ticket(0));
+        let tenure = client.core.held.add(path, session.clone(), 1, 1, Some(watch));
+        let (this, core) = (session.clone(), client.core.clone());
+        thread::spawn(move || {
+            thread::sleep(timeout.mul_f64(0.8));
+            this.connection.store(1, Ordering::SeqCst);
+            core.wake_waiting();
+            thread::sleep(timeout.mul_f64(0.5));
+            *this.valid_until.lock() = Some(Instant::now() + LONG);
+        });
+        assert_eq!(look(&client, &tenure, false, Stop::default()).unwrap(), Look::Certain);
     }
 }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// However soon a lock is to move on, a process does not ask more often than this who else waits for it.
+const SHORTEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
 /// How long a process keeps a lock that it has been granted, to hand it from thread to thread without a request. Off unless
 /// a lock is given one, by [`InterProcessMutex::with_caching`](crate::InterProcessMutex::with_caching),
 /// [`InterProcessReadWriteLock::with_caching`](crate::InterProcessReadWriteLock::with_caching) or
@@ -9,7 +12,8 @@ use std::time::Duration;
 ///
 /// Without caching each acquire is a znode of its own. With it one znode stays for a *tenure*: the threads that use the
 /// lock object queue in this process, first come, first served, and a release wakes the next of them. A lock that
-/// nobody else wants costs no request and less than a microsecond. As soon as another process queues for the lock, in
+/// nobody else wants costs less than a microsecond, and no request but a look at the queue once in a while: in each
+/// [`max_tenure`](Caching::max_tenure) that it is used, and now and then while it is idle. As soon as another process queues for the lock, in
 /// whatever language, the tenure ends: at once if the lock is idle, otherwise after [`max_grants`](Caching::max_grants) or
 /// [`max_tenure`](Caching::max_tenure), whichever comes first. Threads that still wait by then queue again before the znode goes.
 ///
@@ -70,6 +74,11 @@ impl Caching {
     pub fn max_tenure(mut self, time: Duration) -> Caching {
         self.max_tenure = time;
         self
+    }
+
+    /// How long a tenure in use relies on its watch alone.
+    pub(super) fn look_interval(&self) -> Duration {
+        self.max_tenure.max(SHORTEST_LOOK_INTERVAL)
     }
 }
 

@@ -1,8 +1,16 @@
 //! Whose turn it is among the threads of this process: (state, input) -> (state, what follows), and no more.
 
-use std::{collections::VecDeque, mem, time::Instant};
+use std::{
+    collections::VecDeque,
+    mem,
+    time::{Duration, Instant},
+};
 
 use crate::locks::threads::caching::options::Caching;
+
+/// How soon, and how late, it is asked again who waits for a lock that is idle.
+const SHORTEST_IDLE_LOOK: Duration = Duration::from_secs(1);
+const LONGEST_IDLE_LOOK: Duration = Duration::from_secs(10);
 
 /// Names one acquire of one thread. Who comes later has a greater number.
 pub(crate) type Waiter = u64;
@@ -58,6 +66,8 @@ struct Tenure {
     may_last: bool,
     rivals: Option<Rivals>,
     idle_since: Option<Instant>,
+    /// When its directory was last asked who else waits there.
+    looked: Instant,
 }
 
 /// Others who want the lock.
@@ -86,22 +96,32 @@ pub(crate) enum Turn {
 #[must_use = "waiters sleep and znodes stay otherwise"]
 pub(crate) struct Next {
     /// The tenures whose znodes go.
-    pub(crate) farewells: Vec<u64>,
+    pub(crate) releases: Vec<u64>,
     /// Who is woken, with what.
     pub(crate) wake: Vec<(Waiter, Turn)>,
     /// When [`Turns::tick`] is due.
     pub(crate) tick: Option<Instant>,
+    /// The tenure whose directory is asked who else waits there.
+    pub(crate) look: Option<u64>,
+}
+
+impl Turn {
+    /// That of whose contender has just been granted the znode.
+    pub(crate) fn is_first(self) -> bool {
+        matches!(self, Turn::Hold { grant: 1, .. })
+    }
 }
 
 impl Next {
-    fn farewell(number: Option<u64>) -> Next {
-        Next { farewells: number.into_iter().collect(), ..Next::default() }
+    fn releasing(number: Option<u64>) -> Next {
+        Next { releases: number.into_iter().collect(), ..Next::default() }
     }
 
     fn and(mut self, then: Next) -> Next {
-        self.farewells.extend(then.farewells);
+        self.releases.extend(then.releases);
         self.wake.extend(then.wake);
         self.tick = self.tick.or(then.tick);
+        self.look = self.look.or(then.look);
         self
     }
 }
@@ -118,7 +138,7 @@ impl Turns {
         };
         if ends_tenure {
             // The znode of an idle lock goes first: nobody has waited behind it.
-            let next = Next::farewell(self.retire());
+            let next = Next::releasing(self.retire());
             self.stage = Stage::Seeking { seeker: who, mode, before: None };
             (Turn::Seek, next)
         } else if only_tries {
@@ -129,21 +149,19 @@ impl Turns {
         }
     }
 
-    /// The one that has this turn could not make sure of the znode, or found that it is gone: it comes again, and keeps its
-    /// place.
+    /// The one that has this turn found that the znode is gone: it comes again, and keeps its place.
     pub(crate) fn come_again(
         &mut self,
         who: Waiter,
         mode: Mode,
         (number, grant): (u64, u64),
-        is_gone: bool,
         only_tries: bool,
     ) -> (Turn, Next) {
         if let Some(tenure) = self.tenure(number) {
             tenure.leave(grant);
-            let left = self.retire();
-            self.stage = Stage::Seeking { seeker: who, mode, before: left.filter(|_| !is_gone) };
-            return (Turn::Seek, Next::farewell(left.filter(|_| is_gone)));
+            let next = Next::releasing(self.retire());
+            self.stage = Stage::Seeking { seeker: who, mode, before: None };
+            return (Turn::Seek, next);
         }
         let next = self.leave_ended(number, grant);
         let (turn, then) = self.come(who, mode, only_tries);
@@ -163,7 +181,7 @@ impl Turns {
     /// The seeker's create is on its way.
     pub(crate) fn created(&mut self, who: Waiter) -> Next {
         match &mut self.stage {
-            Stage::Seeking { seeker, before, .. } if *seeker == who => Next::farewell(before.take()),
+            Stage::Seeking { seeker, before, .. } if *seeker == who => Next::releasing(before.take()),
             _ => Next::default(),
         }
     }
@@ -173,7 +191,7 @@ impl Turns {
     ///
     /// A writer's first turn is the seeker's, unless one that came before it came again meanwhile. The first grant
     /// counts as the seeker's in any case: nobody else has just seen the znode.
-    pub(crate) fn granted(&mut self, who: Waiter, may_last: bool) -> Option<(Turn, u64, Next)> {
+    pub(crate) fn granted(&mut self, who: Waiter, may_last: bool, now: Instant) -> Option<(Turn, u64, Next)> {
         let Stage::Seeking { seeker, mode, before } = self.stage else { return None };
         if seeker != who {
             return None;
@@ -187,9 +205,10 @@ impl Turns {
             may_last,
             rivals: None,
             idle_since: None,
+            looked: now,
         };
         let mut turn = tenure.give();
-        let mut next = Next::farewell(before);
+        let mut next = Next { look: may_last.then_some(tenure.number), ..Next::releasing(before) };
         let is_shared = mode == Mode::Shared;
         if let Some((first, Mode::Exclusive)) = self.queue.front().copied()
             && !is_shared
@@ -219,10 +238,10 @@ impl Turns {
     /// servers. `None`: nobody waits, or for another kind of znode.
     pub(crate) fn bequeath(&mut self, who: Waiter) -> Option<Next> {
         let Stage::Seeking { seeker, mode, .. } = &mut self.stage else { return None };
-        let (heir, _) = *self.queue.front().filter(|(_, wanted)| *seeker == who && wanted == mode)?;
-        *seeker = heir;
+        let (successor, _) = *self.queue.front().filter(|(_, wanted)| *seeker == who && wanted == mode)?;
+        *seeker = successor;
         self.queue.pop_front();
-        Some(Next { wake: vec![(heir, Turn::Seek)], ..Next::default() })
+        Some(Next { wake: vec![(successor, Turn::Seek)], ..Next::default() })
     }
 
     /// Whether somebody queues at the servers, for this kind of znode.
@@ -245,9 +264,15 @@ impl Turns {
     pub(crate) fn release(&mut self, number: u64, grant: u64, limits: &Caching, now: Instant) -> Next {
         let Some(tenure) = self.tenure(number) else { return self.leave_ended(number, grant) };
         tenure.leave(grant);
-        if !tenure.inside.is_empty() {
+        let look = tenure.look_if_due(limits, now);
+        Next { look, ..self.pass(number, limits, now) }
+    }
+
+    /// A turn in the tenure of now has ended.
+    fn pass(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
+        let Some(tenure) = self.tenure(number).filter(|tenure| tenure.inside.is_empty()) else {
             return Next::default();
-        }
+        };
         if tenure.is_over(limits, now) {
             return self.end();
         }
@@ -261,7 +286,7 @@ impl Turns {
             }
             Some(_) if has_rivals => self.end(),
             // As nobody else waits, there is no place to lose, and the new znode finds itself alone.
-            Some(_) => Next::farewell(self.retire()).and(self.pass_on(None)),
+            Some(_) => Next::releasing(self.retire()).and(self.pass_on(None)),
         }
     }
 
@@ -272,34 +297,38 @@ impl Turns {
             return self.end();
         }
         tenure.idle_since = Some(now);
-        let is_timed = mem::replace(&mut self.is_timed, true);
-        Next { tick: now.checked_add(limits.keep_idle).filter(|_| !is_timed), ..Next::default() }
+        let tick = tenure.next_tick(limits).filter(|_| !self.is_timed);
+        self.is_timed |= tick.is_some();
+        Next { tick, ..Next::default() }
     }
 
-    /// The znode, or its session, is gone. Those who wait keep their order.
+    /// The znode, or its session, is gone, or nobody could make sure of it for long. Those who wait keep their order.
     pub(crate) fn gone(&mut self, number: u64) -> Next {
-        if self.tenure(number).is_none() {
-            return Next::default();
-        }
         // Whoever has the lock, or looks, finds that it is gone, and sees to the rest.
-        Next::farewell(self.retire()).and(self.pass_on(None))
+        if self.tenure(number).is_some() { self.end() } else { Next::default() }
     }
 
     /// Somebody else stands in the directory, for whom there is no room beside this tenure; or may.
     pub(crate) fn rivals_came(&mut self, number: u64, now: Instant) -> Next {
+        self.ends_soon(number, |tenure| {
+            tenure.rivals.get_or_insert(Rivals { since: now, grants: tenure.grants });
+        })
+    }
+
+    /// The tenure ends with its writer's turn: that one leaves something behind that others have to queue for, or nobody
+    /// can see who waits elsewhere.
+    pub(crate) fn ends_with_turn(&mut self, number: u64) -> Next {
+        self.ends_soon(number, |tenure| tenure.may_last = false)
+    }
+
+    /// An idle tenure, and one of readers, ends at once; a writer may end its turn first.
+    fn ends_soon(&mut self, number: u64, limit: impl FnOnce(&mut Tenure)) -> Next {
         let Some(tenure) = self.tenure(number) else { return Next::default() };
         if tenure.inside.is_empty() || tenure.mode == Mode::Shared {
             return self.end();
         }
-        tenure.rivals.get_or_insert(Rivals { since: now, grants: tenure.grants });
+        limit(tenure);
         Next::default()
-    }
-
-    /// The one that has the lock leaves something behind that others have to queue for: the tenure ends with its turn.
-    pub(crate) fn ends_with_turn(&mut self, number: u64) {
-        if let Some(tenure) = self.tenure(number) {
-            tenure.may_last = false;
-        }
     }
 
     /// Whether there is time to look who came into the directory, and it matters.
@@ -308,19 +337,20 @@ impl Turns {
         self.now().is_some_and(|tenure| tenure.number == number && has_time(tenure) && tenure.rivals.is_none())
     }
 
-    /// It is time to look whether the lock has been idle for long.
+    /// It is time to look whether the lock has been idle for long, or who else waits for it.
     pub(crate) fn tick(&mut self, limits: &Caching, now: Instant) -> Next {
         self.is_timed = false;
-        let Stage::Granted(tenure) = &self.stage else { return Next::default() };
-        let idle_since = tenure.idle_since.filter(|_| tenure.inside.is_empty());
-        let Some(end) = idle_since.and_then(|since| since.checked_add(limits.keep_idle)) else {
+        let Stage::Granted(tenure) = &mut self.stage else { return Next::default() };
+        if tenure.idle_since.is_none() {
             return Next::default();
-        };
-        if now >= end {
+        }
+        if tenure.idle_end(limits).is_some_and(|end| now >= end) {
             return self.end();
         }
-        self.is_timed = true;
-        Next { tick: Some(end), ..Next::default() }
+        let look = tenure.look_if_due(limits, now);
+        let tick = tenure.next_tick(limits);
+        self.is_timed = tick.is_some();
+        Next { tick, look, ..Next::default() }
     }
 
     /// The tenure of now.
@@ -351,6 +381,9 @@ impl Turns {
             return Err(format!("{:?} waits behind {tenure:?}", self.queue));
         }
         let Some(rivals) = &tenure.rivals else { return Ok(()) };
+        if tenure.inside.is_empty() {
+            return Err(format!("{tenure:?} is idle while others wait"));
+        }
         let more = tenure.grants - rivals.grants;
         if more > limits.max_grants { Err(format!("{more} grants while others wait")) } else { Ok(()) }
     }
@@ -397,7 +430,7 @@ impl Turns {
     fn pass_on(&mut self, before: Option<u64>) -> Next {
         let Some((seeker, mode)) = self.queue.pop_front() else {
             self.stage = Stage::Vacant;
-            return Next::farewell(before);
+            return Next::releasing(before);
         };
         self.stage = Stage::Seeking { seeker, mode, before };
         Next { wake: vec![(seeker, Turn::Seek)], ..Next::default() }
@@ -412,7 +445,7 @@ impl Turns {
         if is_left {
             self.ended.swap_remove(place);
         }
-        Next::farewell(is_left.then_some(number))
+        Next::releasing(is_left.then_some(number))
     }
 
     fn tenure(&mut self, number: u64) -> Option<&mut Tenure> {
@@ -440,6 +473,29 @@ impl Tenure {
         self.inside.retain(|inside| *inside != grant);
     }
 
+    /// A watch tells nothing where its event is lost, or the server keeps it back because the directory may not be read any
+    /// more. So the directory is asked again by the clock.
+    fn look_if_due(&mut self, limits: &Caching, now: Instant) -> Option<u64> {
+        self.next_look(limits).filter(|at| now >= *at)?;
+        self.looked = now;
+        Some(self.number)
+    }
+
+    /// An idle lock is asked about when it has been idle for twice as long, so that many of them cost little.
+    fn next_look(&self, limits: &Caching) -> Option<Instant> {
+        let Some(since) = self.idle_since else { return self.looked.checked_add(limits.look_interval()) };
+        let idle = self.looked.saturating_duration_since(since);
+        self.looked.max(since).checked_add(idle.clamp(SHORTEST_IDLE_LOOK, LONGEST_IDLE_LOOK))
+    }
+
+    fn idle_end(&self, limits: &Caching) -> Option<Instant> {
+        self.idle_since?.checked_add(limits.keep_idle)
+    }
+
+    fn next_tick(&self, limits: &Caching) -> Option<Instant> {
+        [self.idle_end(limits), self.next_look(limits)].into_iter().flatten().min()
+    }
+
     /// Whether the lock moves on although threads of this process want it.
     fn is_over(&self, limits: &Caching, now: Instant) -> bool {
         let is_used_up = |rivals: &Rivals| {
@@ -451,64 +507,4 @@ impl Tenure {
 }
 
 #[cfg(test)]
-#[allow(clippy::panic)]
-mod tests {
-    use super::*;
-
-    /// A tenure of readers, all of whom have a turn.
-    fn sharing(turns: &mut Turns, readers: &[Waiter]) -> u64 {
-        let (first, others) = readers.split_first().unwrap_or_else(|| panic!("no reader"));
-        assert_eq!(turns.come(*first, Mode::Shared, false), (Turn::Seek, Next::default()));
-        let Some((Turn::Hold { tenure, .. }, number, next)) = turns.granted(*first, true) else {
-            panic!("not granted")
-        };
-        assert_eq!((number, next), (tenure, Next::default()));
-        for reader in others {
-            assert!(shares(turns, *reader, tenure));
-        }
-        tenure
-    }
-
-    fn shares(turns: &mut Turns, reader: Waiter, number: u64) -> bool {
-        let (turn, next) = turns.come(reader, Mode::Shared, false);
-        matches!(turn, Turn::Hold { tenure, .. } if tenure == number) && next == Next::default()
-    }
-
-    fn releases(turns: &mut Turns, tenure: u64, grant: u64) -> Next {
-        turns.release(tenure, grant, &Caching::new(), Instant::now())
-    }
-
-    /// Its turn was in a tenure whose znode is gone. Meanwhile others read.
-    #[test]
-    fn who_only_tries_to_write_and_comes_again_ends_no_tenure_of_readers() {
-        for only_tries in [true, false] {
-            let mut turns = Turns::default();
-            assert_eq!(turns.come(1, Mode::Exclusive, only_tries).0, Turn::Seek);
-            let Some((Turn::Hold { tenure, grant }, ..)) = turns.granted(1, true) else { panic!("not granted") };
-            assert_eq!(turns.gone(tenure), Next::default());
-            let now = sharing(&mut turns, &[2, 3]);
-            let (turn, next) = turns.come_again(1, Mode::Exclusive, (tenure, grant), true, only_tries);
-            assert_eq!(next, Next::farewell(Some(tenure)));
-            assert_eq!(turn, if only_tries { Turn::No } else { Turn::Seek });
-            assert_eq!(shares(&mut turns, 4, now), only_tries);
-        }
-    }
-
-    /// It cannot make sure of the znode that others read by.
-    #[test]
-    fn a_reader_that_only_tries_and_comes_again_takes_no_znode_from_the_others_and_keeps_nobody_out() {
-        let mut turns = Turns::default();
-        let number = sharing(&mut turns, &[1, 2]);
-        assert_eq!(turns.come(3, Mode::Shared, true).0, Turn::Hold { tenure: number, grant: 3 });
-        assert_eq!(turns.come_again(3, Mode::Shared, (number, 3), false, true), (Turn::Seek, Next::default()));
-        // Who comes meanwhile waits for what it finds at the servers.
-        assert_eq!(turns.come(4, Mode::Shared, false), (Turn::Wait, Next::default()));
-        // It finds nothing.
-        assert_eq!(turns.leave(3).wake, [(4, Turn::Seek)]);
-        let Some((Turn::Hold { tenure, .. }, _, next)) = turns.granted(4, true) else { panic!("not granted") };
-        assert!(next == Next::default() && shares(&mut turns, 5, tenure));
-        // The znode of before goes with the last who has a turn in it.
-        assert_eq!(releases(&mut turns, number, 1), Next::default());
-        assert_eq!(releases(&mut turns, number, 2), Next::farewell(Some(number)));
-    }
-}
+mod tests;

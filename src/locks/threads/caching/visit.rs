@@ -1,7 +1,11 @@
 //! One acquire of one thread: it waits for its turn, queues at the servers where it is the first, and looks before it
 //! returns.
 
-use std::{ops::ControlFlow, sync::Arc, time::Instant};
+use std::{
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     error::{Error, Result},
@@ -12,7 +16,7 @@ use crate::{
     locks::{
         api::options::patience::Patience,
         contender::{
-            blocking::{Outcome, Queued, Seeker, Wish, next_recheck},
+            acquire::{Acquire, Outcome, Queued, Seeker, next_recheck},
             internals::LockInternals,
         },
         threads::{
@@ -148,8 +152,8 @@ impl<'a> Visit<'a> {
             // Who has queued stays.
             (spec.max_ahead, spec.looks_first) = (None, patience.only_try);
         }
-        let wish = Wish { seeker: Some(self), ..Wish::new(lock, spec, patience) };
-        let Outcome::Granted { held, .. } = wish.acquire()? else { return Ok(None) };
+        let acquire = Acquire { seeker: Some(self), ..Acquire::new(lock, spec, patience) };
+        let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(None) };
         Ok(held.into_iter().next().and_then(|node| self.begin_tenure(node)))
     }
 
@@ -163,7 +167,7 @@ impl<'a> Visit<'a> {
     /// up; `Continue`: what comes next.
     fn take(&mut self, word: &Word, number: u64, grant: u64) -> Result<ControlFlow<Option<Arc<HeldNode>>, Word>> {
         let (cache, lock) = (self.cache, self.lock);
-        let Some(tenure) = &word.tenure else { return Ok(ControlFlow::Continue(self.again(number, grant, true))) };
+        let Some(tenure) = &word.tenure else { return Ok(ControlFlow::Continue(self.again(number, grant))) };
         let revocable = lock.revocable_node();
         if let Some(listener) = &revocable {
             cache.listen(number, grant, tenure, listener);
@@ -181,7 +185,7 @@ impl<'a> Visit<'a> {
         let end = stop.is_over().filter(|end| !self.patience.only_try || *end == WaitEnd::Cancelled);
         let looked = match end {
             Some(end) => Look::Stopped(end),
-            None => look(lock.client(), tenure, grant == 1, stop)?,
+            None => look(lock.client(), tenure, word.turn.is_first(), stop)?,
         };
         match looked {
             Look::Certain => {
@@ -193,8 +197,12 @@ impl<'a> Visit<'a> {
                 Err(self.call().connection_loss())
             }
             Look::Stopped(WaitEnd::Deadline) => Ok(ControlFlow::Break(None)),
-            Look::Gone => Ok(ControlFlow::Continue(self.again(number, grant, true))),
-            Look::InDoubt => Ok(ControlFlow::Continue(self.again(number, grant, false))),
+            Look::Gone => Ok(ControlFlow::Continue(self.again(number, grant))),
+            Look::InDoubt => {
+                // The znode goes as soon as nobody holds by it: others wait for it at the servers.
+                cache.step(|turns| turns.gone(number));
+                Err(lock.uncertain(Duration::ZERO))
+            }
         }
     }
 
@@ -206,14 +214,13 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// The znode is gone, or nobody can make sure of it: it comes again, and keeps its place.
-    fn again(&mut self, number: u64, grant: u64, is_gone: bool) -> Word {
+    /// The znode is gone: it comes again, and keeps its place.
+    fn again(&mut self, number: u64, grant: u64) -> Word {
         self.step_back();
         let cache = self.cache;
         cache.listens_no_more(number, grant);
         let mut state = cache.state.lock();
-        let (turn, next) =
-            state.turns.come_again(self.who, self.mode, (number, grant), is_gone, self.patience.only_try);
+        let (turn, next) = state.turns.come_again(self.who, self.mode, (number, grant), self.patience.only_try);
         let effects = state.effects(next);
         let word = self.received(&mut state, turn);
         drop(state);

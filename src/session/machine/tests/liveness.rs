@@ -11,10 +11,10 @@ fn beat(rig: &mut Rig) -> Vec<i32> {
 #[test]
 fn the_heartbeat_is_a_sync_a_quarter_of_the_timeout_after_the_answer_to_the_last_one() {
     let mut rig = Rig::connected();
-    assert_eq!(rig.machine.next_timer(), rig.now + T / 3);
-    assert!(rig.timer_at(rig.now + T / 3 - Duration::from_millis(1)));
+    assert_eq!(rig.machine.next_timer(), rig.now + T * 11 / 40);
+    assert!(rig.timer_at(rig.now + T * 11 / 40 - Duration::from_millis(1)));
     assert!(!rig.machine.has_output());
-    rig.now -= T / 3 - Duration::from_millis(1);
+    rig.now -= T * 11 / 40 - Duration::from_millis(1);
     for _ in 0..3 {
         assert_eq!(beat(&mut rig), [server::SYNC]);
         assert_eq!(rig.machine.next_timer(), rig.now + T * 11 / 40);
@@ -101,8 +101,7 @@ fn a_heartbeat_that_needs_a_quorum_is_a_transaction_and_proves_nothing_of_a_sess
 
 #[test]
 fn a_read_only_server_gets_pings_and_proves_nothing() {
-    let mut rig = Rig::with(SessionConfig { can_be_read_only: true, ..server::config() });
-    assert!(rig.machine.connect_request().read_only);
+    let mut rig = Rig::with(server::config());
     rig.handshake(ConnectResponse { read_only: true, ..response(ID) }).unwrap();
     assert_eq!(rig.log, ["raise Connected { connection: 1, read_only: true }"]);
     assert_eq!(rig.machine.valid_until(), None);
@@ -113,6 +112,66 @@ fn a_read_only_server_gets_pings_and_proves_nothing() {
         rig.receive(&server::answer(&pings[0], 1, 0)).unwrap();
     }
     assert_eq!(rig.machine.valid_until(), None);
+}
+
+#[test]
+fn a_server_that_sends_frames_and_answers_nothing_loses_the_connection_after_the_session_timeout() {
+    for (quorum_heartbeats, read_only) in [(false, false), (true, false), (false, true)] {
+        let mut rig = Rig::with(SessionConfig { quorum_heartbeats, ..server::config() });
+        rig.handshake(ConnectResponse { read_only, ..response(ID) }).unwrap();
+        rig.submit(&sync("/a"), 1);
+        rig.written();
+        let due = rig.machine.next_timer();
+        assert!(rig.timer_at(due));
+        let frames = [server::notification(server::CHANGED, "/nobody-cares"), server::reply(XID_PING, 1, 0, &[])];
+        while rig.now + T / 20 < due + T {
+            rig.now += T / 20;
+            // Where a ping is the heartbeat, the answer to one is no other frame.
+            rig.receive(&frames[usize::from(!read_only && rig.now > due + T / 2)]).unwrap();
+            assert!(rig.timer_at(rig.now));
+        }
+        rig.take_log();
+        assert!(!rig.timer_at(due + T), "{quorum_heartbeats}, {read_only}");
+        rig.disconnect();
+        assert_eq!(rig.take_log(), ["1 lost", "raise Disconnected"]);
+    }
+}
+
+#[test]
+fn slow_answers_keep_the_connection_and_the_session_certain() {
+    for quorum_heartbeats in [false, true] {
+        let mut rig = Rig::with(SessionConfig { quorum_heartbeats, ..server::config() });
+        rig.connect();
+        let (begin, mut answers) = (rig.now, VecDeque::new());
+        while rig.now < begin + 10 * T {
+            let timer = rig.machine.next_timer();
+            rig.now = answers.front().map_or(timer, |(at, _)| timer.min(*at));
+            if timer == rig.now {
+                assert!(rig.timer_at(timer));
+                let sent = rig.now;
+                answers.extend(rig.written().into_iter().map(|heartbeat| (sent + T * 3 / 10, heartbeat)));
+                continue;
+            }
+            let (_, heartbeat) = answers.pop_front().unwrap();
+            let is_certain = rig.machine.valid_until() > Some(rig.now);
+            assert!(is_certain || rig.now < begin + 2 * T, "{:?}", rig.now - begin);
+            let no_results = [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat();
+            let body = if quorum_heartbeats { &no_results } else { &heartbeat.body };
+            rig.receive(&server::reply(heartbeat.xid, 1, 0, body)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_timeout_that_a_reconnect_lowers_is_followed_whatever_counts_as_a_proof() {
+    for quorum_heartbeats in [false, true] {
+        let mut rig = Rig::with(SessionConfig { quorum_heartbeats, ..server::config() });
+        rig.connect();
+        rig.disconnect();
+        rig.now += T / 10;
+        rig.handshake(ConnectResponse { timeout_ms: 2000, ..response(ID) }).unwrap();
+        assert_eq!(rig.machine.valid_until(), Some(rig.now + Duration::from_millis(1900)), "{quorum_heartbeats}");
+    }
 }
 
 #[test]

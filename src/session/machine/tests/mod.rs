@@ -124,7 +124,7 @@ impl<L> Rig<L> {
 
     fn timer_at(&mut self, at: Instant) -> bool {
         self.now = at;
-        self.machine.timer(at)
+        self.machine.timer(at).is_ok()
     }
 
     fn take_log(&mut self) -> Vec<L> {

@@ -227,7 +227,7 @@ impl World {
 
     fn wait(&mut self, time: Duration) {
         self.rig.now += time;
-        if !self.rig.machine.timer(self.rig.now) {
+        if self.rig.machine.timer(self.rig.now).is_err() {
             self.disconnect();
         }
     }

@@ -207,7 +207,7 @@ fn a_request_above_the_limit_is_refused_with_its_size() {
     rig.submit(&get_data(&"x".repeat(19)), 3);
     assert_eq!(
         rig.take_log(),
-        ["2 FrameTooLarge { size: 31, limit: 30 }", "3 FrameTooLarge { size: 32, limit: 30 }", "drop watcher 3"]
+        ["2 FrameTooLarge { size: 31, limit: 30 }", "3 FrameTooLarge { size: 51, limit: 30 }", "drop watcher 3"]
     );
     assert_eq!(rig.written().len(), 1);
     assert_eq!(rig.machine.watches.len(), 0);

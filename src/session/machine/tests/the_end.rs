@@ -152,7 +152,7 @@ fn a_close_that_was_not_written_is_sent_once_over_the_next_connection() {
 
 #[test]
 fn a_close_that_a_server_refuses_is_sent_to_another() {
-    let mut rig = Rig::with(SessionConfig { can_be_read_only: true, ..server::config() });
+    let mut rig = Rig::with(server::config());
     rig.handshake(response(ID)).unwrap();
     rig.disconnect();
     rig.handshake(ConnectResponse { read_only: true, ..response(ID) }).unwrap();
@@ -166,7 +166,7 @@ fn a_close_that_a_server_refuses_is_sent_to_another() {
 /// No other server knows it.
 #[test]
 fn a_session_of_a_read_only_server_alone_is_closed_by_nobody() {
-    let mut rig = Rig::with(SessionConfig { can_be_read_only: true, ..server::config() });
+    let mut rig = Rig::with(server::config());
     rig.handshake(ConnectResponse { read_only: true, ..response(ID) }).unwrap();
     rig.disconnect();
     assert_eq!(rig.machine.connect_request().session_id, 0);
@@ -235,7 +235,10 @@ fn nothing_is_heard_of_a_session_after_its_end() {
 #[test]
 fn another_session_than_the_one_asked_for_is_not_taken() {
     let mut rig = Rig::new();
-    assert!(matches!(rig.handshake(response(0)), Err(ProtoError::WrongSession { wanted: 0, given: 0 })));
+    assert!(matches!(
+        rig.handshake(response(0)),
+        Err(ProtoError::Unexpected { what: "id of a new session", value: 0 })
+    ));
     let expired = ConnectResponse { timeout_ms: 0, ..response(ID) };
     assert!(matches!(rig.handshake(expired), Err(ProtoError::Unexpected { value: 0, .. })));
     assert!(rig.log.is_empty() && !rig.machine.is_over(rig.now));

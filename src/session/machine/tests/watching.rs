@@ -298,6 +298,45 @@ fn set_watches_goes_out_in_frames_of_at_most_128_kib() {
 }
 
 #[test]
+fn set_watches_goes_out_in_frames_that_the_clients_limit_allows() {
+    for (max_frame_size, max_request_size) in [(1000, 4 << 20), (4 << 20, 1000)] {
+        let mut rig = Rig::with(SessionConfig { max_frame_size, max_request_size, ..server::config() });
+        rig.connect();
+        let mut paths: Vec<String> = (0..100).map(|k| format!("/{k:0100}")).collect();
+        // The longest one that `setWatches` has room for: behind header, zxid, three counts and its own length.
+        paths.push(format!("/{}", "x".repeat(1000 - 8 - 8 - 3 * 4 - 4 - 1)));
+        for (tag, path) in (0..).zip(&paths) {
+            rig.watch(&get_data(path), tag);
+        }
+        rig.disconnect();
+        rig.connect();
+        let frames = rig.written();
+        let sizes: Vec<usize> = frames.iter().map(|frame| frame.size).collect();
+        assert!(sizes.iter().all(|size| *size <= 1000 + PREFIX), "{sizes:?}");
+        let mut again: Vec<String> = frames.iter().flat_map(|frame| frame.set_watches().1.concat()).collect();
+        again.sort();
+        paths.sort();
+        assert!(again == paths);
+    }
+}
+
+#[test]
+fn a_watch_that_could_not_be_set_again_is_refused() {
+    let mut rig = Rig::with(SessionConfig { max_frame_size: 1000, ..server::config() });
+    rig.connect();
+    rig.take_log();
+    let path = format!("/{}", "x".repeat(1000 - 8 - 8 - 3 * 4 - 4));
+    for (tag, request) in (0..).zip([get_data(&path), exists(&path), children(&path)]) {
+        rig.submit(&request, tag);
+    }
+    // Without a watch there is room for it.
+    rig.submit(&Request::Exists { path, watch: false }, 3);
+    let refused = |tag| [format!("{tag} FrameTooLarge {{ size: 1001, limit: 1000 }}"), format!("drop watcher {tag}")];
+    assert_eq!(rig.take_log(), [refused(0), refused(1), refused(2)].concat());
+    assert_eq!(rig.written().len(), 1);
+}
+
+#[test]
 fn set_watches_refused_ends_the_connection_and_is_tried_again() {
     let mut rig = Rig::connected();
     rig.watch(&get_data("/a"), 1);
@@ -357,15 +396,19 @@ fn a_removal_does_not_outlive_its_connection() {
     assert!(rig.written().is_empty());
 }
 
-#[test]
-fn a_hundred_thousand_watches_that_come_and_go_leave_nothing() {
-    let mut rig = Rig::connected();
-    for tag in 0..100_000 {
-        let ticket = rig.watch(&get_data("/a"), tag);
-        rig.unwatch(ticket);
-        rig.take_log();
+mod slow {
+    use super::*;
+
+    #[test]
+    fn a_hundred_thousand_watches_that_come_and_go_leave_nothing() {
+        let mut rig = Rig::connected();
+        for tag in 0..100_000 {
+            let ticket = rig.watch(&get_data("/a"), tag);
+            rig.unwatch(ticket);
+            rig.take_log();
+        }
+        assert_eq!(rig.answer_all().len(), 1);
+        assert_eq!(rig.machine.watches.len(), 0);
+        assert!(rig.machine.in_flight.is_empty() && rig.machine.unsent.is_empty());
     }
-    assert_eq!(rig.answer_all().len(), 1);
-    assert_eq!(rig.machine.watches.len(), 0);
-    assert!(rig.machine.in_flight.is_empty() && rig.machine.unsent.is_empty());
 }

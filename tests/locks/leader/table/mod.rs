@@ -38,28 +38,6 @@ const HOLDERS: [&str; 5] = ["mutex", "write", "semaphore_mutex", "unfair", "mult
 /// So many elections of leaders, or queues of holders, at a time at most. They spend their time in waits.
 const LANES: usize = 24;
 
-#[test]
-fn no_fault_brings_two_that_believe_to_lead() {
-    let server = Servers::one();
-    let tallies = strike_all(&LEADERS, 12, |_| &server);
-    // Half of the pauses of a leader beyond its session bring an overlap: a few may bring none.
-    let (long_pauses, overlaps) = tallies
-        .iter()
-        .fold((0, 0), |(pauses, overlaps), tally| (pauses + tally.long_pauses, overlaps + tally.overlaps_of_control));
-    assert!(long_pauses < 20 || overlaps > 0, "{long_pauses} long pauses, and the unguarded control shows nothing");
-}
-
-#[test]
-fn no_fault_brings_two_holders_that_ask_or_have_a_deadline() {
-    let (server, ensemble) = (Servers::one(), Servers::ensemble());
-    let tallies = strike_all(&HOLDERS, 4, |lane| if lane % 2 == 0 { &server } else { &ensemble });
-    let (faults, overlaps) = tallies
-        .iter()
-        .fold((0, 0), |(faults, overlaps), tally| (faults + tally.faults(), overlaps + tally.overlaps_of_control));
-    // One fault of eight brings an overlap: a few may bring none.
-    assert!(faults < 100 || overlaps > 0, "{faults} faults, and the unguarded control shows nothing");
-}
-
 /// So many faults for each kind, at the servers of each lane, and never two that believe.
 fn strike_all<'a>(kinds: &[&'static str], faults: usize, servers: impl Fn(usize) -> &'a Servers + Sync) -> Vec<Tally> {
     let begin = Instant::now();
@@ -85,4 +63,30 @@ fn strike_all<'a>(kinds: &[&'static str], faults: usize, servers: impl Fn(usize)
         assert!(tally.overlaps_of_told.is_empty(), "{}: two were told: {:?}", tally.kind, tally.overlaps_of_told);
     }
     tallies
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn no_fault_brings_two_that_believe_to_lead() {
+        let server = Servers::one();
+        let tallies = strike_all(&LEADERS, 12, |_| &server);
+        // Half of the pauses of a leader beyond its session bring an overlap: a few may bring none.
+        let (long_pauses, overlaps) = tallies.iter().fold((0, 0), |(pauses, overlaps), tally| {
+            (pauses + tally.long_pauses, overlaps + tally.overlaps_of_control)
+        });
+        assert!(long_pauses < 20 || overlaps > 0, "{long_pauses} long pauses, and the unguarded control shows nothing");
+    }
+
+    #[test]
+    fn no_fault_brings_two_holders_that_ask_or_have_a_deadline() {
+        let (server, ensemble) = (Servers::one(), Servers::ensemble());
+        let tallies = strike_all(&HOLDERS, 4, |lane| if lane % 2 == 0 { &server } else { &ensemble });
+        let (faults, overlaps) = tallies
+            .iter()
+            .fold((0, 0), |(faults, overlaps), tally| (faults + tally.faults(), overlaps + tally.overlaps_of_control));
+        // One fault of eight brings an overlap: a few may bring none.
+        assert!(faults < 100 || overlaps > 0, "{faults} faults, and the unguarded control shows nothing");
+    }
 }

@@ -10,56 +10,14 @@ use curator_locks::{AcquireOptions, CancelToken, Error};
 use crate::{
     kept::and_kept,
     support::{
-        self, another, await_queue, builder, connect, eventually,
+        self, another, builder, connect, eventually,
         machine::{Machine, since},
-        mutex, queue,
+        mutex,
     },
 };
 
 /// Beside what the threads are kept from running.
 const AT_ONCE: Duration = Duration::from_secs(2);
-
-#[test]
-fn a_cancelled_waiter_leaves_the_queue_at_once() {
-    let machine = Machine::watch();
-    let client = support::client();
-    let other = another(&client);
-    let (held, wanted) = (mutex(&client), mutex(&other));
-    held.acquire().unwrap();
-    for timeout in [None, Some(Duration::from_secs(60))] {
-        let token = CancelToken::new();
-        let mut options = AcquireOptions::new().cancel_token(&token);
-        if let Some(timeout) = timeout {
-            options = options.timeout(timeout);
-        }
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| and_kept(|| wanted.acquire_with(&options)));
-            await_queue(&client, "/locks/m", 2);
-            let begin = Instant::now();
-            let ((result, kept), of_this) = and_kept(|| {
-                token.cancel();
-                waiting.join().unwrap()
-            });
-            assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
-            machine.assert_at_most("cancelled", since(begin), AT_ONCE + kept + of_this);
-        });
-        await_queue(&client, "/locks/m", 1);
-    }
-    assert!(!wanted.is_acquired_in_this_process());
-}
-
-#[test]
-fn a_token_that_is_cancelled_already_gets_no_lock_and_leaves_nothing() {
-    let client = support::client();
-    let token = CancelToken::new();
-    token.cancel();
-    let mutex = mutex(&client);
-    let result = mutex.acquire_with(&AcquireOptions::new().cancel_token(&token));
-    assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
-    assert!(!mutex.is_acquired_in_this_process());
-    eventually("the queue is empty", || queue(&client, "/locks/m").is_empty());
-    eventually("no container is left", || client.check_exists().for_path("/").unwrap().is_none());
-}
 
 /// Cancelled at any moment of the acquire: while it makes the parents, creates, lists, watches or waits.
 #[test]

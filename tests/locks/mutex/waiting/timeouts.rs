@@ -48,46 +48,6 @@ fn a_timed_acquire_of_a_held_lock_ends_in_time_and_its_znode_is_gone() {
 }
 
 #[test]
-fn ten_thousand_timed_out_acquires_leave_no_watch_on_either_side() {
-    const THREADS: usize = 20;
-    const EACH: usize = 500;
-    let server = quick_server().start().unwrap();
-    let [holding, client] = [(); 2].map(|()| connect(builder(&server, "timeouts").session_timeout(PATIENCE)));
-    let (held, wanted) = (mutex(&holding), mutex(&client));
-    held.acquire().unwrap();
-    let waited = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (wanted, waited) = (&wanted, &waited);
-            scope.spawn(move || {
-                for k in 0..EACH {
-                    let timeout = Duration::from_micros(1 + ((thread * 7 + k * 13) % 40) as u64 * 100);
-                    match wanted.acquire_timeout(timeout) {
-                        Ok(false) => waited.fetch_add(1, Ordering::Relaxed),
-                        other => panic!("{other:?}"),
-                    };
-                }
-            });
-        }
-    });
-    assert_eq!(waited.into_inner(), THREADS * EACH);
-    await_queue(&holding, "/locks/m", 1);
-    // The holder itself watches its znode.
-    eventually("no watch but the holder's", || server.watch_count().unwrap() <= 1);
-    // After a reconnect a client sets again what it believes to watch, so this counts the client's side.
-    let (session, other) = (holding.session_id(), client.session_id());
-    server.restart().unwrap();
-    eventually("both are connected again", || holding.is_connected() && client.is_connected());
-    client.sync().for_path("/").unwrap();
-    holding.sync().for_path("/").unwrap();
-    assert_eq!((holding.session_id(), client.session_id()), (session, other), "a session was lost");
-    assert!(server.watch_count().unwrap() <= 1, "{}", server.four_letter_word("wchp").unwrap());
-    held.release().unwrap();
-    eventually("no watch at all", || server.watch_count().unwrap() == 0);
-    wanted.acquire().unwrap();
-}
-
-#[test]
 fn a_timed_acquire_ends_in_time_while_the_server_answers_nothing() {
     let machine = Machine::watch();
     let server = quick_server().start().unwrap();
@@ -251,4 +211,48 @@ fn a_directory_that_the_server_removes_again_and_again_is_no_error_of_a_timed_ac
         }
     }
     println!("granted: {granted:?} of 300 each");
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn ten_thousand_timed_out_acquires_leave_no_watch_on_either_side() {
+        const THREADS: usize = 20;
+        const EACH: usize = 500;
+        let server = quick_server().start().unwrap();
+        let [holding, client] = [(); 2].map(|()| connect(builder(&server, "timeouts").session_timeout(PATIENCE)));
+        let (held, wanted) = (mutex(&holding), mutex(&client));
+        held.acquire().unwrap();
+        let waited = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (wanted, waited) = (&wanted, &waited);
+                scope.spawn(move || {
+                    for k in 0..EACH {
+                        let timeout = Duration::from_micros(1 + ((thread * 7 + k * 13) % 40) as u64 * 100);
+                        match wanted.acquire_timeout(timeout) {
+                            Ok(false) => waited.fetch_add(1, Ordering::Relaxed),
+                            other => panic!("{other:?}"),
+                        };
+                    }
+                });
+            }
+        });
+        assert_eq!(waited.into_inner(), THREADS * EACH);
+        await_queue(&holding, "/locks/m", 1);
+        // The holder itself watches its znode.
+        eventually("no watch but the holder's", || server.watch_count().unwrap() <= 1);
+        // After a reconnect a client sets again what it believes to watch, so this counts the client's side.
+        let (session, other) = (holding.session_id(), client.session_id());
+        server.restart().unwrap();
+        eventually("both are connected again", || holding.is_connected() && client.is_connected());
+        client.sync().for_path("/").unwrap();
+        holding.sync().for_path("/").unwrap();
+        assert_eq!((holding.session_id(), client.session_id()), (session, other), "a session was lost");
+        assert!(server.watch_count().unwrap() <= 1, "{}", server.four_letter_word("wchp").unwrap());
+        held.release().unwrap();
+        eventually("no watch at all", || server.watch_count().unwrap() == 0);
+        wanted.acquire().unwrap();
+    }
 }

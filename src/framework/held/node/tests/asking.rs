@@ -10,7 +10,7 @@ fn what_was_seen_over_an_earlier_connection_puts_nothing_in_doubt() {
     scene.said.connection.store(3, Ordering::Release);
     scene.look_at(scene.begun + WATCH_AFTER);
     scene.answer(Ok(ours()));
-    for sees in [|node: &HeldNode| node.seen_again(2), |node: &HeldNode| node.seen(2, Ok(ours()))] {
+    for sees in [|node: &HeldNode| node.znode().seen_again(2), |node: &HeldNode| node.znode().seen(2, Ok(ours()))] {
         sees(&node);
         assert_eq!(node.state(scene.begun), HoldState::Held);
     }
@@ -81,7 +81,7 @@ fn a_watch_that_was_used_up_is_set_again_at_once() {
     let at = node.since + WATCH_AFTER + MOMENT;
     scene.look_at(at);
     scene.look_at(at);
-    node.watched(&WatchEvent::Node { event: EventType::NodeDataChanged, connection: 1 });
+    node.znode().watched(&WatchEvent::Node { event: EventType::NodeDataChanged, connection: 1 });
     assert!(scene.is_woken());
     scene.look_at(at);
     assert_eq!(scene.requests(), 1);

@@ -95,23 +95,6 @@ fn a_znode_that_the_watch_finds_gone_is_asked_about_and_told() {
     assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, DELETED]);
 }
 
-#[test]
-fn a_znode_that_no_session_owns_is_nobodys_to_ask_about() {
-    let scene = Scene::new(None);
-    let znode = Znode {
-        path: ServerPath::from_server("/held"),
-        czxid: 3,
-        token: 3,
-        grant: 0,
-        has_waited: false,
-        outlives_session: true,
-        is_place: false,
-    };
-    let node = scene.held.add_znode(znode, scene.said.clone(), 1, None, None);
-    scene.deletes(&node);
-    assert_eq!(node.state(scene.begun), DELETED);
-}
-
 /// Gives out one session, and whom it tells what happens to it.
 struct Once(Arc<StubSession>, Sender<SessionObserver>);
 

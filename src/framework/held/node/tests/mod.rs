@@ -8,6 +8,8 @@ mod looks;
 mod revoked;
 mod told;
 
+use std::time::Duration;
+
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::*;
@@ -88,7 +90,7 @@ impl Scene {
 
     /// Somebody else's word that the znode is gone, over the first connection.
     fn deletes(&self, node: &HeldNode) {
-        node.watched(&WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 });
+        node.znode().watched(&WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 });
     }
 
     /// Whether the client's thread was told to look.

@@ -116,37 +116,41 @@ fn a_session_that_waits_uses_no_processor_time() {
     assert!(used < Duration::from_millis(200), "{used:?}");
 }
 
-#[test]
-fn connections_that_come_and_go_leave_no_file_and_cost_no_processor_time() {
-    if !is_alone("connections_that_come_and_go_leave_no_file_and_cost_no_processor_time") {
-        return;
-    }
-    let (threads_before, files_before) = (threads(), files());
-    let fake = Fake::new();
-    let (client, mut peer) = Client::connected(&fake);
-    assert!(is_synced_by(&client, &mut peer));
-    let files_of_one = files();
-    for connection in 2..30 {
-        drop(peer);
-        assert_eq!(client.event(), SessionEvent::Disconnected);
-        peer = client.welcome(&fake);
-        assert_eq!(client.event(), SessionEvent::Connected { connection, read_only: false });
-        assert!(is_synced_by(&client, &mut peer));
-        assert_eq!(files(), files_of_one);
-    }
-    drop((peer, fake));
-    assert_eq!(client.event(), SessionEvent::Disconnected);
-    let before = processor_time();
-    std::thread::sleep(Duration::from_secs(1));
-    let used = processor_time() - before;
-    assert!(used < Duration::from_millis(100), "{used:?}");
-    drop(client);
-    wait_until(LONG, || threads() == threads_before && files() == files_before);
-}
-
 fn is_synced_by(client: &Client, peer: &mut Peer) -> bool {
     let (_, reply) = client.submit(sync("/"));
     let request = peer.request();
     peer.answer(&request);
     reply.recv_timeout(LONG).unwrap().is_ok()
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn connections_that_come_and_go_leave_no_file_and_cost_no_processor_time() {
+        if !is_alone("slow::connections_that_come_and_go_leave_no_file_and_cost_no_processor_time") {
+            return;
+        }
+        let (threads_before, files_before) = (threads(), files());
+        let fake = Fake::new();
+        let (client, mut peer) = Client::connected(&fake);
+        assert!(is_synced_by(&client, &mut peer));
+        let files_of_one = files();
+        for connection in 2..30 {
+            drop(peer);
+            assert_eq!(client.event(), SessionEvent::Disconnected);
+            peer = client.welcome(&fake);
+            assert_eq!(client.event(), SessionEvent::Connected { connection, read_only: false });
+            assert!(is_synced_by(&client, &mut peer));
+            assert_eq!(files(), files_of_one);
+        }
+        drop((peer, fake));
+        assert_eq!(client.event(), SessionEvent::Disconnected);
+        let before = processor_time();
+        std::thread::sleep(Duration::from_secs(1));
+        let used = processor_time() - before;
+        assert!(used < Duration::from_millis(100), "{used:?}");
+        drop(client);
+        wait_until(LONG, || threads() == threads_before && files() == files_before);
+    }
 }

@@ -222,11 +222,13 @@ fn there_is_no_password_before_a_server_gave_one() {
     assert_eq!(client.session.password(), [7; 16]);
 }
 
-/// Names by script: `fast` is the fake server, `slow` as well, but only when somebody says so.
+/// Names by script: `fast` is the fake server, `slow` as well, but only when somebody says so, and `once` for the first
+/// one who asks.
 struct Scripted {
     address: std::net::SocketAddr,
     gate: Receiver<()>,
     asked_for_slow: Sender<()>,
+    resolved_once: AtomicBool,
 }
 
 impl Transport for Scripted {
@@ -234,6 +236,9 @@ impl Transport for Scripted {
         if host == "slow" {
             let _ = self.asked_for_slow.send(());
             let _ = self.gate.recv();
+        }
+        if host == "once" && self.resolved_once.swap(true, Ordering::SeqCst) {
+            return Err(io::ErrorKind::NotFound.into());
         }
         Ok(vec![self.address])
     }
@@ -249,17 +254,28 @@ impl Transport for Scripted {
     }
 }
 
+impl Scripted {
+    fn new(fake: &Fake) -> (Arc<Scripted>, Sender<()>, Receiver<()>) {
+        let (open, gate) = unbounded();
+        let (asked_for_slow, asked) = unbounded();
+        let resolved_once = AtomicBool::new(false);
+        (Arc::new(Scripted { address: fake.address(), gate, asked_for_slow, resolved_once }), open, asked)
+    }
+
+    fn open(self: &Arc<Self>, config: &SessionConfig) -> Client {
+        let (sender, events) = unbounded();
+        let observer: SessionObserver = Arc::new(move |event| {
+            // The test may be over.
+            let _ = sender.send(event);
+        });
+        Client { session: NativeSession::open(config, self.clone(), observer).unwrap(), events }
+    }
+}
+
 fn open_scripted(fake: &Fake, hosts: &str) -> (Client, Sender<()>, Receiver<()>) {
-    let (open, gate) = unbounded();
-    let (asked_for_slow, asked) = unbounded();
-    let transport = Scripted { address: fake.address(), gate, asked_for_slow };
-    let (sender, events) = unbounded();
-    let observer: SessionObserver = Arc::new(move |event| {
-        // The test may be over.
-        let _ = sender.send(event);
-    });
+    let (transport, open, asked) = Scripted::new(fake);
     let config = SessionConfig { hosts: hosts.parse().unwrap(), ..fake.config() };
-    (Client { session: NativeSession::open(&config, Arc::new(transport), observer).unwrap(), events }, open, asked)
+    (transport.open(&config), open, asked)
 }
 
 #[test]
@@ -297,4 +313,20 @@ fn a_name_that_answers_late_is_used_then() {
     drop(gate);
     let _peer = client.welcome(&fake);
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
+}
+
+#[test]
+fn the_next_session_of_a_client_finds_the_servers_though_the_names_resolve_no_more() {
+    let fake = Fake::new();
+    let (transport, _gate, _asked) = Scripted::new(&fake);
+    let config = SessionConfig { hosts: "once".parse().unwrap(), ..fake.config() };
+    let first = transport.open(&config);
+    let peer = first.welcome(&fake);
+    assert!(matches!(first.event(), SessionEvent::Connected { .. }));
+    first.session.abandon();
+    assert_eq!(peer.answer_all(), [server::CLOSE]);
+    first.wait_until_finished(LONG);
+    let second = transport.open(&config);
+    let _peer = second.welcome(&fake);
+    assert!(matches!(second.event(), SessionEvent::Connected { .. }));
 }

@@ -99,28 +99,9 @@ impl Peer {
         hello
     }
 
-    /// Shakes hands as a server that can only read.
-    pub(super) fn welcome_read_only(&mut self, session_id: i64) -> Hello {
-        let hello = self.hello();
-        let mut greeting = Peer::greeting(i32::try_from(USUAL_TIMEOUT.as_millis()).unwrap(), session_id);
-        *greeting.last_mut().unwrap() = 1;
-        self.send(&greeting);
-        hello
-    }
-
     pub(super) fn greeting(timeout_ms: i32, session_id: i64) -> Vec<u8> {
         let (version, password) = (0_i32.to_be_bytes(), server::prefixed(&[7; 16]));
         [&version[..], &timeout_ms.to_be_bytes(), &session_id.to_be_bytes(), &password, &[0]].concat()
-    }
-
-    /// Answers a question of four letters.
-    pub(super) fn say(&mut self, question: &[u8; 4], answer: &[u8]) {
-        let mut asked = [0; 4];
-        self.stream.read_exact(&mut asked).unwrap();
-        assert_eq!(asked, *question);
-        // The client may be gone.
-        let _ = self.stream.write_all(answer);
-        let _ = self.stream.shutdown(Shutdown::Both);
     }
 
     pub(super) fn send(&mut self, frame: &[u8]) {

@@ -7,7 +7,6 @@ mod connecting;
 mod cuts;
 mod ending;
 mod fake;
-mod read_only;
 mod traffic;
 mod waiting;
 

@@ -1,0 +1,58 @@
+//! Recipes react here to a client's connection states, and wake-ups that no listener can delay.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::connection_state::ConnectionState;
+
+/// Wakes somebody: at once, on the thread that has the news, and before any listener is told. It must not block.
+pub(crate) type WakeUp = dyn Fn() + Send + Sync;
+
+/// A recipe's own reaction to a change of the connection state: before the caller's listeners are told, of which one may
+/// never return. Runs on the client's own thread and must not block.
+pub(crate) type Reaction = dyn Fn(ConnectionState) + Send + Sync;
+
+/// The reactions of one client, as long as their owners keep them.
+#[derive(Default)]
+pub(crate) struct Reactions {
+    list: Mutex<Vec<Weak<Reaction>>>,
+}
+
+impl Reactions {
+    pub(crate) fn add(&self, reaction: Weak<Reaction>) {
+        let mut list = self.list.lock();
+        if list.len() == list.capacity() {
+            list.retain(|reaction| reaction.strong_count() > 0);
+            // Room for as many again: so each of them is looked at a few times at most, however many are added.
+            let living = list.len();
+            list.reserve(living.max(4));
+        }
+        list.push(reaction);
+    }
+
+    /// Those that live, to be called under no lock.
+    pub(crate) fn living(&self) -> Vec<Arc<Reaction>> {
+        let mut list = self.list.lock();
+        list.retain(|reaction| reaction.strong_count() > 0);
+        list.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reactions_that_are_gone_make_room_for_those_that_come() {
+        let reactions = Reactions::default();
+        let reaction = || -> Arc<Reaction> { Arc::new(|_| ()) };
+        let stays: Vec<Arc<Reaction>> = (0..10).map(|_| reaction()).collect();
+        stays.iter().for_each(|stays| reactions.add(Arc::downgrade(stays)));
+        for _ in 0..100_000 {
+            reactions.add(Arc::downgrade(&reaction()));
+        }
+        assert!(reactions.list.lock().len() <= 40, "{}", reactions.list.lock().len());
+        assert_eq!(reactions.living().len(), stays.len());
+    }
+}

@@ -1,0 +1,284 @@
+//! One hold of a znode: until when, its limits, its release.
+
+use std::{
+    fmt, mem,
+    sync::{Arc, Weak, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use super::{HeldNode, HeldZnode, HoldParts, Keeper, Life, RevocableNode};
+use crate::{
+    base::{paths::ServerPath, telemetry::counters::Counters},
+    error::LostReason,
+    framework::{
+        events::event::Event,
+        held::{changes::HoldState, limits::Limits},
+    },
+    session::api::Session,
+};
+
+impl HoldParts {
+    /// After how long a hold the next warning is due.
+    pub(super) fn next_warning(&self, limit: Duration) -> Duration {
+        limit.saturating_mul(1 << self.warnings.min(30))
+    }
+}
+
+impl HeldNode {
+    /// The first hold of a znode.
+    pub(crate) fn first(znode: Arc<HeldZnode>, is_attended: bool) -> Arc<HeldNode> {
+        let (since, revocable) = (znode.since, znode.revocable.clone());
+        let number = znode.znode.grant;
+        HeldNode::begin(
+            HeldNode { znode, tenure: None, number, since, revocable, inner: Mutex::default() },
+            is_attended,
+        )
+    }
+
+    /// From here on this keeper hands the znode on from hold to hold. This hold is the keeper's own, and ends with the
+    /// znode.
+    pub(crate) fn serve(&self, keeper: Weak<dyn Keeper>) {
+        let _ = self.znode.keeper.set(keeper);
+    }
+
+    /// Begins one more hold of this znode, now. It checks nothing.
+    pub(crate) fn grant(
+        &self,
+        tenure: u64,
+        number: u64,
+        revocable: Option<Arc<RevocableNode>>,
+        is_attended: bool,
+    ) -> Arc<HeldNode> {
+        let znode = self.znode.clone();
+        znode.out.fetch_add(1, Ordering::AcqRel);
+        // Where nobody asks how long it has lasted, any moment of the past will do.
+        let since = if is_attended { Instant::now() } else { self.since };
+        let tenure = Some(tenure);
+        let hold = HeldNode { znode, tenure, number, since, revocable, inner: Mutex::default() };
+        let hold = HeldNode::begin(hold, is_attended);
+        if is_attended {
+            self.znode.events.send(Event::Look);
+        }
+        hold
+    }
+
+    fn begin(hold: HeldNode, is_attended: bool) -> Arc<HeldNode> {
+        let hold = Arc::new(hold);
+        if let Some(revocable) = &hold.revocable {
+            revocable.holds(&hold);
+        }
+        if is_attended {
+            hold.is_attended(&mut hold.inner.lock());
+        }
+        hold
+    }
+
+    /// This hold is looked after from here on.
+    pub(super) fn is_attended(self: &Arc<Self>, inner: &mut HoldParts) {
+        if !mem::replace(&mut inner.is_attended, true) {
+            self.znode.attend(self.clone());
+        }
+    }
+
+    pub(crate) fn path(&self) -> &ServerPath {
+        &self.znode.znode.path
+    }
+
+    /// Whether this hold waited at the servers. Where holds share a znode only the first one did.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.znode.znode.has_waited && (self.tenure.is_none() || self.number <= 1)
+    }
+
+    pub(crate) fn session(&self) -> &Arc<dyn Session> {
+        &self.znode.session
+    }
+
+    pub(crate) fn revocable(&self) -> Option<&RevocableNode> {
+        self.revocable.as_deref()
+    }
+
+    pub(crate) fn czxid(&self) -> i64 {
+        self.znode.znode.czxid
+    }
+
+    /// The fencing token: it grows with every grant of a lock.
+    pub(crate) fn token(&self) -> i64 {
+        self.znode.znode.token
+    }
+
+    /// The znode that it holds.
+    pub(crate) fn znode(&self) -> &Arc<HeldZnode> {
+        &self.znode
+    }
+
+    /// Whether a keeper has handed the znode to it.
+    pub(crate) fn is_handed_out(&self) -> bool {
+        self.tenure.is_some()
+    }
+
+    /// Which grant of its znode it is; 0 for the only one.
+    pub(crate) fn grant_number(&self) -> u64 {
+        self.number
+    }
+
+    /// The keeper that ends this hold while the znode stays, and its number for the tenure.
+    pub(crate) fn keeper(&self) -> Option<(Arc<dyn Keeper>, u64)> {
+        let tenure = self.tenure?;
+        Some((self.znode.keeper.get()?.upgrade()?, tenure))
+    }
+
+    /// `None`: it does not count as a lock.
+    pub(crate) fn counters(&self) -> Option<&Counters> {
+        self.znode.counters().map(|counters| &**counters)
+    }
+
+    /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.znode.is_certain()
+    }
+
+    /// Why it is not held any more, for who wants to release it or to enter again. While it is not known yet who deleted
+    /// the znode, that is the reason.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.lost_in(&self.inner.lock())
+    }
+
+    pub(super) fn lost_in(&self, inner: &HoldParts) -> Option<LostReason> {
+        match inner.life {
+            Life::Lost(reason) => Some(reason),
+            Life::Released(lost) => lost,
+            Life::Lasting => self.znode.lost(),
+        }
+    }
+
+    /// Up to here the lock is held, if nobody deletes the znode; in the past once the lock is lost or released.
+    pub(crate) fn valid_until(&self) -> Instant {
+        self.valid_until_in(&self.inner.lock())
+    }
+
+    fn valid_until_in(&self, inner: &HoldParts) -> Instant {
+        if inner.life.is_over() || self.lost_in(inner).is_some() {
+            return self.since;
+        }
+        self.certain_until(inner).unwrap_or(self.since)
+    }
+
+    /// Up to here the lock is held for certain, if its znode is there.
+    pub(super) fn certain_until(&self, inner: &HoldParts) -> Option<Instant> {
+        let valid_until = self.znode.session.valid_until()?;
+        Some(inner.limits.end().map_or(valid_until, |end| end.min(valid_until)))
+    }
+
+    /// For how long the hold is certain, from now on.
+    pub(super) fn left_in(&self, inner: &HoldParts, now: Instant) -> Duration {
+        if self.state_in(inner, now) != HoldState::Held {
+            return Duration::ZERO;
+        }
+        self.certain_until(inner).map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+
+    /// Whether the hold is certain for no longer than this.
+    pub(crate) fn is_near(&self, margin: Duration) -> bool {
+        self.left_in(&self.inner.lock(), Instant::now()) <= margin
+    }
+
+    /// Whether `valid_until` has passed.
+    pub(super) fn may_be_anothers(&self, inner: &HoldParts, now: Instant) -> bool {
+        self.valid_until_in(inner) <= now
+    }
+
+    pub(crate) fn state(&self, now: Instant) -> HoldState {
+        self.state_in(&self.inner.lock(), now)
+    }
+
+    pub(super) fn state_in(&self, inner: &HoldParts, now: Instant) -> HoldState {
+        let has_lasted = || inner.limits.end().is_some_and(|end| end <= now);
+        match inner.life.end().unwrap_or_else(|| self.znode.state(now)) {
+            HoldState::Held if has_lasted() => HoldState::InDoubt,
+            state => state,
+        }
+    }
+
+    /// Holders of the znode hear of it now. The first reason stays.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        self.znode.lose(reason);
+    }
+
+    /// Whether it was given back while others held by the same znode, which goes with the last of them.
+    pub(crate) fn has_left_others(&self) -> bool {
+        self.inner.lock().has_left_others
+    }
+
+    /// `give_back` is called at most once, on the client's own thread, after the hold was lost for its length. Neither
+    /// limit is counted before [`HeldNode::begin_limits`].
+    pub(crate) fn limit(
+        &self,
+        least: Option<Duration>,
+        most: Option<Duration>,
+        give_back: impl FnOnce() + Send + 'static,
+    ) {
+        self.inner.lock().limits = Limits::new(least, most, Box::new(give_back));
+    }
+
+    pub(crate) fn begin_limits(self: &Arc<Self>) {
+        let is_limited = {
+            let mut inner = self.inner.lock();
+            inner.limits.begin(Instant::now());
+            let is_limited = inner.limits.end().is_some() && !inner.life.is_released();
+            if is_limited {
+                self.is_attended(&mut inner);
+            }
+            is_limited
+        };
+        if is_limited {
+            self.znode.events.send(Event::Look);
+        }
+    }
+
+    /// How long its znode still has to stay after the holder has released it.
+    pub(crate) fn has_to_stay(&self) -> Option<Duration> {
+        let least = self.inner.lock().limits.least()?;
+        Some(least.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
+    }
+
+    /// Ends a hold for its holder, if it has not ended before.
+    pub(crate) fn lose_unless_over(&self, reason: LostReason) -> bool {
+        let inner = self.inner.lock();
+        if inner.life.is_over() || !self.znode.is_lasting() {
+            return false;
+        }
+        // Under the hold's own lock: a release in between would hand the znode on to another one.
+        let on_loss = self.znode.mark(reason);
+        drop(inner);
+        let is_lost = self.znode.tell_of_loss(on_loss);
+        if is_lost {
+            self.znode.events.send(Event::Look);
+        }
+        is_lost
+    }
+
+    /// Ends a hold that has lasted for too long: first for its holder, then for others.
+    pub(crate) fn end_if_over(&self, now: Instant) {
+        let over = {
+            let mut inner = self.inner.lock();
+            if inner.life.is_over() {
+                return;
+            }
+            inner.limits.take_over(now)
+        };
+        if let Some(give_back) = over
+            && self.znode.mark_lost(LostReason::HeldTooLong)
+        {
+            log::warn!("{}: held for too long, and given back", self.path());
+            give_back();
+        }
+    }
+}
+
+impl fmt::Debug for HeldNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldNode").field("path", self.path()).field("czxid", &self.czxid()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,297 @@
+//! One held znode, as the servers know it: whether it is there, until when for certain, and what operators hear of its end.
+
+use std::{
+    mem,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+
+use super::{Footing, HeldNode, HeldZnode, Life, RevocableNode, WatchState, Znode, ZnodeState};
+use crate::{
+    base::{telemetry::counters::Counters, unlocked::drop_unlocked},
+    error::LostReason,
+    framework::{
+        events::{
+            dispatch::Dispatcher,
+            event::{Event, EventSender},
+            reactions::WakeUp,
+        },
+        held::{changes::HoldState, limits::WATCH_AFTER},
+    },
+    session::{api::Session, wait::pending::Watch},
+};
+
+impl Life {
+    pub(crate) fn is_over(self) -> bool {
+        !matches!(self, Life::Lasting)
+    }
+
+    pub(crate) fn is_released(self) -> bool {
+        matches!(self, Life::Released(_))
+    }
+
+    /// `None` while it lasts.
+    pub(crate) fn end(self) -> Option<HoldState> {
+        match self {
+            Life::Lasting => None,
+            Life::Lost(reason) | Life::Released(Some(reason)) => Some(HoldState::Lost(reason)),
+            Life::Released(None) => Some(HoldState::Released),
+        }
+    }
+
+    /// The first reason stays.
+    pub(crate) fn lose(&mut self, reason: LostReason) {
+        if let Life::Lasting = self {
+            *self = Life::Lost(reason);
+        }
+    }
+}
+
+impl ZnodeState {
+    pub(super) fn may_ask_over(&self, connection: u64, now: Instant) -> bool {
+        self.failed.is_none_or(|(over, until)| over != connection || now >= until)
+    }
+}
+
+impl HeldZnode {
+    #[expect(clippy::too_many_arguments, reason = "the registry's parts, and what it was granted with")]
+    pub(crate) fn new(
+        id: u64,
+        znode: Znode,
+        session: Arc<dyn Session>,
+        connection: u64,
+        watch: Option<Watch>,
+        revocable: Option<Arc<RevocableNode>>,
+        (events, dispatcher): (EventSender, Arc<Dispatcher>),
+        counters: Option<Arc<Counters>>,
+    ) -> Arc<HeldZnode> {
+        let is_watched = watch.is_some();
+        let watch = watch.map_or(WatchState::Absent, WatchState::Present);
+        Arc::new(HeldZnode {
+            id,
+            znode,
+            session,
+            events,
+            dispatcher,
+            since: Instant::now(),
+            seen_over: AtomicU64::new(connection),
+            asked_over: AtomicU64::new(connection),
+            revocable,
+            keeper: OnceLock::new(),
+            counters,
+            out: AtomicUsize::new(0),
+            inner: Mutex::new(ZnodeState { is_watched, watch, ..ZnodeState::default() }),
+        })
+    }
+
+    pub(super) fn has_session_ended(&self) -> bool {
+        self.session.is_ended()
+    }
+
+    /// Why it is not held any more. While it is not known yet who deleted the znode, that is the reason.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.lost_in(&self.inner.lock())
+    }
+
+    fn lost_in(&self, inner: &ZnodeState) -> Option<LostReason> {
+        match inner.life {
+            Life::Lost(reason) => Some(reason),
+            Life::Released(lost) => lost,
+            // The background thread has yet to say why.
+            Life::Lasting if self.has_session_ended() => Some(LostReason::SessionExpired),
+            Life::Lasting => inner.deletion.as_ref().map(|_| LostReason::NodeDeleted),
+        }
+    }
+
+    pub(crate) fn state(&self, now: Instant) -> HoldState {
+        self.state_in(&self.inner.lock(), now)
+    }
+
+    fn state_in(&self, inner: &ZnodeState, now: Instant) -> HoldState {
+        match inner.life.end() {
+            Some(end) => end,
+            None if self.has_session_ended() => HoldState::Lost(LostReason::SessionExpired),
+            None if self.is_there(inner, now) => HoldState::Held,
+            None => HoldState::InDoubt,
+        }
+    }
+
+    /// Whether the znode is there for certain, unless its loss is known.
+    fn is_there(&self, inner: &ZnodeState, now: Instant) -> bool {
+        let connection = self.session.connection();
+        let unseen = connection != 0 && connection != self.seen_over.load(Ordering::Acquire);
+        inner.deletion.is_none() && !unseen && self.session.valid_until().is_some_and(|at| now < at)
+    }
+
+    /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
+    pub(crate) fn is_certain(&self) -> bool {
+        let inner = self.inner.lock();
+        let is_lost = matches!(inner.life.end(), Some(HoldState::Lost(_))) || self.has_session_ended();
+        !is_lost && self.is_there(&inner, Instant::now())
+    }
+
+    pub(crate) fn footing(&self) -> Footing {
+        let (is_gone, is_watched) = {
+            let inner = self.inner.lock();
+            let is_gone = inner.life.is_over() || inner.deletion.is_some() || self.has_session_ended();
+            (is_gone, inner.is_watched)
+        };
+        let (connection, seen_over) = (self.session.connection(), self.seen_over.load(Ordering::Acquire));
+        // The clock comes last: what it is compared with can only be older.
+        let is_valid = self.session.valid_until().is_some_and(|until| Instant::now() < until);
+        Footing { is_gone, connection, seen_over, is_watched, is_valid }
+    }
+
+    /// The znode was seen over this connection, after the hold began. A later one may be known already, over which nobody
+    /// asks again.
+    pub(crate) fn seen_again(&self, connection: u64) {
+        self.seen_over.fetch_max(connection, Ordering::AcqRel);
+    }
+
+    /// When the background thread has to look at it; `None`: not before something happens.
+    pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
+        let inner = self.inner.lock();
+        let later = Some(now + WATCH_AFTER);
+        match self.state_in(&inner, now) {
+            HoldState::Lost(_) | HoldState::Released => None,
+            HoldState::Held if matches!(inner.watch, WatchState::Present(_)) => {
+                inner.asks_again.map(|at| if at <= now { now + WATCH_AFTER } else { at })
+            }
+            // The watch has yet to be set; or nothing tells when the doubt ends.
+            HoldState::Held | HoldState::InDoubt => later,
+        }
+    }
+
+    /// Holders hear of it now. The first reason stays.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        // The end of a znode that its holder has released must not wake the client's thread at each release.
+        if self.mark_lost(reason) {
+            self.events.send(Event::Look);
+        }
+    }
+
+    /// `false`: the holder has released it before.
+    pub(crate) fn mark_lost(&self, reason: LostReason) -> bool {
+        let on_loss = self.mark(reason);
+        self.tell_of_loss(on_loss)
+    }
+
+    /// Returns the sleepers to wake, or `None` if the holder released it before. The first reason stays.
+    pub(super) fn mark(&self, reason: LostReason) -> Option<Vec<Weak<WakeUp>>> {
+        let mut inner = self.inner.lock();
+        if inner.life.is_released() {
+            return None;
+        }
+        inner.life.lose(reason);
+        Some(mem::take(&mut inner.on_loss))
+    }
+
+    pub(super) fn tell_of_loss(&self, on_loss: Option<Vec<Weak<WakeUp>>>) -> bool {
+        let Some(on_loss) = on_loss else { return false };
+        for wake in on_loss.iter().filter_map(Weak::upgrade) {
+            wake();
+        }
+        self.tell_keeper();
+        true
+    }
+
+    /// Whether neither a loss nor a release was recorded.
+    pub(super) fn is_lasting(&self) -> bool {
+        !self.inner.lock().life.is_over()
+    }
+
+    pub(super) fn tell_keeper(&self) {
+        if let Some(keeper) = self.keeper.get().and_then(Weak::upgrade) {
+            keeper.gone(self);
+        }
+    }
+
+    /// Calls `wake` when the znode is lost, or is so already, as long as the caller keeps it. Not by way of a listener, as
+    /// those of the caller's may never return.
+    pub(crate) fn wake_on_loss(&self, wake: &Arc<WakeUp>) {
+        let mut inner = self.inner.lock();
+        inner.on_loss.retain(|other| other.strong_count() > 0);
+        inner.on_loss.push(Arc::downgrade(wake));
+        let is_lost = self.lost_in(&inner).is_some();
+        drop(inner);
+        if is_lost {
+            wake();
+        }
+    }
+
+    /// From here on the znode's end is its holder's own doing.
+    pub(crate) fn released(&self) {
+        let mut inner = self.inner.lock();
+        if !inner.life.is_released() {
+            inner.life = Life::Released(self.lost_in(&inner));
+            self.report_in(&mut inner, self.since);
+        }
+    }
+
+    /// Its holds that are looked after.
+    pub(crate) fn attended(&self) -> Vec<Arc<HeldNode>> {
+        self.inner.lock().holds.clone()
+    }
+
+    pub(crate) fn attend(&self, hold: Arc<HeldNode>) {
+        self.inner.lock().holds.push(hold);
+    }
+
+    pub(crate) fn attend_no_more(&self, hold: &HeldNode) {
+        let mut inner = self.inner.lock();
+        let left: Vec<_> = inner.holds.extract_if(.., |other| std::ptr::eq(&raw const **other, hold)).collect();
+        drop_unlocked(inner, left);
+    }
+
+    /// `None`: it does not count as a lock.
+    pub(crate) fn counters(&self) -> Option<&Arc<Counters>> {
+        self.counters.as_ref()
+    }
+
+    /// Reports the state if it has changed.
+    pub(crate) fn report(&self, now: Instant) {
+        self.report_in(&mut self.inner.lock(), now);
+    }
+
+    fn report_in(&self, inner: &mut ZnodeState, now: Instant) {
+        let state = self.state_in(inner, now);
+        if inner.reported.replace(state).unwrap_or(HoldState::Held) == state {
+            return;
+        }
+        let path = &self.znode.path;
+        match state {
+            // The holder's own doing.
+            HoldState::Lost(LostReason::ClientClosed) => log::debug!("{path}: the client was closed"),
+            HoldState::Lost(reason) => log::warn!("{path}: the lock is lost: {reason}"),
+            HoldState::Held | HoldState::InDoubt | HoldState::Released => log::debug!("{path}: {state:?}"),
+        }
+        let Some(counters) = self.counters() else { return };
+        match state {
+            HoldState::Held => {}
+            HoldState::InDoubt => counters.doubts.count(),
+            HoldState::Released => counters.holds.record(self.since.elapsed()),
+            HoldState::Lost(reason) => {
+                counters.holds.record(self.since.elapsed());
+                counters.lost(reason);
+            }
+        }
+    }
+
+    /// Returns a function to call when the release finds that the znode was deleted before.
+    pub(crate) fn was_gone(&self) -> impl FnOnce() + Send + use<> {
+        // Not what holds the session: it may wait there for a reply, and the session is closed when nobody has it.
+        let (counters, path) = (self.counters.clone(), self.znode.path.clone());
+        move || {
+            let reason = LostReason::NodeDeleted;
+            log::warn!("{path}: the lock was lost before it was released: {reason}");
+            if let Some(counters) = counters {
+                counters.lost(reason);
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! One process of the model: its threads, its client, and what is on its way to and from the server.
+
+use std::{
+    collections::VecDeque,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    framework::held::node::Footing,
+    locks::threads::caching::{
+        options::Caching,
+        turns::{Mode, Next, Turn, Turns, Waiter},
+    },
+};
+
+pub(super) const THREADS: usize = 3;
+
+/// So many rounds have a wish of their own.
+pub(super) const ROUNDS: usize = 4;
+
+/// What each round of each thread of each process wants.
+pub(super) type Wishes = [[[Wish; ROUNDS]; THREADS]; 2];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Wish {
+    Write,
+    Read,
+    /// To write, and to go on as a reader.
+    WriteThenRead,
+    /// To write or to read, if that can be had at once.
+    TryWrite,
+    TryRead,
+}
+
+impl Wish {
+    pub(super) fn mode(self) -> Mode {
+        match self {
+            Wish::Write | Wish::WriteThenRead | Wish::TryWrite => Mode::Exclusive,
+            Wish::Read | Wish::TryRead => Mode::Shared,
+        }
+    }
+
+    pub(super) fn only_tries(self) -> bool {
+        matches!(self, Wish::TryWrite | Wish::TryRead)
+    }
+}
+
+pub(super) fn always(of_threads: [Wish; 4]) -> Wishes {
+    let [a, b, c, d] = of_threads.map(|wish| [wish; ROUNDS]);
+    [[a, b, b], [c, d, d]]
+}
+
+pub(super) fn limits() -> Caching {
+    Caching::new().max_grants(1).max_tenure(Duration::from_secs(3600))
+}
+
+pub(super) fn base() -> Instant {
+    static BASE: OnceLock<Instant> = OnceLock::new();
+    *BASE.get_or_init(Instant::now)
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Process {
+    pub(super) session: u8,
+    pub(super) connection: u64,
+    pub(super) connections: u64,
+    pub(super) is_valid: bool,
+    /// Watches and replies are told in the order of time.
+    pub(super) tells_in_order: bool,
+    pub(super) turns: Turns,
+    pub(super) threads: Vec<Thread>,
+    /// The acquires of the threads, and the last one of all.
+    pub(super) waiters: [Waiter; THREADS],
+    pub(super) modes: [Mode; THREADS],
+    pub(super) last_waiter: Waiter,
+    /// One has got its turn although another one waits that came before it, both to write.
+    pub(super) is_out_of_order: bool,
+    /// The last tenure in which one has entered.
+    pub(super) entered: u64,
+    pub(super) nodes: Vec<Node>,
+    pub(super) outbox: VecDeque<Request>,
+    pub(super) inbox: VecDeque<Told>,
+    /// Watches at the server: on znodes, and on the children, each for a tenure.
+    pub(super) own: Vec<(i64, u64)>,
+    pub(super) children: Option<u64>,
+    /// The children changed while there was no connection.
+    pub(super) has_missed: bool,
+}
+
+/// A tenure's znode, as its process knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub(super) number: u64,
+    pub(super) czxid: i64,
+    pub(super) seen_over: u64,
+    pub(super) is_watched: bool,
+    pub(super) is_gone: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Thread {
+    Outside {
+        rounds: u8,
+    },
+    Waiting {
+        rounds: u8,
+    },
+    Seeking {
+        rounds: u8,
+        znode: Sought,
+    },
+    Looking {
+        rounds: u8,
+        tenure: u64,
+        grant: u64,
+        /// Its own contender has just been granted the znode.
+        has_seen: bool,
+        confirmed_over: u64,
+    },
+    Inside {
+        rounds: u8,
+        tenure: u64,
+        grant: u64,
+    },
+    /// It writes, and asks for a reader's znode behind its own.
+    Downgrading {
+        rounds: u8,
+        tenure: u64,
+        grant: u64,
+        znode: Sought,
+    },
+    /// By a znode of its own, without caching.
+    Reading {
+        rounds: u8,
+        czxid: i64,
+        session: u8,
+    },
+}
+
+impl Thread {
+    /// It wants the lock, and has not begun to hold it.
+    pub(super) fn may_leave(&self) -> bool {
+        matches!(self, Thread::Waiting { .. } | Thread::Seeking { .. } | Thread::Looking { .. })
+    }
+
+    pub(super) fn rounds(&self) -> u8 {
+        match self {
+            Thread::Outside { rounds }
+            | Thread::Waiting { rounds }
+            | Thread::Seeking { rounds, .. }
+            | Thread::Looking { rounds, .. }
+            | Thread::Inside { rounds, .. }
+            | Thread::Downgrading { rounds, .. }
+            | Thread::Reading { rounds, .. } => *rounds,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Sought {
+    Unsent,
+    Sent,
+    Stands(i64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    Create(usize, Mode),
+    /// Behind this writer, and in front of all who wait for it.
+    CreateBehind(usize, i64),
+    Delete(i64),
+    Watch {
+        tenure: u64,
+        czxid: i64,
+    },
+    List {
+        tenure: u64,
+        czxid: i64,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Told {
+    Created(usize, i64),
+    Watched(u64, bool),
+    Listed(u64, bool),
+    Deleted(u64),
+    ChildrenChanged(u64),
+}
+
+/// The condition of a grant that is taken out, to see that it is found missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Omitted {
+    Nothing,
+    Connection,
+    Watch,
+    ValidUntil,
+}
+
+impl Process {
+    pub(super) fn new(session: u8, threads: usize, rounds: u8, tells_in_order: bool) -> Process {
+        Process {
+            session,
+            connection: 1,
+            connections: 1,
+            is_valid: true,
+            tells_in_order,
+            turns: Turns::default(),
+            threads: vec![Thread::Outside { rounds }; threads],
+            waiters: [0; THREADS],
+            modes: [Mode::Exclusive; THREADS],
+            last_waiter: 0,
+            is_out_of_order: false,
+            entered: 0,
+            nodes: Vec::new(),
+            outbox: VecDeque::new(),
+            inbox: VecDeque::new(),
+            own: Vec::new(),
+            children: None,
+            has_missed: false,
+        }
+    }
+
+    pub(super) fn node(&mut self, number: u64) -> Option<&mut Node> {
+        self.nodes.iter_mut().find(|node| node.number == number)
+    }
+
+    pub(super) fn footing(&self, number: u64, omitted: Omitted) -> Footing {
+        let Some(node) = self.nodes.iter().find(|node| node.number == number) else {
+            return Footing { is_gone: true, connection: 0, seen_over: 0, is_watched: false, is_valid: false };
+        };
+        let Node { mut seen_over, mut is_watched, is_gone, .. } = *node;
+        let (mut connection, mut is_valid) = (self.connection, self.is_valid);
+        match omitted {
+            Omitted::Nothing => {}
+            Omitted::Connection => (connection, seen_over) = (1, 1),
+            Omitted::Watch => is_watched = true,
+            Omitted::ValidUntil => is_valid = true,
+        }
+        Footing { is_gone, connection, seen_over, is_watched, is_valid }
+    }
+
+    /// What follows from a step of the turns.
+    pub(super) fn follow(&mut self, next: Next) {
+        for number in next.releases {
+            self.release_tenure(number);
+        }
+        if let Some(tenure) = next.look
+            && let Some(czxid) = self.node(tenure).map(|node| node.czxid)
+        {
+            self.outbox.push_back(Request::List { tenure, czxid });
+        }
+        for (who, turn) in next.wake {
+            let thread = self.waiters.iter().position(|waiter| *waiter == who).unwrap();
+            let Thread::Waiting { rounds } = self.threads[thread] else { panic!("woken, and did not wait") };
+            self.turned(thread, rounds, turn);
+        }
+    }
+
+    pub(super) fn release_tenure(&mut self, number: u64) {
+        let Some(place) = self.nodes.iter().position(|node| node.number == number) else { return };
+        let node = self.nodes.swap_remove(place);
+        if !node.is_gone {
+            self.outbox.push_back(Request::Delete(node.czxid));
+        }
+    }
+
+    pub(super) fn turned(&mut self, thread: usize, rounds: u8, turn: Turn) {
+        let came_before = |t: usize| self.waiters[t] < self.waiters[thread];
+        let waits = |t: usize| matches!(self.threads[t], Thread::Waiting { .. } | Thread::Seeking { .. });
+        // Readers get theirs together.
+        let are_writers = |t: usize| self.modes[t] == Mode::Exclusive && self.modes[thread] == Mode::Exclusive;
+        let is_overtaken = (0..self.threads.len()).any(|t| waits(t) && came_before(t) && are_writers(t));
+        self.is_out_of_order |= matches!(turn, Turn::Hold { .. }) && is_overtaken;
+        self.threads[thread] = match turn {
+            Turn::Hold { tenure, grant } => {
+                Thread::Looking { rounds, tenure, grant, has_seen: false, confirmed_over: 0 }
+            }
+            Turn::Seek => Thread::Seeking { rounds, znode: Sought::Unsent },
+            Turn::Wait => Thread::Waiting { rounds },
+            Turn::No => Thread::Outside { rounds: rounds - 1 },
+        };
+    }
+
+    pub(super) fn gone(&mut self, number: u64) {
+        if let Some(node) = self.node(number) {
+            node.is_gone = true;
+        }
+        let next = self.turns.gone(number);
+        self.follow(next);
+    }
+
+    pub(super) fn rivals_came(&mut self, number: u64) {
+        let next = self.turns.rivals_came(number, base());
+        self.follow(next);
+    }
+
+    /// The tenure of now, if another thread than this one reads in it.
+    pub(super) fn read_by_others(&self, thread: usize) -> Option<u64> {
+        let number = self.turns.number()?;
+        let reads = |t: &usize| match self.threads[*t] {
+            Thread::Looking { tenure, .. } | Thread::Inside { tenure, .. } => {
+                tenure == number && self.modes[*t] == Mode::Shared
+            }
+            _ => false,
+        };
+        (0..self.threads.len()).filter(|t| *t != thread).any(|t| reads(&t)).then_some(number)
+    }
+
+    pub(super) fn idle(&self) -> Option<u64> {
+        let number = self.turns.number()?;
+        let is_used = self.threads.iter().any(|thread| match thread {
+            Thread::Looking { tenure, .. } | Thread::Inside { tenure, .. } | Thread::Downgrading { tenure, .. } => {
+                *tenure == number
+            }
+            _ => false,
+        });
+        (!is_used).then_some(number)
+    }
+}

@@ -1,0 +1,89 @@
+//! Seeds are fixed, and printed where a lie is found. `LIVENESS_SEEDS=1000` takes so many of each kind.
+
+use super::{faults::NO_FAULT, *};
+
+/// Runs of this length each.
+const LENGTH: Time = 300 * T;
+
+fn seeds(few: u64) -> u64 {
+    std::env::var("LIVENESS_SEEDS").map_or(few, |seeds| seeds.parse().unwrap())
+}
+
+/// Over so many seeds, with each round trip in thousandths of T.
+fn run(what: &str, few: u64, round_trips: &[Time], faults: Faults, rule: Rule) -> Outcome {
+    let mut sum = Outcome::default();
+    for (round_trip, seed) in
+        round_trips.iter().flat_map(|round_trip| (0..seeds(few)).map(move |seed| (*round_trip, seed)))
+    {
+        let mut world = World::new(seed, T / [2, 2, 2, 4][seed as usize % 4], Faults { round_trip, ..faults }, rule);
+        world.run(LENGTH);
+        let one = world.outcome;
+        if one.lies > 0 {
+            println!("{what}: {} lies with seed {seed} and a round trip of 0.{round_trip:03} T", one.lies);
+        }
+        sum.sessions += one.sessions;
+        sum.answers += one.answers;
+        sum.lies += one.lies;
+        sum.worst = sum.worst.max(one.worst);
+    }
+    let Outcome { sessions, answers, lies, worst } = sum;
+    let worst = worst * 1000 / T;
+    println!("{what}, {rule:?}: {sessions} sessions, {answers} answers, {lies} lies, by 0.{worst:03} T at worst");
+    sum
+}
+
+#[test]
+fn no_fault_of_one_kind_makes_a_client_take_an_expired_session_for_certain() {
+    let cases = [
+        ("nothing", NO_FAULT),
+        ("the leader pauses", Faults { leader_pauses: true, ..NO_FAULT }),
+        ("the follower pauses", Faults { follower_pauses: true, ..NO_FAULT }),
+        ("the client pauses", Faults { client_pauses: true, ..NO_FAULT }),
+        ("the network lets go", Faults { network_lets_go: true, ..NO_FAULT }),
+        ("messages between the servers are late", Faults { delays: 20, ..NO_FAULT }),
+        ("and the network lets go", Faults { delays: 20, network_lets_go: true, ..NO_FAULT }),
+        ("and the client pauses", Faults { delays: 20, client_pauses: true, ..NO_FAULT }),
+        (
+            "an expiry takes 0.2 T",
+            Faults { mass_expiry: T / 5, network_lets_go: true, client_pauses: true, ..NO_FAULT },
+        ),
+    ];
+    for (what, faults) in cases {
+        assert_eq!(run(what, 4, &[0, 100, 300], faults, Rule::Whole).lies, 0, "{what}");
+    }
+}
+
+#[test]
+fn without_a_part_of_the_rule_there_are_lies() {
+    let follower = Faults { follower_pauses: true, mass_expiry: T / 5, ..NO_FAULT };
+    let client = Faults { client_pauses: true, network_lets_go: true, mass_expiry: T / 5, ..NO_FAULT };
+    let cases = [
+        ("the follower pauses, an expiry takes 0.2 T", 300, follower, Rule::NothingIsForgotten),
+        ("the client is away, an expiry takes 0.2 T", 100, client, Rule::FromSendToSend),
+    ];
+    for (what, round_trip, faults, without) in cases {
+        assert_eq!(run(what, 8, &[round_trip], faults, Rule::Whole).lies, 0, "{what}");
+        assert!(run(what, 8, &[round_trip], faults, without).lies > 0, "{what}");
+    }
+}
+
+/// Both together are what `docs/guarantees.md` excepts.
+#[test]
+fn a_pause_of_the_leader_just_after_the_proof_has_run_out_is_rarely_believed() {
+    for client_pauses in [true, false] {
+        let what = if client_pauses {
+            "the client and then the leader pauses"
+        } else {
+            "the network lets go, the leader pauses"
+        };
+        let faults = match client_pauses {
+            true => Faults { client_pauses, leader_pauses_after: true, ..NO_FAULT },
+            false => Faults { network_lets_go: true, leader_pauses: true, ..NO_FAULT },
+        };
+        let sum = run(what, 4, &[0, 50, 100, 200, 300], faults, Rule::Whole);
+        assert!(sum.lies * 100 <= sum.sessions, "{sum:?}");
+    }
+    let what = "an expiry takes 0.4 T";
+    let faults = Faults { mass_expiry: 2 * T / 5, network_lets_go: true, client_pauses: true, ..NO_FAULT };
+    assert!(run(what, 1, &[0, 100, 200, 300], faults, Rule::Whole).lies > 0);
+}

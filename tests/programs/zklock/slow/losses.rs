@@ -1,0 +1,219 @@
+//! The command is gone before anybody else can hold its lock.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    InterProcessMutex, LockQueue,
+    testing::{Direction, FaultProxy},
+};
+use nix::sys::signal::Signal;
+
+use crate::{
+    LOST, Running, assert_gone, is_gone, path, stderr_of, support,
+    support::{
+        eventually,
+        machine::{Machine, since},
+    },
+    zklock, zklock_at,
+};
+
+const SESSION: &str = "2s";
+const SESSION_TIME: Duration = Duration::from_secs(2);
+const LANES: usize = 5;
+
+/// Says its number, and hears no TERM.
+const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
+
+/// A number that a longer run of the tests sets.
+fn setting(name: &str, default: usize) -> usize {
+    env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// `ZKLOCK_BLACK_HOLES=50` for as many, five at a time.
+#[test]
+fn in_a_black_hole_the_command_is_gone_before_the_next_one_holds_the_lock() {
+    let client = support::connect(support::builder(support::server(), ""));
+    let (rounds, next, machine) = (setting("ZKLOCK_BLACK_HOLES", 20), AtomicUsize::new(0), Machine::watch());
+    thread::scope(|scope| {
+        let lane = || {
+            let path = path();
+            loop {
+                let round = next.fetch_add(1, Ordering::Relaxed);
+                if round >= rounds {
+                    return;
+                }
+                let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+                let arguments = ["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN];
+                let (mut run, pid) = Running::under_way(|| zklock_at(&proxy.connect_string(), arguments));
+                proxy.black_hole(Direction::Both);
+                let mutex = InterProcessMutex::new(&client, &path).unwrap();
+                let held = mutex.lock().unwrap();
+                assert_gone(&machine, &format!("round {round}"), &pid, SESSION_TIME);
+                held.release().unwrap();
+                assert_eq!(run.status(), LOST, "round {round}");
+                println!("round {round}: gone in time");
+            }
+        };
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        lanes.into_iter().for_each(|lane| lane.join().unwrap());
+    });
+}
+
+/// Processes that do nothing but keep the machine busy. Killed when dropped.
+struct Load(Vec<std::process::Child>);
+
+impl Load {
+    fn start(count: usize) -> Load {
+        let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        Load((0..count).map(|_| busy()).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Two heartbeats of the shorter session. `ZKLOCK_HEALTHY_SECONDS=600 ZKLOCK_LOAD=8` for so long, beside so many busy processes.
+#[test]
+fn a_healthy_session_is_never_warned_of() {
+    let seconds = setting("ZKLOCK_HEALTHY_SECONDS", 15).to_string();
+    let _load = Load::start(setting("ZKLOCK_LOAD", 0));
+    let script = "trap 'exit 99' TERM; sleep \"$0\" & wait";
+    let runs: Vec<_> = ["20s", "40s"]
+        .map(|session| {
+            let path = path();
+            let mut command = zklock(["run", "--session-timeout", session, &path, "--", "sh", "-c", script, &seconds]);
+            (session, command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        })
+        .into_iter()
+        .collect();
+    for (session, run) in runs {
+        let output = run.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), stderr_of(&output).as_str()), (Some(0), ""), "session timeout {session}");
+    }
+}
+
+#[test]
+fn a_stopped_zklock_does_not_keep_its_command_alive() {
+    let client = support::connect(support::builder(support::server(), ""));
+    let (path, machine) = (path(), Machine::watch());
+    let arguments = ["run", "--session-timeout", SESSION, &path, "--", "sh", "-c", STUBBORN];
+    let (mut run, pid) = Running::under_way(|| zklock(arguments));
+    run.signal(Signal::SIGSTOP);
+    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+    let _held = mutex.lock().unwrap();
+    assert_gone(&machine, "zklock stopped", &pid, SESSION_TIME);
+    run.signal(Signal::SIGCONT);
+    assert_eq!(run.status(), LOST);
+}
+
+#[test]
+fn a_command_gets_term_before_it_is_killed() {
+    // KILL follows a tenth of it after TERM.
+    let (session, between) = ("40s", Duration::from_secs(4));
+    let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
+    // To wait is interrupted by TERM at once.
+    let script = "trap 'echo term; exit 0' TERM; sleep 1000 & echo ready; wait";
+    let arguments = ["run", "--session-timeout", session, &path(), "--", "sh", "-c", script];
+    let mut run = Running::start(zklock_at(&proxy.connect_string(), arguments));
+    assert_eq!(run.line(), "ready");
+    proxy.black_hole(Direction::Both);
+    match run.next_line() {
+        Some(said) => assert_eq!(said, "term"),
+        // Right only where the machine has run nobody for about as long.
+        None => machine.assert_at_most("killed without a word", since(Instant::now() - between), between / 2),
+    }
+    assert_eq!(run.status(), LOST);
+}
+
+/// A command that lives through one outage is asked to end in the next one, too.
+#[test]
+fn a_command_gets_term_in_each_outage() {
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    // KILL follows 4 s after TERM.
+    let script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.02; done";
+    let arguments = ["run", "--session-timeout", "40s", &path(), "--", "sh", "-c", script];
+    let mut run = Running::start(zklock_at(&proxy.connect_string(), arguments));
+    assert_eq!(run.line(), "ready");
+    for outage in 0..2 {
+        proxy.refuse();
+        proxy.cut();
+        assert_eq!(run.line(), "term", "outage {outage}");
+        let before = proxy.log().len();
+        proxy.pass().unwrap();
+        // Its first request over a new connection comes after the greeting, which makes the lock certain.
+        eventually("connected again", || proxy.log().len() > before);
+    }
+    run.signal(Signal::SIGKILL);
+}
+
+#[test]
+fn a_broken_lock_ends_its_command() {
+    let client = support::connect(support::builder(support::server(), ""));
+    let path = path();
+    let mut run = Running::start(zklock(["run", &path, "--", "sh", "-c", STUBBORN]));
+    let pid = run.line();
+    let node = LockQueue::inspect(&client, &path).unwrap().entries[0].path.clone();
+    let refused = zklock(["break", &node]).output().unwrap();
+    assert!(!refused.status.success() && !is_gone(&pid), "it asks first");
+    let broken = zklock(["break", "--yes", &node]).output().unwrap();
+    assert!(crate::stdout_of(&broken).contains(&format!("deleted {node}")), "{}", crate::stderr_of(&broken));
+    eventually("the command is gone", || is_gone(&pid));
+    assert_eq!(run.status(), LOST);
+    let again = zklock(["break", "--yes", &node]).output().unwrap();
+    assert!(!again.status.success());
+}
+
+#[test]
+fn a_short_outage_ends_nothing() {
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    let script = "echo ready; read line; exit 5";
+    let arguments = ["run", "--session-timeout", "20s", &path(), "--", "sh", "-c", script];
+    let mut command = zklock_at(&proxy.connect_string(), arguments);
+    command.stdin(std::process::Stdio::piped());
+    let mut run = Running::start(command);
+    assert_eq!(run.line(), "ready");
+    proxy.refuse();
+    proxy.cut();
+    thread::sleep(Duration::from_millis(500));
+    let before = proxy.connections();
+    proxy.pass().unwrap();
+    eventually("connected again", || proxy.connections() > before && proxy.open_connections() > 0);
+    drop(run.child.stdin.take());
+    assert_eq!(run.status(), 5);
+}
+
+/// Each heartbeat takes almost 0.3 of the session timeout: too long for a lock to be certain for a fifth of it.
+#[test]
+fn servers_that_answer_too_late_delay_the_command_and_do_not_fail_it() {
+    let (session, round_trip) = ("12s", Duration::from_millis(3500));
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    proxy.delay(round_trip / 2);
+    let arguments = ["run", "--session-timeout", session, &path(), "--", "sh", "-c", "exit 5"];
+    let mut command = zklock_at(&proxy.connect_string(), arguments);
+    let mut run = Running::start({
+        command.stderr(Stdio::piped());
+        command
+    });
+    let mut said = BufReader::new(run.child.stderr.take().unwrap());
+    let mut line = String::new();
+    let uncertain = "no heartbeat has made the session certain for 2.4s ahead within 12s";
+    while !(line.contains(uncertain) && line.contains("waiting again")) {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it gave up");
+    }
+    proxy.pass().unwrap();
+    assert_eq!(run.status(), 5);
+}
