@@ -19,11 +19,21 @@ const MUTEX: [Turn; 7] = {
     ]
 };
 
+/// The classical unfair lock is one create and one delete, which the bare socket sends as well.
+const UNFAIR: [Turn; 3] = {
+    use Kind::{BareSocket, CuratorLocks};
+    let workload = "uncontended_unfair";
+    [
+        ("unfair", workload, CuratorLocks),
+        ("create_and_delete", workload, BareSocket),
+        ("unfair", "uncontended_unfair_same_requests", BareSocket),
+    ]
+};
+
 /// Which sides have which other lock.
-const OTHERS: [(&str, &str, &[Kind]); 6] = {
+const OTHERS: [(&str, &str, &[Kind]); 5] = {
     use Kind::{BareSocket, Curator, CuratorLocks, Kazoo};
     [
-        ("unfair", "uncontended_unfair", &[CuratorLocks, BareSocket]),
         ("read", "uncontended_read", &[CuratorLocks, BareSocket, Curator, Kazoo]),
         ("write", "uncontended_write", &[CuratorLocks, BareSocket, Curator, Kazoo]),
         ("semaphore", "uncontended_semaphore", &[CuratorLocks, BareSocket, Curator, Kazoo]),
@@ -36,6 +46,7 @@ const SLICE: usize = 50;
 
 pub fn measure(run: &mut Run) -> Outcome<()> {
     cycles(run, &MUTEX, 60)?;
+    cycles(run, &UNFAIR, 24)?;
     for other in OTHERS {
         cycles(run, &turns(other), 24)?;
     }
@@ -46,9 +57,7 @@ pub fn measure(run: &mut Run) -> Outcome<()> {
 /// The mutex and the unfair lock.
 pub fn a_few(run: &mut Run) -> Outcome<()> {
     cycles(run, &MUTEX, 8)?;
-    for other in OTHERS.into_iter().take(1) {
-        cycles(run, &turns(other), 8)?;
-    }
+    cycles(run, &UNFAIR, 8)?;
     print(run);
     Ok(())
 }
@@ -58,8 +67,9 @@ fn turns((lock, workload, sides): (&'static str, &'static str, &[Kind])) -> Vec<
 }
 
 fn print(run: &mut Run) {
-    let of_mutexes = ["uncontended_mutex", "uncontended_mutex_in_turn", "uncontended_mutex_unlisted"];
-    let workloads: Vec<_> = of_mutexes.into_iter().chain(OTHERS.map(|(_, workload, _)| workload)).collect();
+    let in_turns = MUTEX.iter().chain(&UNFAIR).map(|(_, workload, _)| *workload);
+    let mut workloads: Vec<_> = in_turns.chain(OTHERS.map(|(_, workload, _)| workload)).collect();
+    workloads.dedup();
     run.print("Uncontended cycles", &workloads);
 }
 

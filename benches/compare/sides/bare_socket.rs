@@ -138,6 +138,19 @@ impl Socket {
         Ok(path)
     }
 
+    /// Creates in an empty directory, as the unfair lock does.
+    fn enter_alone(&mut self, directory: &str, name: &str) -> Outcome<String> {
+        let node = unique(directory, name);
+        loop {
+            match self.ask(sole(directory, &node))? {
+                Response::Multi(results) if results.iter().all(Result::is_ok) => return Ok(node),
+                // The server has removed the empty container.
+                Response::Multi(_) => self.make_directory(directory)?,
+                other => return Err(format!("not the reply to a transaction: {other:?}").into()),
+            }
+        }
+    }
+
     pub fn leave(&mut self, path: String) -> Outcome<()> {
         self.ask(delete(path)).map(drop)
     }
@@ -148,9 +161,26 @@ fn create(path: String, data: Vec<u8>, mode: CreateMode) -> Request {
 }
 
 /// As long as the name of a contender's znode.
+fn unique(directory: &str, name: &str) -> String {
+    format!("{directory}/_c_00000000-0000-0000-0000-000000000000-{name}")
+}
+
 fn contender(directory: &str, name: &str) -> Request {
-    let path = format!("{directory}/_c_00000000-0000-0000-0000-000000000000-{name}");
-    create(path, DATA.to_vec(), CreateMode::EphemeralSequential)
+    create(unique(directory, name), DATA.to_vec(), CreateMode::EphemeralSequential)
+}
+
+/// A znode in a directory that fails unless it is the only one.
+fn sole(directory: &str, node: &str) -> Request {
+    let create = |path: &str, mode| {
+        let (path, data) = (path.to_owned(), Vec::new());
+        Request::Create { path, data, acl: Acl::open_unsafe(), mode, with_stat: false }
+    };
+    Request::Multi(vec![
+        delete(directory.to_owned()),
+        create(directory, CreateMode::Container),
+        create(node, CreateMode::Ephemeral),
+        Request::SetData { path: node.to_owned(), data: DATA.to_vec(), version: -1 },
+    ])
 }
 
 fn list(directory: &str) -> Request {
@@ -237,22 +267,31 @@ impl Side for BareSocket {
 
 fn cycles(socket: &mut Socket, kind: &str, path: &str, count: usize) -> Outcome<Vec<u64>> {
     let name = match kind {
-        "mutex" | "mutex_in_turn" | "mutex_unlisted" | "unfair" => "lock-",
+        "mutex" | "mutex_in_turn" | "mutex_unlisted" => "lock-",
+        "unfair" | "create_and_delete" => "lock",
         "read" => "__READ__",
         "write" => "__WRIT__",
         "semaphore" | "semaphore_mutex" => "lease-",
         _ => return Err(unknown(&["cycles", kind])),
     };
-    let (leases, locks) = (format!("{path}/leases"), format!("{path}/locks"));
+    let (leases, locks, holder) = (format!("{path}/leases"), format!("{path}/locks"), format!("{path}/lock/holder"));
     let is_semaphore = kind.starts_with("semaphore");
-    for directory in if is_semaphore { vec![leases.as_str(), &locks] } else { vec![path] } {
+    let directories = match kind {
+        _ if is_semaphore => vec![leases.as_str(), &locks],
+        "unfair" => vec![holder.as_str()],
+        _ => vec![path],
+    };
+    for directory in directories {
         socket.make_directory(directory)?;
     }
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let begin = now()?;
         let node = match kind {
-            "unfair" => created(socket.ask(create(format!("{path}/lock"), DATA.to_vec(), CreateMode::Ephemeral))?)?,
+            "create_and_delete" => {
+                created(socket.ask(create(format!("{path}/{name}"), DATA.to_vec(), CreateMode::Ephemeral))?)?
+            }
+            "unfair" => socket.enter_alone(&holder, name)?,
             "mutex_in_turn" => {
                 let node = created(socket.ask(contender(path, name))?)?;
                 socket.ask(list(path))?;
