@@ -1,45 +1,43 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 //!
-//! `contender` decides who may enter and speaks with the server, `threads` knows which thread of this process holds what,
-//! and `api` has what all locks share in their public face. Each lock or recipe is a file or a room of its own.
+//! The rooms stand on each other, the lowest first, and a room uses only rooms below it (`ci/layers`): `options` is what an
+//! acquire may ask for, `recipe` decides from names and replies, `holds` is what a holder knows, `acquire` speaks with the
+//! servers and keeps who holds what, `face` has the methods that all locks share, `threads` what threads of one process settle
+//! among themselves. Above them each lock is a file or a room of its own.
 
-mod api;
-pub(crate) mod contender;
+mod acquire;
+mod face;
+mod holds;
 mod leader;
 mod multi;
 mod mutex;
+mod options;
 mod queue_view;
 mod read_write;
+pub(crate) mod recipe;
 mod semaphore;
+mod shared_count;
 mod threads;
 mod unfair;
 pub mod zookeeper_recipe;
 
-pub use api::{
+pub use acquire::internals::LockInternals;
+pub use face::{
+    guard::LockGuard,
+    lock::{InterProcessLock, Locker},
+    revocation::RevocationRequest,
+    revoker::{Revocable, RevocationListener, Revoker},
+};
+pub use holds::{
+    deadline::Deadline,
+    death::UncleanDeath,
     fencing::{
         checker::{FencingChecker, FencingError, StaleToken},
         file::FileFencingChecker,
         token::FencingToken,
         zookeeper::ZooKeeperFencingChecker,
     },
-    guard::LockGuard,
-    holds::{deadline::Deadline, death::UncleanDeath, hold::Hold},
-    lock::{InterProcessLock, Locker},
-    options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
-    revocation::{
-        request::RevocationRequest,
-        revoker::{Revocable, RevocationListener, Revoker},
-    },
-};
-#[allow(unused_imports, reason = "the model check uses it")]
-#[allow(unreachable_pub, reason = "as above")]
-pub use contender::driver::ZNodeNameDriver;
-pub use contender::{
-    driver::{
-        Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver,
-        StandardLockInternalsDriver, WriteLockDriver,
-    },
-    internals::LockInternals,
+    hold::Hold,
 };
 pub use leader::{
     CancelLeadership, CloseMode, LeaderLatch, LeaderLatchListener, LeaderSelector, LeaderSelectorListener, LeaderState,
@@ -47,17 +45,24 @@ pub use leader::{
 };
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::InterProcessMutex;
+pub use options::{acquire::AcquireOptions, wait_strategy::WaitStrategy};
 pub use queue_view::{
     kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
     queue::{LockQueue, QueueEntry},
 };
 pub use read_write::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
+#[allow(unused_imports, reason = "the model check uses it")]
+#[allow(unreachable_pub, reason = "as above")]
+pub use recipe::driver::ZNodeNameDriver;
+pub use recipe::driver::{
+    Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
+    WriteLockDriver,
+};
 pub use semaphore::{
     lease::Lease,
     mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard},
-    shared_count::SharedCount,
     v2::InterProcessSemaphoreV2,
-    versioned_value::VersionedValue,
 };
+pub use shared_count::{SharedCount, versioned_value::VersionedValue};
 pub use threads::caching::Caching;
 pub use unfair::InterProcessUnfairMutex;

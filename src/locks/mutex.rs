@@ -13,20 +13,15 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::{
+        acquire::{internals::LockInternals, owners::Owners},
+        face::{
             guard::LockGuard,
             methods::{listening_methods, thread_lock_methods},
-            options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
-            revocation::revoker::{Revocable, RevocationListener, revocation_of},
+            revoker::{Revocable, RevocationListener, revocation_of},
         },
-        contender::{
-            driver::{LockInternalsDriver, StandardLockInternalsDriver},
-            internals::LockInternals,
-        },
-        threads::{
-            caching::{cache::Cache, options::Caching, turns::Mode},
-            owners::Owners,
-        },
+        options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        recipe::driver::{LockInternalsDriver, StandardLockInternalsDriver},
+        threads::caching::{cache::Cache, options::Caching, turns::Mode},
     },
 };
 

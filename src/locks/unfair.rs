@@ -9,14 +9,14 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::{
+        acquire::{internals::LockInternals, owners::Owners},
+        face::{
             guard::LockGuard,
             methods::{listening_methods, thread_lock_methods},
-            options::acquire::AcquireOptions,
         },
-        contender::{driver::StandardLockInternalsDriver, internals::LockInternals},
         mutex::InterProcessMutex,
-        threads::owners::Owners,
+        options::acquire::AcquireOptions,
+        recipe::driver::StandardLockInternalsDriver,
     },
 };
 

@@ -19,18 +19,13 @@ use crate::{
         held::{changes::HoldState, node::HeldNode},
     },
     locks::{
-        api::options::{acquire::AcquireOptions, patience::Patience},
-        contender::{
-            acquire::{Acquire, Outcome},
-            internals::LockInternals,
-            last_look::pause,
-            machine::Contender,
-            spec::Do,
-        },
+        acquire::{Acquire, Outcome, internals::LockInternals, last_look::pause},
         leader::{
             campaign::{Campaign, await_connection},
             leadership::Leadership,
         },
+        options::{acquire::AcquireOptions, patience::Patience},
+        recipe::{machine::Contender, spec::Do},
     },
     session::wait::{cancel::CancelToken, deadline::Stop},
 };

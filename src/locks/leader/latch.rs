@@ -21,14 +21,15 @@ use crate::{
         held::holds::HoldKind,
     },
     locks::{
-        api::options::acquire::AcquireOptions,
-        contender::{driver::StandardLockInternalsDriver, internals::LockInternals},
+        acquire::internals::LockInternals,
         leader::{
             candidate::{Candidate, Listeners, Telling},
             latch_listener::{CloseMode, LeaderLatchListener},
             leadership::{Executor, LeaderState, Leadership},
             methods::leader_methods,
         },
+        options::acquire::AcquireOptions,
+        recipe::driver::StandardLockInternalsDriver,
     },
     session::wait::cancel::CancelToken,
 };

@@ -11,7 +11,7 @@ use crossbeam_channel::Receiver;
 
 use crate::{
     error::{Error, Result},
-    locks::api::holds::hold::Hold,
+    locks::holds::hold::Hold,
     session::wait::{cancel::CancelToken, deadline::Stop},
 };
 

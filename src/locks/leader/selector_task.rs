@@ -15,13 +15,13 @@ use crate::{
         events::connection_state::ConnectionState,
     },
     locks::{
-        api::options::acquire::AcquireOptions,
         leader::{
             campaign::{Campaign, await_connection},
             leadership::{Executor, LeaderState, Leadership},
             selector_listener::LeaderSelectorListener,
         },
         mutex::InterProcessMutex,
+        options::acquire::AcquireOptions,
     },
     session::wait::cancel::CancelToken,
 };

@@ -15,14 +15,17 @@ use crate::{
     error::{Error, Result},
     framework::{client::core::CuratorFramework, events::reactions::WakeUp, held::node::HeldNode},
     locks::{
-        api::{
-            holds::{deadline::Deadline, hold::Hold},
+        acquire::{
+            last_look::{Certainty, last_look},
+            validity::check_validity,
+        },
+        face::{
             lock::{InterProcessLock, Locker},
             methods::lock_methods,
-            options::{acquire::AcquireOptions, patience::Patience, validity::check_validity},
         },
-        contender::last_look::{Certainty, last_look},
+        holds::{deadline::Deadline, hold::Hold},
         mutex::InterProcessMutex,
+        options::{acquire::AcquireOptions, patience::Patience},
         threads::caching::options::Caching,
     },
     session::wait::{cancel::CancelToken, deadline::WaitEnd},

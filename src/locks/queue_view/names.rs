@@ -3,9 +3,11 @@
 use crate::{
     framework::znodes::create::may_stay_idle,
     locks::{
-        contender::driver::{number_text, sequence_for},
         queue_view::kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
-        zookeeper_recipe::znode_name::ZNodeName,
+        recipe::{
+            driver::{number_text, sequence_for},
+            znode_name::ZNodeName,
+        },
     },
 };
 

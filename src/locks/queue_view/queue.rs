@@ -10,15 +10,13 @@ use crate::{
         held::revocation::without_request,
     },
     locks::{
-        api::fencing::token::FencingToken,
-        contender::{
-            driver::sorted_contenders,
-            internals::{children_of, directory_of},
-        },
+        acquire::internals::{children_of, directory_of},
+        holds::fencing::token::FencingToken,
         queue_view::{
             kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
             names::{self, Named, is_kazoo_lease},
         },
+        recipe::driver::sorted_contenders,
         unfair,
     },
     proto::{request::Request, response::Response, types::Stat},

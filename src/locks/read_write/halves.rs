@@ -6,15 +6,14 @@ use crate::{
     error::Result,
     framework::held::node::HeldNode,
     locks::{
-        api::{
+        acquire::{internals::LockInternals, owners::Owners},
+        face::{
             guard::LockGuard,
             methods::thread_lock_methods,
-            options::acquire::AcquireOptions,
-            revocation::revoker::{Revocable, RevocationListener},
+            revoker::{Revocable, RevocationListener},
         },
-        contender::internals::LockInternals,
         mutex::InterProcessMutex,
-        threads::owners::Owners,
+        options::acquire::AcquireOptions,
     },
 };
 

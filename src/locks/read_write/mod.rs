@@ -7,12 +7,11 @@ use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
-        api::{methods::listening_methods, options::wait_strategy::WaitStrategy},
-        contender::{
-            driver::{ReadLockDriver, WriteLockDriver},
-            internals::LockInternals,
-        },
+        acquire::internals::LockInternals,
+        face::methods::listening_methods,
         mutex::InterProcessMutex,
+        options::wait_strategy::WaitStrategy,
+        recipe::driver::{ReadLockDriver, WriteLockDriver},
         threads::caching::options::Caching,
     },
 };

@@ -6,8 +6,8 @@ use crate::{
     error::Result,
     framework::held::{node::HeldNode, revocation::without_request},
     locks::{
-        api::holds::hold::{Hold, note_panic},
-        contender::internals::LockInternals,
+        acquire::internals::LockInternals,
+        holds::hold::{Hold, note_panic},
     },
 };
 

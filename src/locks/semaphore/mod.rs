@@ -1,9 +1,5 @@
-//! Leases: of a semaphore, and of the semaphore of one that is a mutex for anybody; a number that
-//! processes share, such as the number of leases.
+//! Leases: of a semaphore ([`v2`]), and of the semaphore of one that is a mutex for anybody ([`mutex`]).
 
 pub(in crate::locks) mod lease;
-pub(in crate::locks) mod limit;
 pub(in crate::locks) mod mutex;
-pub(in crate::locks) mod shared_count;
 pub(in crate::locks) mod v2;
-pub(in crate::locks) mod versioned_value;

@@ -6,14 +6,11 @@ use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, held::node::HeldNode},
     locks::{
-        api::{
-            holds::hold::Hold,
-            methods::{listening_methods, owned_lock_methods},
-            options::acquire::AcquireOptions,
-        },
-        contender::internals::LockInternals,
+        acquire::{internals::LockInternals, owners::Owners},
+        face::methods::{listening_methods, owned_lock_methods},
+        holds::hold::Hold,
+        options::acquire::AcquireOptions,
         semaphore::{lease::Lease, v2::InterProcessSemaphoreV2},
-        threads::owners::Owners,
     },
 };
 

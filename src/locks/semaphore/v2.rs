@@ -16,18 +16,20 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        api::{
-            methods::listening_methods,
-            options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
-        },
-        contender::{
-            acquire::{Acquire, Outcome},
-            driver::{StandardLockInternalsDriver, sorted_contenders},
+        acquire::{
+            Acquire, Outcome,
             internals::{LockInternals, children_of},
+            limit::Limit,
             release::HeadPlace,
+        },
+        face::methods::listening_methods,
+        options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        recipe::{
+            driver::{StandardLockInternalsDriver, sorted_contenders},
             spec::Spec,
         },
-        semaphore::{lease::Lease, limit::Limit, shared_count::SharedCount},
+        semaphore::lease::Lease,
+        shared_count::SharedCount,
     },
 };
 

@@ -8,7 +8,7 @@ use crate::{
         holds::{HoldKind, ThreadHold},
         node::HeldNode,
     },
-    locks::{api::options::patience::Patience, contender::internals::LockInternals},
+    locks::{acquire::internals::LockInternals, options::patience::Patience},
 };
 
 impl LockInternals {

@@ -1,6 +1,5 @@
-//! Which thread of this process holds what: [`owners`] counts holds, [`deadlock`] finds threads that would wait for
-//! each other, [`caching`] passes one granted znode among them.
+//! What threads of one process settle among themselves: [`deadlock`] finds those that would wait for each other, [`caching`]
+//! passes one granted znode from one to the next.
 
 pub(in crate::locks) mod caching;
 pub(in crate::locks) mod deadlock;
-pub(in crate::locks) mod owners;

@@ -2,24 +2,25 @@
 //! `org.apache.zookeeper.recipes.lock`.
 
 pub(in crate::locks) mod listener;
-pub(in crate::locks) mod znode_name;
 
 use std::{fmt, sync::Arc};
 
 use parking_lot::Mutex;
 
-pub use self::{listener::LockListener, znode_name::ZNodeName};
+pub use self::listener::LockListener;
+pub use crate::locks::recipe::znode_name::ZNodeName;
 use crate::{
     base::panics::caught,
     error::Result,
     framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
     locks::{
-        api::{fencing::token::FencingToken, holds::hold::Hold},
-        contender::{driver::ZNodeNameDriver, internals::LockInternals},
+        acquire::internals::LockInternals,
+        holds::{fencing::token::FencingToken, hold::Hold},
         leader::{
             candidate::{Candidate, Listeners, Telling},
             leadership::Leadership,
         },
+        recipe::driver::ZNodeNameDriver,
     },
 };
 

@@ -18,7 +18,8 @@ use crate::{
         revocation::RevokeWord,
     },
     locks::{
-        contender::{acquire::Queued, driver::stands_in_the_way, internals::LockInternals},
+        acquire::{Queued, internals::LockInternals},
+        recipe::driver::stands_in_the_way,
         threads::caching::{
             options::Caching,
             turns::{Mode, Next, Turn, Turns, Waiter},

@@ -8,9 +8,9 @@ use crate::{
         client::core::CuratorFramework,
         held::node::{Footing, HeldNode},
     },
-    locks::contender::{
-        doubt::Doubt,
-        last_look::{ask_session, pause},
+    locks::{
+        acquire::last_look::{ask_session, pause},
+        recipe::doubt::Doubt,
     },
     session::wait::deadline::{Stop, WaitEnd},
 };

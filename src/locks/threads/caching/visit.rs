@@ -14,18 +14,12 @@ use crate::{
         held::node::{HeldNode, RevocableNode},
     },
     locks::{
-        api::options::patience::Patience,
-        contender::{
-            acquire::{Acquire, Outcome, Queued, Seeker, next_recheck},
-            internals::LockInternals,
-        },
-        threads::{
-            caching::{
-                cache::{Cache, State, Word},
-                look::{Look, look},
-                turns::{Mode, Turn, Waiter},
-            },
-            owners::Owners,
+        acquire::{Acquire, Outcome, Queued, Seeker, internals::LockInternals, next_recheck, owners::Owners},
+        options::patience::Patience,
+        threads::caching::{
+            cache::{Cache, State, Word},
+            look::{Look, look},
+            turns::{Mode, Turn, Waiter},
         },
     },
     session::wait::{

@@ -1,0 +1,448 @@
+//! A contender with all that it has brought about, and its mailbox.
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
+
+use crate::{
+    base::paths::ServerPath,
+    error::{Error, Result},
+    framework::{
+        client::{call::Call, core::CuratorFramework},
+        held::node::{HeldNode, HeldZnode, RevocableNode, Znode},
+        znodes::create::protection_of_cached,
+    },
+    locks::{
+        acquire::{internals::LockInternals, limit::Limit},
+        recipe::{
+            machine::Contender,
+            spec::{
+                Answer, Ask, Do, Environment, Failed, Input, Leftover, Plan, Reaction, Spec, View, WatchId, is_end,
+            },
+            unlisted::Over,
+        },
+    },
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, ErrorCode},
+    },
+    session::{
+        api::{Session, WatchEvent, Watcher},
+        wait::pending::{Pending, Watch, submit},
+    },
+};
+
+/// What a contender contends for.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub(super) lock: &'a LockInternals,
+    pub(super) spec: &'a Spec,
+    /// How many leases there are; `None`: one.
+    pub(super) limit: Option<&'a Limit>,
+    /// Whether its znode may stay while nobody holds it, in a session where it may outlast a hold.
+    pub(super) stays_idle: bool,
+}
+
+impl Scene<'_> {
+    /// Whether a create may go out without a list.
+    fn goes_by_numbers(&self) -> bool {
+        self.lock.goes_by_numbers && self.spec.companion.is_none()
+    }
+}
+
+/// A contender with its watches and its holds.
+#[derive(Default)]
+pub(super) struct LiveContender {
+    pub(super) contender: Contender,
+    /// The session that was connected last.
+    pub(super) session: Option<Arc<dyn Session>>,
+    /// The one in which znodes were made.
+    owner: Option<Arc<dyn Session>>,
+    /// The watches that were asked for with the last requests.
+    asked: Vec<Option<WatchId>>,
+    watches: Vec<(WatchId, Watch)>,
+    held: Vec<Arc<HeldNode>>,
+    /// To whom the watch on the own znode reports.
+    target: Option<Arc<Mutex<OwnWatchTarget>>>,
+    /// Who is told about requests to give the lock back; a waiter can be asked, too.
+    revocable: Option<Arc<RevocableNode>>,
+    /// What wakes the contender: made when it first has to wait, before the watches are sent for, so that no event is
+    /// lost.
+    mailbox: Option<Mailbox>,
+    /// When the news came that was read last.
+    told: Option<Instant>,
+}
+
+type Mailbox = (Sender<Mail>, Receiver<Mail>);
+
+/// What wakes a contender, and when it came.
+type Mail = (Input<Error>, Instant);
+
+/// What is to be cleared away, under no lock.
+#[must_use = "znodes and watches stay otherwise"]
+pub(super) struct Debris {
+    watches: Vec<(WatchId, Watch)>,
+    pub(super) held: Vec<Arc<HeldNode>>,
+    leftovers: Vec<Leftover>,
+    owner: Option<Arc<dyn Session>>,
+}
+
+impl LiveContender {
+    /// `revocable`: who is told about requests to give the lock back.
+    pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> LiveContender {
+        LiveContender { revocable, ..LiveContender::default() }
+    }
+
+    fn mailbox(&mut self) -> &Mailbox {
+        self.mailbox.get_or_insert_with(unbounded)
+    }
+
+    /// Puts inputs into the mailbox. The contender may have gone.
+    pub(super) fn sender(&mut self) -> impl Fn(Input<Error>) + Send + Sync + 'static + use<> {
+        let sender = self.mailbox().0.clone();
+        move |input| drop(sender.send((input, Instant::now())))
+    }
+
+    pub(super) fn inputs(&mut self) -> &Receiver<Mail> {
+        &self.mailbox().1
+    }
+
+    pub(super) fn step(&mut self, scene: Scene<'_>, is_time_up: bool, mut input: Input<Error>) -> (Do<Error>, Debris) {
+        if let Input::Answers(answers) = &mut input {
+            answers.iter_mut().for_each(|answer| unpack(scene.lock, answer));
+            self.answered(scene.lock, answers);
+        }
+        let view = view_of(self.session.as_ref(), is_time_up);
+        let contender = &mut self.contender;
+        let surroundings = ProcessEnvironment { scene, session: self.session.as_ref() };
+        let next = contender.step(scene.spec, &surroundings, &view, input);
+        let leftovers = contender.take_discarded();
+        let watches = self.watches.extract_if(.., |(watch, _)| !contender.wants(*watch)).collect();
+        let held = if contender.is_held { Vec::new() } else { std::mem::take(&mut self.held) };
+        (next, Debris { watches, held, leftovers, owner: self.owner.clone() })
+    }
+
+    /// Requests are about to be sent: in this session.
+    pub(super) fn sends(&mut self, ask: &Ask) -> Option<Arc<dyn Session>> {
+        if ask.iter().any(|(request, _)| is_creation(request)) {
+            self.owner.clone_from(&self.session);
+        }
+        self.asked = ask.iter().map(|(_, watch)| *watch).collect();
+        self.session.clone()
+    }
+
+    /// They are sent, and leave watches.
+    pub(super) fn sent(&mut self, sent: &mut [(Pending, Option<Watch>)]) {
+        let left = self.asked.iter().zip(sent).filter_map(|(id, (_, watch))| Some(((*id)?, watch.take()?)));
+        self.watches.extend(left);
+    }
+
+    /// Reads what has come.
+    pub(super) fn read(&mut self, (input, at): Mail) -> Input<Error> {
+        self.told = Some(at);
+        input
+    }
+
+    /// `tell` is called with what the watch reports, and must not block.
+    pub(super) fn watcher(
+        &mut self,
+        lock: &LockInternals,
+        id: WatchId,
+        tell: impl Fn(Input<Error>) + Send + Sync + 'static,
+    ) -> Watcher {
+        let tell = move |event: &WatchEvent| tell(Input::Event(id, event.clone()));
+        match id {
+            WatchId::Guard(number) => guard_watcher(lock, number),
+            WatchId::Own(_) => {
+                let target = Arc::new(Mutex::new(OwnWatchTarget::Waiter(Box::new(tell))));
+                self.target = Some(target.clone());
+                own_watcher(target)
+            }
+            _ => Arc::new(tell),
+        }
+    }
+
+    fn answered(&mut self, lock: &LockInternals, answers: &[Answer<Error>]) {
+        for (id, answer) in std::mem::take(&mut self.asked).into_iter().zip(answers) {
+            match (id, answer) {
+                (Some(WatchId::Own(_)), Ok(Response::Data { data, stat })) => {
+                    if let Some(revocable) = &self.revocable {
+                        revocable.read(data, stat);
+                    }
+                }
+                (Some(id @ WatchId::Guard(number)), answer) => {
+                    let place = self.watches.iter().position(|(watch, _)| *watch == id);
+                    let watch = place.map(|place| self.watches.swap_remove(place).1);
+                    let mut unlisted = lock.unlisted.lock();
+                    let useless = match watch {
+                        Some(watch) if answer.is_ok() => unlisted.guarded(number, watch),
+                        watch => unlisted.fired(number).or(watch),
+                    };
+                    drop(unlisted);
+                    drop(useless);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The own znodes become holds, and the watch on them the holder's.
+    pub(super) fn hold(&mut self, scene: Scene<'_>) -> Input<Error> {
+        let own = self.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
+        let mut watch = own.map(|index| self.watches.swap_remove(index).1);
+        let is_watched = watch.is_some();
+        for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
+            let (token, grant) = scene.spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
+            let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
+            let is_place = scene.lock.is_queue;
+            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, is_place };
+            let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
+            // Each of several hears of its own requests.
+            let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
+            let revocable =
+                if scene.spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
+            self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable));
+        }
+        self.remember(scene);
+        let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held));
+        Input::Held { is_deleted }
+    }
+
+    /// From here on the hold gets the events of its own znode. `true`: one from before, in the mailbox, is the znode's
+    /// end.
+    fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
+        let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
+        let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held.znode())));
+        drop(before);
+        let of_own = mailbox.try_iter().filter_map(|(input, _)| match input {
+            Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
+            _ => None,
+        });
+        let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
+        // A change of the data has used the watch up.
+        others.iter().for_each(|event| held.znode().watched(event));
+        !ends.is_empty()
+    }
+
+    /// For those who come later.
+    fn remember(&self, scene: Scene<'_>) {
+        let Scene { lock, spec, .. } = scene;
+        let [node] = &self.contender.nodes[..] else { return };
+        // Only for one that has waited: whoever queued behind one that has not saw in its own list that it is the
+        // first.
+        if self.contender.has_waited && spec.driver.successor_follows_holder() {
+            lock.client().core.grants.add(&lock.child(&node.name));
+        }
+        if self.contender.is_alone && scene.goes_by_numbers() {
+            let useless = lock.unlisted.lock().stands_alone(&node.name);
+            drop(useless);
+        }
+    }
+
+    /// A doze is over. By now the watch on the own znode reports to the hold.
+    pub(super) fn dozed(&self) -> Input<Error> {
+        let is_lost = self.held.iter().any(|held| held.lost().is_some());
+        if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
+    }
+
+    pub(super) fn held(&self) -> &[Arc<HeldNode>] {
+        &self.held
+    }
+
+    /// The lock is granted.
+    pub(super) fn take_held(&mut self) -> Vec<Arc<HeldNode>> {
+        // The last look may have gone over another connection than the first.
+        self.held.iter().for_each(|held| held.znode().seen_again(self.contender.seen_over));
+        let counters = self.held.first().and_then(|held| held.counters());
+        if let Some((told, counters)) = self.told.zip(counters) {
+            counters.hand_overs.record(told.elapsed());
+        }
+        std::mem::take(&mut self.held)
+    }
+
+    /// All that has to be cleared away if nobody takes another step.
+    pub(super) fn take_debris(&mut self) -> Debris {
+        let (watches, held) = (std::mem::take(&mut self.watches), std::mem::take(&mut self.held));
+        Debris { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
+    }
+}
+
+impl Debris {
+    /// Deletes the znodes, and waits for that no longer than the call lasts. What is not known to be gone then stays.
+    pub(super) fn delete_nodes(&mut self, call: &Call<'_>, lock: &LockInternals) {
+        let Some(owner) = self.owner.as_ref().filter(|owner| owner.connection() != 0) else { return };
+        let delete = |leftover: &Leftover| match leftover {
+            Leftover::Node(node) => Some(Request::Delete { path: lock.child(&node.name).into_string(), version: -1 }),
+            Leftover::Doubt(_) => None,
+        };
+        let requests: Vec<_> = self.leftovers.iter().filter_map(delete).map(|request| (request, None)).collect();
+        if requests.is_empty() {
+            return;
+        }
+        let mut sent = submit(owner, requests);
+        call.await_last(&mut sent);
+        let mut replies = sent.into_iter().map(|(pending, _)| call.reply(pending));
+        let is_gone = |reply: Result<Response>| reply.map_or_else(|error| error.is_no_node(), |_| true);
+        self.leftovers.retain(|leftover| match leftover {
+            Leftover::Node(_) => !replies.next().is_some_and(is_gone),
+            Leftover::Doubt(_) => true,
+        });
+    }
+
+    pub(super) fn clear_away(self, lock: &LockInternals) {
+        // First the watches: after the deletes the server may be asked for nothing more.
+        drop(self.watches);
+        for held in self.held {
+            lock.client().core.held.remove(&held);
+        }
+        for (leftover, owner) in self.leftovers.into_iter().zip(self.owner.iter().cycle()) {
+            lock.clean_up(owner, leftover);
+        }
+    }
+}
+
+/// To whom the watch on the own znode reports.
+enum OwnWatchTarget {
+    Waiter(Box<dyn Fn(&WatchEvent) + Send + Sync>),
+    Holder(Weak<HeldZnode>),
+}
+
+fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
+    Arc::new(move |event: &WatchEvent| {
+        let target = target.lock();
+        match &*target {
+            // Told under the lock, so that no event comes after the waiter's last look into its mailbox. That is no
+            // deadlock: telling only wakes the waiter.
+            OwnWatchTarget::Waiter(tell) => tell(event),
+            OwnWatchTarget::Holder(held) => {
+                let held = held.upgrade();
+                drop(target);
+                if let Some(held) = held {
+                    held.watched(event);
+                }
+            }
+        }
+    })
+}
+
+fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
+    // The session has the watcher, and the watch the session.
+    let unlisted = Arc::downgrade(&lock.unlisted);
+    Arc::new(move |_: &WatchEvent| {
+        let Some(unlisted) = unlisted.upgrade() else { return };
+        let before = unlisted.lock().fired(number);
+        // Dropping a watch may send a request, so do it outside the lock.
+        drop(before);
+    })
+}
+
+/// What a contender asks of this process.
+struct ProcessEnvironment<'a> {
+    scene: Scene<'a>,
+    session: Option<&'a Arc<dyn Session>>,
+}
+
+impl ProcessEnvironment<'_> {
+    fn over(&self) -> Option<Over> {
+        let session = self.session.filter(|session| session.tells_in_order())?;
+        Some(Over { session: session.id(), connection: session.connection() })
+    }
+}
+
+impl Environment<Error> for ProcessEnvironment<'_> {
+    fn unique(&self) -> String {
+        let (lock, session) = (self.scene.lock, self.session.map_or(0, |session| session.id()));
+        // Others are to see of which znodes they cannot know whether somebody holds by them.
+        let stays_idle = self.scene.stays_idle && self.over().is_some();
+        if stays_idle { protection_of_cached(session) } else { (lock.unique)(session) }
+    }
+
+    fn max_leases(&self) -> usize {
+        self.scene.limit.map_or(1, Limit::current)
+    }
+
+    fn plan(&self) -> Plan {
+        let lock = self.scene.lock;
+        // The server is slow to answer creates. A list with each create would make it slower, as lists grow with every
+        // znode left in doubt; a contender that gets its znode in time asks for the list then.
+        if lock.client().core.cleanup.is_searching(lock.directory()) {
+            return Plan::Bare;
+        }
+        let over = self.over().filter(|_| self.scene.goes_by_numbers());
+        over.map_or(Plan::List, |over| lock.unlisted.lock().plan(over))
+    }
+
+    fn proves_alone(&self, name: &str, follows: u32) -> bool {
+        self.over().is_some_and(|over| self.scene.lock.unlisted.lock().proves_alone(name, follows, over))
+    }
+
+    fn was_granted_here(&self, name: &str) -> bool {
+        self.scene.lock.client().core.grants.contains(&self.scene.lock.child(name))
+    }
+
+    fn node_gone(&self) -> Error {
+        self.scene.lock.node_gone()
+    }
+}
+
+/// What a contender sees of its session. The clock comes last: what it is compared with can only be older.
+fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
+    let (session, connection, valid_until, timeout, is_ended) = match session {
+        None => (0, 0, None, Duration::ZERO, false),
+        Some(session) => {
+            (session.id(), session.connection(), session.valid_until(), session.timeout(), session.is_ended())
+        }
+    };
+    View { is_time_up, session, connection, valid_until, timeout, is_ended, now: Instant::now() }
+}
+
+/// `over`: the reaction instead of another attempt, where the call has ended.
+pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> Failed<Error> {
+    let reaction = if error.is_retryable() { over.unwrap_or(Reaction::Retry) } else { Reaction::Final };
+    Failed { code: error.code(), maybe_done, reaction, error }
+}
+
+/// Whether a request makes a znode of the contender's own.
+pub(super) fn is_creation(request: &Request) -> bool {
+    matches!(request, Request::Create { .. } | Request::Multi(_))
+}
+
+/// A transaction's answer is that of its last operation, or the error of the one that made all of it fail.
+fn unpack(lock: &LockInternals, answer: &mut Answer<Error>) {
+    let Ok(Response::Multi(results)) = answer else { return };
+    let cause = results.iter().find_map(|result| result.as_ref().err().copied().flatten());
+    *answer = match (cause, results.pop()) {
+        (None, Some(Ok(last))) => Ok(last),
+        (cause, _) => {
+            let (code, path) = (cause.unwrap_or(ErrorCode::RuntimeInconsistency), lock.base_path().to_owned());
+            Err(failed(Error::Server { code, operation: "acquire", path }, false, None))
+        }
+    };
+}
+
+/// Adds the access control list that the caller's provider names.
+pub(in crate::locks) fn with_acl(client: &CuratorFramework, mut request: Request) -> Request {
+    match &mut request {
+        Request::Create { path, acl, .. } => *acl = client.leaf_acl(&ServerPath::from_server(path.as_str())),
+        Request::Multi(steps) => {
+            *steps = std::mem::take(steps).into_iter().map(|step| step_with_acl(client, step)).collect();
+        }
+        _ => {}
+    }
+    request
+}
+
+/// The directory that a transaction makes anew is made as the client makes directories.
+fn step_with_acl(client: &CuratorFramework, step: Request) -> Request {
+    match &step {
+        Request::Create { path, mode: CreateMode::Container, .. } => {
+            client.parent_creation(&ServerPath::from_server(path.as_str()), true)
+        }
+        _ => with_acl(client, step),
+    }
+}

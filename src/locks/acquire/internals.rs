@@ -1,0 +1,280 @@
+//! What all kinds of lock share: a directory, a driver, and how the znodes are named.
+
+use std::{fmt, sync::Arc};
+
+use parking_lot::Mutex;
+
+use crate::{
+    base::paths::ServerPath,
+    error::{Error, LostReason, Result},
+    framework::{
+        client::core::CuratorFramework,
+        held::{
+            holds::{DirectoryHolds, HoldKind},
+            node::{HeldNode, RevocableNode, Revocation},
+        },
+        znodes::create::protection,
+    },
+    locks::{
+        holds::{death::UncleanDeaths, hold::Hold},
+        options::{patience::Patience, wait_strategy::WaitStrategy},
+        recipe::{
+            driver::{LockInternalsDriver, LockInternalsSorter, sorted_children, sorted_contenders},
+            spec::{Naming, Spec},
+            unlisted::Unlisted,
+        },
+    },
+    proto::types::{CreateMode, ErrorCode},
+    session::wait::pending::Watch,
+};
+
+/// What the recipes share: a directory, whose children queue in the order that a driver decides. Java:
+/// `LockInternals`.
+///
+/// Looking at a queue:
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use curator_locks::{InterProcessMutex, LockInternals, StandardLockInternalsDriver};
+///
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
+/// let held = mutex.lock()?;
+/// let sorter = StandardLockInternalsDriver::new();
+/// assert_eq!(LockInternals::participant_nodes(&client, "/locks/order-42")?, [held.path()]);
+/// assert_eq!(LockInternals::sorted_children(&client, "/locks/order-42", "lock-", &sorter)?.len(), 1);
+/// held.release()?;
+/// mutex.internals().clean()?; // removes the empty directory
+/// # Ok(()) });
+/// ```
+pub struct LockInternals {
+    client: CuratorFramework,
+    driver: Arc<dyn LockInternalsDriver>,
+    base_path: String,
+    directory: ServerPath,
+    /// What threads of this process hold there.
+    pub(in crate::locks) thread_holds: Arc<DirectoryHolds>,
+    naming: Naming,
+    /// Makes a prefix from the session's id.
+    pub(in crate::locks) unique: fn(i64) -> String,
+    /// Whom the next hold tells about requests to give it back.
+    pub(super) revocation: Mutex<Option<Arc<Revocation>>>,
+    pub(in crate::locks) kind: HoldKind,
+    pub(in crate::locks) strategy: WaitStrategy,
+    /// What the znodes carry from now on.
+    data: Mutex<Vec<u8>>,
+    /// What this object knows of the directory from its last hold, so that the next acquire may do without a list.
+    pub(super) unlisted: Arc<Mutex<Unlisted<Watch>>>,
+    /// Whether a create may be sent without a list, where the number says all.
+    pub(in crate::locks) goes_by_numbers: bool,
+    /// For a recipe whose directory is no container, and stays.
+    pub(in crate::locks) has_persistent_directory: bool,
+    /// Its znodes are no locks, but places in the queue for one: who has its turn there holds nothing yet.
+    pub(in crate::locks) is_queue: bool,
+    pub(in crate::locks) deaths: Option<UncleanDeaths>,
+}
+
+impl fmt::Debug for LockInternals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockInternals").field("base_path", &self.base_path).finish_non_exhaustive()
+    }
+}
+
+impl LockInternals {
+    pub(crate) fn new(
+        client: &CuratorFramework,
+        base_path: &str,
+        driver: Arc<dyn LockInternalsDriver>,
+    ) -> Result<LockInternals> {
+        let directory = directory_of(client, base_path)?;
+        Ok(LockInternals {
+            client: client.clone(),
+            base_path: base_path.into(),
+            thread_holds: client.core.holds.of(&directory),
+            directory,
+            naming: Naming::Unique(driver.lock_name().to_owned()),
+            driver,
+            unique: protection,
+            revocation: Mutex::default(),
+            kind: HoldKind::Custom,
+            strategy: WaitStrategy::default(),
+            data: Mutex::new(client.core.config.default_data.clone()),
+            unlisted: Arc::default(),
+            goes_by_numbers: true,
+            has_persistent_directory: false,
+            is_queue: false,
+            deaths: None,
+        })
+    }
+
+    /// The same settings but for this change, in a lock object that shares nothing with this one: neither what threads hold
+    /// through it, nor who listens for requests to give it back.
+    pub(in crate::locks) fn configured(&self, change: impl FnOnce(&mut LockInternals)) -> LockInternals {
+        let mut internals = LockInternals {
+            client: self.client.clone(),
+            driver: self.driver.clone(),
+            base_path: self.base_path.clone(),
+            directory: self.directory.clone(),
+            thread_holds: self.thread_holds.clone(),
+            naming: self.naming.clone(),
+            data: Mutex::new(self.data.lock().clone()),
+            revocation: Mutex::default(),
+            unlisted: Arc::default(),
+            deaths: self.deaths.as_ref().map(UncleanDeaths::anew),
+            ..*self
+        };
+        change(&mut internals);
+        internals
+    }
+
+    pub(crate) fn set_data(&self, data: impl Into<Vec<u8>>) {
+        *self.data.lock() = data.into();
+    }
+
+    pub(crate) fn directory(&self) -> &ServerPath {
+        &self.directory
+    }
+
+    /// The directory has one znode at most, and whoever creates it has the lock.
+    pub(crate) fn set_sole(&mut self) {
+        self.naming = Naming::Sole(self.driver.lock_name().to_owned());
+    }
+
+    /// The listener serves the acquires from now on, up to the next release.
+    pub(crate) fn make_revocable(&self, revocation: Revocation) {
+        let before = self.revocation.lock().replace(Arc::new(revocation));
+        // The caller's listener: not under the lock.
+        drop(before);
+    }
+
+    pub(crate) fn revocable_node(&self) -> Option<Arc<RevocableNode>> {
+        self.revocation.lock().clone().map(RevocableNode::new)
+    }
+
+    /// For a recipe whose queue is in a directory below its path. Errors name the recipe's path.
+    pub(crate) fn below(
+        client: &CuratorFramework,
+        base_path: &str,
+        name: &str,
+        driver: Arc<dyn LockInternalsDriver>,
+    ) -> Result<LockInternals> {
+        let mut lock = LockInternals::new(client, base_path, driver)?;
+        lock.directory = lock.directory.join(name);
+        lock.thread_holds = client.core.holds.of(&lock.directory);
+        lock.goes_by_numbers = false;
+        Ok(lock)
+    }
+
+    pub(crate) fn base_path(&self) -> &str {
+        &self.base_path
+    }
+
+    pub(crate) fn client(&self) -> &CuratorFramework {
+        &self.client
+    }
+
+    pub(crate) fn driver(&self) -> &dyn LockInternalsDriver {
+        &*self.driver
+    }
+
+    /// The path of a held znode as the caller sees it.
+    pub(crate) fn client_path(&self, held: &HeldNode) -> String {
+        self.client.prefix.to_client(held.path().as_str())
+    }
+
+    pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
+        let (path, deaths) = (self.client_path(&held), self.deaths.as_ref().and_then(|deaths| deaths.heard_by(&held)));
+        Hold::new(held, path, deaths)
+    }
+
+    /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.
+    ///
+    /// Servers remove it by themselves if it is a container, which it is unless the client was built with
+    /// [`dont_use_container_parents`](crate::framework::Builder::dont_use_container_parents).
+    ///
+    /// # Errors
+    /// As [every operation on a znode](crate::operations#errors); not for a directory that is in use or gone.
+    pub fn clean(&self) -> Result<()> {
+        match self.client.delete().for_path(&self.base_path) {
+            Err(Error::Server { code: ErrorCode::NotEmpty | ErrorCode::NoNode | ErrorCode::BadVersion, .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The contenders' paths in the order of the queue, the holder first; empty if there is no such directory. Java:
+    /// `LockInternals.getParticipantNodes`.
+    ///
+    /// # Errors
+    /// As [every operation on a znode](crate::operations#errors).
+    pub fn participant_nodes(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
+        let children = children_of(client, base_path)?;
+        let base_path = base_path.strip_suffix('/').unwrap_or(base_path);
+        Ok(sorted_contenders(&children).into_iter().map(|name| format!("{base_path}/{name}")).collect())
+    }
+
+    /// The names of all children in the order of a sorter. Java: `LockInternals.getSortedChildren`.
+    ///
+    /// # Errors
+    /// As [every operation on a znode](crate::operations#errors).
+    pub fn sorted_children(
+        client: &CuratorFramework,
+        base_path: &str,
+        lock_name: &str,
+        sorter: &dyn LockInternalsSorter,
+    ) -> Result<Vec<String>> {
+        let children = children_of(client, base_path)?;
+        Ok(sorted_children(&children, lock_name, sorter).into_iter().map(str::to_owned).collect())
+    }
+
+    /// What this kind of lock is, for one acquire.
+    pub(in crate::locks) fn spec(&self, patience: Patience<'_>) -> Spec {
+        Spec {
+            directory: self.directory.as_str().to_owned(),
+            driver: self.driver.clone(),
+            naming: self.naming.clone(),
+            count: 1,
+            mode: match self.naming {
+                Naming::Sole(_) => CreateMode::Ephemeral,
+                Naming::Unique(_) => CreateMode::EphemeralSequential,
+            },
+            data: self.data.lock().clone(),
+            waits: (!patience.only_try).then_some(self.strategy),
+            looks_first: patience.only_try || patience.terms.max_ahead.is_some(),
+            gate: None,
+            companion: None,
+            has_place: false,
+            min_validity: patience.terms.min_validity,
+            counts: patience.terms.counts(),
+            max_ahead: patience.terms.max_ahead,
+        }
+    }
+
+    pub(in crate::locks) fn node_gone(&self) -> Error {
+        Error::Server { code: ErrorCode::NoNode, operation: "acquire", path: self.base_path.clone() }
+    }
+
+    pub(crate) fn child(&self, name: &str) -> ServerPath {
+        self.directory.join(name)
+    }
+
+    pub(crate) fn lost(&self, reason: LostReason) -> Error {
+        Error::LockLost { path: self.base_path.clone(), reason }
+    }
+}
+
+/// A lock's directory, as the server knows it.
+pub(in crate::locks) fn directory_of(client: &CuratorFramework, base_path: &str) -> Result<ServerPath> {
+    let directory = client.prefix.to_server(base_path)?;
+    if base_path == "/" {
+        let rule = "a lock needs a directory of its own, for instance /locks/name".into();
+        return Err(Error::InvalidPath { path: base_path.into(), rule });
+    }
+    Ok(directory)
+}
+
+/// The names of a znode's children, none if there is no such znode.
+pub(in crate::locks) fn children_of(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
+    match client.get_children().for_path(base_path) {
+        Err(error) if error.is_no_node() => Ok(Vec::new()),
+        result => result,
+    }
+}

@@ -1,0 +1,524 @@
+//! One acquire, and its release: carries out what a contender wants, on the thread that waits.
+//!
+//! [`effects`] is what a contender has brought about so far, [`last_look`] makes sure of several holds at one moment,
+//! [`validity`] of one, [`unclean`] tells how the holder before went. [`release`] is how a lock is given back; where the
+//! outcome is unknown, the client's clean-up goes on. [`internals`] is what all of them know of a lock, [`owners`] which
+//! thread holds it, [`limit`] how many may.
+
+pub(in crate::locks) mod effects;
+pub(crate) mod internals;
+pub(in crate::locks) mod last_look;
+pub(in crate::locks) mod limit;
+pub(in crate::locks) mod owners;
+pub(in crate::locks) mod release;
+pub(in crate::locks) mod unclean;
+pub(in crate::locks) mod validity;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::{Error, LostReason, Result},
+    framework::{
+        cleanup::jobs::Job,
+        client::{
+            call::{Call, Failure},
+            core::CuratorFramework,
+        },
+        events::reactions::WakeUp,
+        held::node::{HeldNode, RevocableNode},
+    },
+    locks::{
+        acquire::{
+            effects::{Debris, LiveContender, Scene, failed, is_creation, with_acl},
+            internals::LockInternals,
+            last_look::pause,
+            limit::Limit,
+            owners::Owners,
+            release::HeadPlace,
+            validity::check_validity,
+        },
+        options::{patience::Patience, wait_strategy::WaitStrategy},
+        recipe::{
+            driver::number_text,
+            machine::Contender,
+            spec::{Answer, Ask, Companion, Do, End, Failed, Input, Naming, Reaction, Spec},
+        },
+    },
+    proto::types::CreateMode,
+    session::{
+        machine::liveness::longest_round_trip,
+        wait::{
+            deadline::{Stop, WaitEnd},
+            pending::{Pending, submit},
+        },
+    },
+};
+
+/// How long a waiter that gives up waits for the deletes of its znodes; after that the client goes on in the
+/// background. A call whose time is up thus returns within 50 ms, also where the network has died without a word.
+const FAREWELL: Duration = Duration::from_millis(25);
+
+/// One acquire: of which lock, and how.
+pub(crate) struct Acquire<'a> {
+    pub(crate) lock: &'a LockInternals,
+    pub(crate) spec: Spec,
+    pub(crate) patience: Patience<'a>,
+    /// How many leases there are; `None`: one.
+    pub(crate) limit: Option<&'a Limit>,
+    /// The place at the head of another queue, without which it may not wait.
+    pub(crate) place: Option<HeadPlace<'a>>,
+    /// The threads of this process that hold the lock, where it belongs to a thread.
+    pub(crate) owners: Option<&'a Owners>,
+    /// Whom it queues for, where its znode is to serve many threads.
+    pub(crate) seeker: Option<&'a dyn Seeker>,
+    /// Called after each step, where a candidate queues and nobody waits for the return. It must not block.
+    pub(crate) on_step: Option<&'a OnStep<'a>>,
+}
+
+/// Sees the contender after a step, and what it wants next.
+pub(crate) type OnStep<'a> = dyn Fn(&Contender, &Do<Error>) + 'a;
+
+/// The thread that queues at the servers for many threads of its process.
+pub(crate) trait Seeker {
+    /// Whether its znode may stay while nobody holds it.
+    fn stays_idle(&self) -> bool;
+
+    /// Its create is on its way, or was carried out.
+    fn created(&self);
+
+    /// Who is told about requests to give the znode back.
+    fn revocable_node(&self) -> Arc<RevocableNode>;
+
+    /// The contender with which it goes on, where a thread before it has left one in the queue.
+    fn inherit(&self) -> Option<Queued>;
+
+    /// The thread gives up: the next one that waits goes on with the contender, which comes back where nobody does.
+    fn bequeath(&self, contender: Queued) -> Option<Queued>;
+}
+
+/// A contender in the queue without a thread.
+pub(crate) struct Queued(LiveContender);
+
+impl Queued {
+    /// Takes it out of the queue, in the background.
+    pub(crate) fn withdraw(mut self, lock: &LockInternals) {
+        self.0.take_debris().clear_away(lock);
+    }
+}
+
+/// How it ended.
+pub(crate) enum Outcome {
+    /// With the lock; whether others were in front.
+    Granted { held: Vec<Arc<HeldNode>>, has_waited: bool },
+    /// The time was up, or it would have had to wait.
+    TimeUp,
+    /// The place in the other queue was lost.
+    Barred,
+    /// The write lock does not stand any more.
+    WriterGone,
+}
+
+impl LockInternals {
+    /// Queues and waits for the lock. `owners` counts the hold, if the lock belongs to a thread. `None`: the time was
+    /// up first, and nothing is left in the queue.
+    pub(crate) fn attempt_lock(
+        &self,
+        patience: Patience<'_>,
+        owners: Option<&Owners>,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        let spec = self.spec(patience);
+        match (Acquire { owners, ..Acquire::new(self, spec, patience) }).run()? {
+            Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
+            Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
+        }
+    }
+
+    /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
+    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has
+    /// lost its lock must not get in front of the next one).
+    pub(crate) fn attempt_downgrade(
+        &self,
+        patience: Patience<'_>,
+        owners: &Owners,
+        writer: &HeldNode,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        if let Some(reason) = writer.lost() {
+            return Err(self.lost(reason));
+        }
+        let companion = Companion {
+            name: writer.path().name().to_owned(),
+            session: writer.session().id(),
+            token: writer.token(),
+            grant: writer.grant_number(),
+        };
+        let name = format!("{}{}", self.driver().lock_name(), number_text(&companion.name));
+        let spec = Spec {
+            naming: Naming::Unique(name),
+            mode: CreateMode::Ephemeral,
+            companion: Some(companion),
+            looks_first: false,
+            ..self.spec(patience)
+        };
+        match (Acquire { owners: Some(owners), ..Acquire::new(self, spec, patience) }).run()? {
+            Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
+            Outcome::TimeUp | Outcome::Barred => Ok(None),
+            Outcome::WriterGone => {
+                self.client().core.check_open()?;
+                if !writer.session().is_ended() {
+                    writer.lose(LostReason::NodeDeleted);
+                }
+                Err(self.lost(writer.lost().unwrap_or(LostReason::SessionExpired)))
+            }
+        }
+    }
+}
+
+impl<'a> Acquire<'a> {
+    /// Of a lock whose leases, place, owners and threads are its own affair.
+    pub(crate) fn new(lock: &'a LockInternals, spec: Spec, patience: Patience<'a>) -> Acquire<'a> {
+        Acquire { lock, spec, patience, limit: None, place: None, owners: None, seeker: None, on_step: None }
+    }
+
+    /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
+    /// queue, in the background if need be.
+    pub(crate) fn run(mut self) -> Result<Outcome> {
+        check_validity(self.spec.min_validity, self.lock.client().session_timeout())?;
+        let io = self.patience.io(self.lock.client().core.config.connection_timeout);
+        let call = self.lock.client().call("acquire", self.lock.base_path(), io);
+        let since = self.patience.since.unwrap_or_else(Instant::now);
+        let (place, mut live) = (self.place.take(), self.contender());
+        let mut wake = |input: Input<Error>| {
+            let send = live.sender();
+            move || send(input.clone())
+        };
+        // Before the first look at the limit, so that no change after it is missed.
+        let _subscription = self.limit.map(|limit| limit.subscribe(|| Arc::new(wake(Input::Woken))));
+        let _on_loss = place.as_ref().map(|place| {
+            let bar: Arc<WakeUp> = Arc::new(wake(Input::Barred));
+            place.held.znode().wake_on_loss(&bar);
+            bar
+        });
+        let (acquire, call, has_made_directory, sent) = (&self, &call, false, Instant::now());
+        let shell = Shell { acquire, call, io, live, place, retries: 0, gone: 0, has_made_directory, sent };
+        let outcome = shell.run()?;
+        match &outcome {
+            Outcome::Granted { held, .. } => {
+                let counters = held.first().and_then(|held| held.counters());
+                if let Some(counters) = counters.filter(|_| self.on_step.is_none()) {
+                    counters.waits.record(since.elapsed());
+                }
+                match self.lock.hear_of_deaths(held, &self.spec.data, self.patience, self.owners)? {
+                    true => {
+                        self.lock.limit_holds(held, self.patience.terms);
+                        Ok(outcome)
+                    }
+                    false if self.patience.terms.has_to_say => Err(self.lock.still_taken(None)),
+                    false => Ok(Outcome::TimeUp),
+                }
+            }
+            _ => Ok(outcome),
+        }
+    }
+
+    /// Of a new contender, or of the one that it goes on with.
+    fn contender(&self) -> LiveContender {
+        let Some(seeker) = self.seeker else { return LiveContender::new(self.lock.revocable_node()) };
+        let Some(Queued(mut live)) = seeker.inherit() else {
+            return LiveContender::new(Some(seeker.revocable_node()));
+        };
+        // This thread has yet to be told how many are in front.
+        live.contender.ahead = None;
+        live
+    }
+
+    fn scene(&self) -> Scene<'_> {
+        let stays_idle = self.seeker.is_some_and(Seeker::stays_idle);
+        Scene { lock: self.lock, spec: &self.spec, limit: self.limit, stays_idle }
+    }
+}
+
+struct Shell<'a> {
+    acquire: &'a Acquire<'a>,
+    call: &'a Call<'a>,
+    io: Stop<'a>,
+    live: LiveContender,
+    place: Option<HeadPlace<'a>>,
+    /// How often the retry policy was asked about a lost connection, and about a znode that was gone, since the last wait.
+    retries: u32,
+    gone: u32,
+    has_made_directory: bool,
+    /// When the last requests were sent.
+    sent: Instant,
+}
+
+impl<'a> Shell<'a> {
+    fn run(mut self) -> Result<Outcome> {
+        let mut input = Input::Begin;
+        loop {
+            input = match self.step(input) {
+                Do::Connect => self.connect(),
+                Do::Ask(ask) => Input::Answers(self.ask(ask)),
+                Do::MakeDirectory => Input::DirectoryMade(self.make_directory()),
+                Do::Again(error) => self.again(error),
+                Do::Sleep => self.sleep(),
+                Do::Doze => self.doze(),
+                Do::Hold => self.hold(),
+                Do::End(end) => return self.ended(end),
+            };
+        }
+    }
+
+    fn step(&mut self, input: Input<Error>) -> Do<Error> {
+        let (next, debris) = self.live.step(self.acquire.scene(), self.acquire.patience.is_over(), input);
+        self.clear_away(debris);
+        if let Some(seeker) = self.acquire.seeker.filter(|_| self.live.contender.stands()) {
+            seeker.created();
+        }
+        if let Some(on_step) = self.acquire.on_step {
+            on_step(&self.live.contender, &next);
+        }
+        next
+    }
+
+    fn clear_away(&self, debris: Debris) {
+        for (held, owners) in debris.held.iter().zip(self.acquire.owners.iter().cycle()) {
+            drop(owners.leave(self.acquire.lock, held));
+        }
+        debris.clear_away(self.acquire.lock);
+    }
+
+    fn client(&self) -> &'a CuratorFramework {
+        self.acquire.lock.client()
+    }
+
+    /// While its znodes may stand it waits as long as its session lasts, as one that sleeps in the queue does, which hears of
+    /// that end from its watches. Without a place the connection timeout and the retry policy end the wait.
+    fn connect(&mut self) -> Input<Error> {
+        let found = if self.live.contender.stands() {
+            let stop = self.acquire.patience.waits_until().unwrap_or(self.io);
+            self.client().core.connected_session(self.live.session.as_ref(), stop)
+        } else {
+            self.call.session().map(Ok)
+        };
+        match found {
+            Ok(Ok(session)) => {
+                if session.is_ended() {
+                    self.has_waited();
+                }
+                self.live.session = Some(session);
+                Input::Connected
+            }
+            Ok(Err(end)) => self.stopped(end),
+            Err(error) => Input::Failed(self.failed(error, false)),
+        }
+    }
+
+    /// A failure after a wait in the queue starts a new count of failures: others may empty the directory at each
+    /// hand-over, and the server remove it.
+    fn has_waited(&mut self) {
+        (self.retries, self.gone) = (0, 0);
+        self.call.begin_anew();
+    }
+
+    fn stopped(&self, end: WaitEnd) -> Input<Error> {
+        match end {
+            WaitEnd::Cancelled => Input::Failed(self.failed(self.call.cancelled(), false)),
+            WaitEnd::Deadline if self.acquire.patience.only_try => {
+                Input::Failed(self.failed(self.call.connection_loss(), false))
+            }
+            WaitEnd::Deadline => Input::TimeUp,
+        }
+    }
+
+    fn failed(&self, error: Error, maybe_done: bool) -> Failed<Error> {
+        match self.io.is_over() {
+            None => failed(error, maybe_done, None),
+            // A multi lock tells a cancellation from the end of the time.
+            Some(WaitEnd::Cancelled) if error.is_retryable() => failed(self.call.cancelled(), maybe_done, None),
+            Some(_) if self.acquire.patience.only_try => failed(error, maybe_done, Some(Reaction::Final)),
+            Some(_) => failed(error, maybe_done, Some(Reaction::TimeUp)),
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {
+        self.sent = Instant::now();
+        let Some(session) = self.live.sends(&ask) else { return Vec::new() };
+        let creates = ask.iter().any(|(request, _)| is_creation(request));
+        let mut requests = Vec::with_capacity(ask.len());
+        for (request, watch) in ask {
+            let watcher = watch.map(|watch| {
+                let send = self.live.sender();
+                self.live.watcher(self.acquire.lock, watch, send)
+            });
+            requests.push((with_acl(self.client(), request), watcher));
+        }
+        let mut sent = submit(&session, requests);
+        // Not where the session has ended, or waits for a connection: the process would give up a place without another
+        // one.
+        let is_on_its_way = |(pending, _): &(Pending, _)| session.connection() != 0 && !pending.is_settled();
+        if let Some(seeker) = self.acquire.seeker.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
+            seeker.created();
+        }
+        self.call.await_last(&mut sent);
+        self.live.sent(&mut sent);
+        let failed = |Failure { error, maybe_done }| self.failed(error, maybe_done);
+        sent.into_iter().map(|(pending, _)| self.call.reply_or_failure(pending).map_err(failed)).collect()
+    }
+
+    fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {
+        let (directory, containers) = (self.acquire.lock.directory(), !self.acquire.lock.has_persistent_directory);
+        let make = |session| self.client().make_directory(self.call, &session, directory, containers);
+        let made = self.call.session().and_then(make);
+        // The servers remove a container that was used, and never one that was not.
+        self.has_made_directory |= containers && matches!(made, Ok(true));
+        made.map(drop).map_err(|error| self.failed(error, false))
+    }
+
+    fn again(&mut self, error: Error) -> Input<Error> {
+        let allowed = if error.is_no_node() {
+            self.call.allow_again(&mut self.gone, error)
+        } else {
+            self.call.allow_retry(&mut self.retries, error)
+        };
+        match allowed {
+            Ok(()) => Input::Begin,
+            Err(error) => Input::Failed(failed(error, false, Some(Reaction::Final))),
+        }
+    }
+
+    /// Sleeps until something happens.
+    ///
+    /// No wake-up can be lost: an event stays in the mailbox, and a change from before the watch shows in the reply
+    /// that sets it. If a bug loses one all the same, the re-check makes it a delay.
+    fn sleep(&mut self) -> Input<Error> {
+        let interval = self.acquire.spec.waits.and_then(WaitStrategy::interval);
+        let recheck = match interval {
+            Some(interval) => Instant::now().checked_add(interval),
+            None => next_recheck(self.client()),
+        };
+        let stop = self.acquire.patience.stop;
+        let bound = recheck.map_or(stop, |at| stop.by(at));
+        let news = bound.recv(self.live.inputs());
+        self.has_waited();
+        match news {
+            Ok(mail) => self.live.read(mail),
+            Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
+                Some(end) => self.stopped(end),
+                None => Input::Woken,
+            },
+        }
+    }
+
+    fn doze(&mut self) -> Input<Error> {
+        let stop = self.acquire.patience.waits_until().unwrap_or(self.io);
+        pause(self.client().session_timeout(), stop);
+        stop.is_over().map_or_else(|| self.live.dozed(), |end| self.stopped(end))
+    }
+
+    fn hold(&mut self) -> Input<Error> {
+        let acquire = self.acquire;
+        let held = self.live.hold(acquire.scene());
+        for (node, owners) in self.live.held().iter().zip(acquire.owners.iter().cycle()) {
+            owners.entered(acquire.lock, node.clone());
+        }
+        drop(self.place.take());
+        held
+    }
+
+    fn ended(mut self, end: End<Error>) -> Result<Outcome> {
+        // Whoever goes on with a number that is the last one would not find that out.
+        let is_of_use = !matches!(end, End::Granted | End::Exhausted(_));
+        let outcome = self.outcome(end);
+        if is_of_use {
+            self.bequeath();
+        }
+        outcome
+    }
+
+    /// Leaves the contender to the next thread of the process, which so keeps its place.
+    fn bequeath(&mut self) {
+        let Some(seeker) = self.acquire.seeker.filter(|_| !self.live.contender.leftovers().is_empty()) else { return };
+        let live = std::mem::take(&mut self.live);
+        if let Some(Queued(live)) = seeker.bequeath(Queued(live)) {
+            self.live = live;
+        }
+    }
+
+    fn outcome(&mut self, end: End<Error>) -> Result<Outcome> {
+        match end {
+            End::Granted => {
+                let (held, has_waited) = (self.live.take_held(), self.live.contender.has_waited);
+                Ok(Outcome::Granted { held, has_waited })
+            }
+            End::TimeUp => self.time_is_up(),
+            End::Barred => Ok(Outcome::Barred),
+            End::CompanionGone => Ok(Outcome::WriterGone),
+            End::Busy(ahead) => Err(Error::Busy { path: self.acquire.lock.base_path().to_owned(), ahead }),
+            End::Uncertain => Err(self.acquire.lock.uncertain(self.acquire.spec.min_validity)),
+            End::Exhausted(number) => {
+                Err(Error::SequenceExhausted { path: self.acquire.lock.base_path().to_owned(), number })
+            }
+            End::Failed(error) if self.ran_out_of_time(&error) => self.time_is_up(),
+            // The cancellation came after the end of the time, which it hides.
+            End::Failed(error) if error.is_no_node() && self.acquire.patience.stop.is_cancelled() => {
+                Err(self.call.cancelled())
+            }
+            End::Failed(error) => Err(error),
+        }
+    }
+
+    fn time_is_up(&self) -> Result<Outcome> {
+        let waits = self.acquire.spec.waits.is_some() || self.acquire.patience.only_try;
+        if waits && self.acquire.patience.terms.has_to_say {
+            return Err(self.acquire.lock.still_taken(self.live.contender.ahead));
+        }
+        Ok(Outcome::TimeUp)
+    }
+
+    /// Whether it failed only because its time was up: before a reply came, or while the server removed the directory,
+    /// empty for a moment, as fast as it was made.
+    fn ran_out_of_time(&self, error: &Error) -> bool {
+        let is_so =
+            self.acquire.patience.is_over() && (error.is_no_node() || error.is_retryable() && !self.is_silent());
+        if is_so {
+            log::debug!("{}: the time was up first: {error}", self.acquire.lock.base_path());
+        }
+        is_so
+    }
+
+    /// Whether a request without an answer means more than that the time was short: there is no connection, or the
+    /// servers are silent for longer than a heartbeat of a session takes that stays certain.
+    fn is_silent(&self) -> bool {
+        !self.client().is_connected() || self.sent.elapsed() > longest_round_trip(self.client().session_timeout())
+    }
+}
+
+impl Drop for Shell<'_> {
+    /// After a panic of the caller's code, too.
+    fn drop(&mut self) {
+        let mut debris = self.live.take_debris();
+        let (client, lock, spec) = (self.client(), self.acquire.lock, &self.acquire.spec);
+        // Where nobody may queue behind a gate, this one queues there next.
+        if spec.gate.is_none() {
+            debris.delete_nodes(&client.call("release", lock.base_path(), Stop::at(Instant::now() + FAREWELL)), lock);
+        }
+        self.clear_away(debris);
+        if self.has_made_directory && !self.live.contender.is_held {
+            self.client().core.clean_up(Job::never_used(self.acquire.lock.directory().clone()));
+        }
+    }
+}
+
+/// When a waiter looks again although no event came.
+pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
+    Instant::now().checked_add(spread(client.core.config.recheck_interval?))
+}
+
+/// A quarter more or less, so that waiters do not all look at once.
+fn spread(interval: Duration) -> Duration {
+    let quarter = interval / 4;
+    quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))
+}

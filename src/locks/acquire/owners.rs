@@ -1,0 +1,240 @@
+//! Which threads of this process hold a lock through one object.
+
+use std::{sync::Arc, thread::ThreadId};
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use parking_lot::Mutex;
+
+use crate::{
+    error::{Error, Result},
+    framework::held::{holds::thread_id, node::HeldNode},
+    locks::{acquire::internals::LockInternals, holds::hold::Hold},
+};
+
+/// How many lost holds are kept for their threads to release, of a lock that any thread may release. Some threads never
+/// come back.
+const MAX_ENDED: usize = 32;
+
+/// One acquire.
+#[derive(Debug)]
+struct Owner {
+    /// The thread that acquired it, or that tried to release it last.
+    thread: ThreadId,
+    held: Arc<HeldNode>,
+    state: OwnerState,
+}
+
+#[derive(Debug)]
+enum OwnerState {
+    /// Acquired this many times.
+    Holds(usize),
+    /// Being given back right now.
+    Leaving,
+    /// It was given back and the server has not confirmed that. The channel is disconnected when the znode is gone.
+    Unconfirmed(Receiver<()>),
+}
+
+/// Which of several acquires a release is for, the last one first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Lost,
+    Unconfirmed,
+    Held,
+}
+
+impl Owner {
+    fn is_holder(&self) -> bool {
+        matches!(self.state, OwnerState::Holds(_))
+    }
+
+    fn standing(&self) -> Standing {
+        match self.state {
+            OwnerState::Holds(_) if self.held.lost().is_none() => Standing::Held,
+            OwnerState::Holds(_) => Standing::Lost,
+            OwnerState::Leaving | OwnerState::Unconfirmed(_) => Standing::Unconfirmed,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(&self.state, OwnerState::Unconfirmed(done) if done.try_recv() == Err(TryRecvError::Disconnected))
+    }
+}
+
+/// The acquires of a lock that are not released yet: at most one of each thread, or any number where any thread may
+/// release. Of the latter at most one is held. The others were lost, and stay here until their own release has been
+/// told: without them that release would end somebody else's hold.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    /// The lock, if any thread may release it.
+    of_any_thread: Option<Arc<LockInternals>>,
+    owners: Mutex<Vec<Owner>>,
+    /// Each guard that stands for a hold by itself has a clone.
+    guards: Arc<()>,
+}
+
+impl Owners {
+    /// Of a lock that is not re-entrant, and that any thread may release.
+    pub(crate) fn of_any_thread(lock: &Arc<LockInternals>) -> Arc<Owners> {
+        Arc::new(Owners { of_any_thread: Some(lock.clone()), owners: Mutex::default(), guards: Arc::default() })
+    }
+
+    /// The candidate that the calling thread means: its own, else one that is held.
+    fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
+        let me = thread_id();
+        if self.of_any_thread.is_none() {
+            // It has one at most.
+            return owners.iter().rposition(|owner| owner.thread == me && is_candidate(owner));
+        }
+        let candidates = owners.iter().enumerate().filter(|(_, owner)| is_candidate(owner));
+        let meant = candidates.max_by_key(|(index, owner)| (owner.thread == me, owner.standing(), *index));
+        meant.map(|(index, _)| index)
+    }
+
+    /// Counts one more hold of the calling thread. `None`: it holds nothing yet.
+    pub(crate) fn enter_again(&self, lock: &LockInternals) -> Result<Option<Arc<HeldNode>>> {
+        let mut owners = self.owners.lock();
+        let own = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get_mut(index));
+        let Some(Owner { held, state: OwnerState::Holds(count), .. }) = own else { return Ok(None) };
+        if let Some(reason) = held.lost() {
+            return Err(lock.lost(reason));
+        }
+        *count += 1;
+        Ok(Some(held.clone()))
+    }
+
+    pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
+        lock.thread_holds.add(lock.kind, &held);
+        let thread = thread_id();
+        let mut owners = self.owners.lock();
+        // Nobody asks for the outcome of an earlier release any more.
+        let is_obsolete =
+            |owner: &mut Owner| owner.thread == thread && matches!(owner.state, OwnerState::Unconfirmed(_));
+        let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
+        owners.push(Owner { thread, held, state: OwnerState::Holds(1) });
+        if self.of_any_thread.is_some() {
+            let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
+            let oldest = ended.next().map(|(index, _)| index);
+            forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
+        }
+        drop(owners);
+        // Outside the lock: dropping a watch may send a request.
+        drop(forgotten);
+    }
+
+    /// Counts one hold less, and releases the lock with the last. A caller that names its holds, as a guard does,
+    /// releases no later one. If an earlier release was left to the background, this call waits for that.
+    pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
+        let (held, before) = {
+            let mut owners = self.owners.lock();
+            let is_candidate =
+                |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, OwnerState::Leaving);
+            let meant = self.meant(&owners, is_candidate);
+            let Some((index, owner)) = meant.and_then(|index| Some((index, owners.get_mut(index)?))) else {
+                return Err(self.not_owner(lock, &owners, named));
+            };
+            if let OwnerState::Holds(count @ 2..) = &mut owner.state {
+                *count -= 1;
+                return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
+            }
+            if let Some((keeper, tenure)) = owner.held.keeper() {
+                // Nothing is waited for, and whoever is woken by it comes here next.
+                let held = owners.remove(index).held;
+                drop(owners);
+                return keeper.release(&held, tenure);
+            }
+            (owner.held.clone(), std::mem::replace(&mut owner.state, OwnerState::Leaving))
+        };
+        let (result, left) = match before {
+            OwnerState::Unconfirmed(done) => lock.await_release(done),
+            OwnerState::Holds(_) | OwnerState::Leaving => lock.release(&held),
+        };
+        let mut owners = self.owners.lock();
+        if let Some(index) = index_of(&owners, &held) {
+            match (left, owners.get_mut(index)) {
+                (Some(done), Some(owner)) => {
+                    (owner.thread, owner.state) = (thread_id(), OwnerState::Unconfirmed(done));
+                }
+                _ => drop(owners.remove(index)),
+            }
+        }
+        result
+    }
+
+    /// Forgets an acquire of the calling thread that came to nothing.
+    pub(crate) fn leave(&self, lock: &LockInternals, held: &Arc<HeldNode>) -> Option<Arc<HeldNode>> {
+        lock.thread_holds.remove(held);
+        let mut owners = self.owners.lock();
+        index_of(&owners, held).map(|index| owners.remove(index).held)
+    }
+
+    /// As [`release`](Self::release) without waiting, and without an answer. `false`: there was nothing to give back.
+    pub(crate) fn abandon(&self, lock: &LockInternals, named: &[Hold]) -> bool {
+        let mut owners = self.owners.lock();
+        let is_candidate = |owner: &Owner| owner.is_holder() && is_meant(&owner.held, named);
+        let Some(index) = self.meant(&owners, is_candidate) else { return false };
+        if let Some(Owner { state: OwnerState::Holds(count @ 2..), .. }) = owners.get_mut(index) {
+            *count -= 1;
+            return true;
+        }
+        let held = owners.remove(index).held;
+        drop(owners);
+        lock.release_in_background(&held);
+        true
+    }
+
+    fn not_owner(&self, lock: &LockInternals, owners: &[Owner], named: &[Hold]) -> Error {
+        let detail = if owners.iter().any(|owner| owner.is_holder() && is_meant(&owner.held, named)) {
+            "another thread of this process holds it; the thread that acquires has to release"
+        } else if !named.is_empty() {
+            "that hold was released before"
+        } else if self.are_guards() {
+            "a guard holds it: release that, or drop it"
+        } else {
+            "nobody holds it through this object"
+        };
+        Error::NotOwner { path: lock.base_path().to_owned(), detail: detail.to_owned() }
+    }
+
+    /// For a guard that stands for a hold by itself, as long as it lives.
+    pub(crate) fn guard(&self) -> Arc<()> {
+        self.guards.clone()
+    }
+
+    fn are_guards(&self) -> bool {
+        Arc::strong_count(&self.guards) > 1
+    }
+
+    /// Whether anybody holds the lock, or released it without the server's confirmation. A thread that has lost the
+    /// lock counts as a holder until it releases it.
+    pub(crate) fn is_any(&self) -> bool {
+        let mut owners = self.owners.lock();
+        owners.retain(|owner| !owner.is_over());
+        let counts = |owner: &Owner| self.of_any_thread.is_none() || owner.standing() != Standing::Lost;
+        owners.iter().any(counts) || self.are_guards()
+    }
+
+    /// What the calling thread would release.
+    pub(crate) fn current(&self) -> Option<Arc<HeldNode>> {
+        let owners = self.owners.lock();
+        let meant = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get(index));
+        meant.map(|owner| owner.held.clone())
+    }
+}
+
+impl Drop for Owners {
+    /// Nobody could release what was acquired without a guard.
+    fn drop(&mut self) {
+        if let Some(lock) = self.of_any_thread.clone() {
+            while self.abandon(&lock, &[]) {}
+        }
+    }
+}
+
+/// Whether a call is about this hold: it names this one, or names none.
+fn is_meant(held: &Arc<HeldNode>, named: &[Hold]) -> bool {
+    named.is_empty() || named.iter().any(|hold| Arc::ptr_eq(hold.node(), held))
+}
+
+fn index_of(owners: &[Owner], held: &Arc<HeldNode>) -> Option<usize> {
+    owners.iter().position(|owner| Arc::ptr_eq(&owner.held, held))
+}

@@ -1,0 +1,289 @@
+//! How a lock is given back.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, select};
+
+use crate::{
+    base::paths::ServerPath,
+    error::{Error, LostReason, Result},
+    framework::{
+        cleanup::jobs::Job,
+        client::call::{Call, Failure},
+        held::node::HeldNode,
+    },
+    locks::{acquire::internals::LockInternals, options::terms::Terms, recipe::spec::Leftover},
+    proto::{request::Request, types::ErrorCode},
+    session::{
+        api::{Reply, Session, SessionError, Submission},
+        wait::{
+            deadline::Stop,
+            pending::{Pending, submit_one},
+        },
+    },
+};
+
+/// The result of a release. `Some`: the server has not confirmed it, the client goes on in the background, and the
+/// channel ends when the znode is gone.
+pub(crate) type Released = (Result<()>, Option<Receiver<()>>);
+
+fn deletion_of(path: &ServerPath) -> Request {
+    Request::Delete { path: path.as_str().to_owned(), version: -1 }
+}
+
+impl LockInternals {
+    /// Gives a lock back, and reports the end of a hold that was lost. At most the session timeout.
+    pub(crate) fn release(&self, held: &Arc<HeldNode>) -> Released {
+        if let Some((keeper, tenure)) = held.keeper() {
+            return (keeper.release(held, tenure), None);
+        }
+        let deadline = Instant::now() + held.session().timeout();
+        let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+        self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, held, sent))
+    }
+
+    /// The same for several, with one deadline for all, and in one round trip if nothing is in the way.
+    pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<Released> {
+        let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
+        let deadline = Instant::now() + timeout;
+        let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+        let sent: Vec<_> = held.iter().map(|held| self.begin(&call, held)).collect();
+        let finish = |(held, sent): (&Arc<HeldNode>, Result<_, _>)| {
+            sent.map_or_else(|over| over, |sent| self.finish(&call, held, sent))
+        };
+        held.iter().zip(sent).map(finish).collect()
+    }
+
+    /// The hold ends, and the delete is sent. `Err`: there is none to wait for.
+    fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Pending>, Released> {
+        self.end(held).map_err(|lost| (Err(lost), None))?;
+        if self.stays(held) || held.has_left_others() { Err((Ok(()), None)) } else { Ok(self.delete(call, held)) }
+    }
+
+    /// Ends the hold in this process.
+    fn end(&self, held: &HeldNode) -> Result<()> {
+        let lost = held.released();
+        self.thread_holds.remove(held);
+        self.forget_revocation(held);
+        // The znode goes with the last who holds by it, if its keeper has gone before.
+        if !held.has_left_others() {
+            held.znode().released();
+            self.client().core.held.remove(held);
+        }
+        self.forget_mark(held);
+        lost.map_or(Ok(()), |reason| Err(self.lost(reason)))
+    }
+
+    /// Deletes the mark of a hold that ends, before its znode: a mark without a znode means that nobody released. A
+    /// thread that unwinds leaves its mark, so that the next holder hears of it.
+    fn forget_mark(&self, held: &HeldNode) {
+        let Some(mark) = self.deaths.as_ref().and_then(|deaths| deaths.mark_of(held)) else { return };
+        if held.lost().is_some() || thread::panicking() {
+            return;
+        }
+        let (core, job) = (self.client().core.clone(), Job::delete(mark.clone(), None));
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            // It was the session's own end that came first, or somebody has heard of this hold already.
+            Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
+            Err(_) => core.clean_up(job),
+        });
+        let request = Request::Delete { path: mark.into_string(), version: -1 };
+        held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
+    }
+
+    /// Sends the delete.
+    fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<Pending> {
+        let session = self.session_of(call, held)?;
+        self.unlisted.lock().leaves(held.path().name());
+        Ok(submit_one(&session, deletion_of(held.path())))
+    }
+
+    /// Waits for the delete, and sends it again while the retry policy allows it.
+    fn finish(&self, call: &Call<'_>, held: &HeldNode, mut sent: Result<Pending>) -> Released {
+        let (mut retries, mut in_doubt) = (0, false);
+        loop {
+            let error = match sent {
+                Ok(pending) => match call.reply_or_failure(pending) {
+                    Ok(_) => {
+                        self.unlisted.lock().left(held.path().name());
+                        return (Ok(()), None);
+                    }
+                    Err(Failure { error, maybe_done }) => {
+                        in_doubt |= maybe_done;
+                        error
+                    }
+                },
+                Err(error) => error,
+            };
+            if error.is_no_node() {
+                // After a lost reply this is the answer to it.
+                let result = if in_doubt { Ok(()) } else { Err(self.was_gone(held)) };
+                return (result, None);
+            }
+            if held.session().is_ended() {
+                return (Err(self.expired(held)), None);
+            }
+            let refused = if error.is_retryable() { call.allow_retry(&mut retries, error) } else { Err(error) };
+            if let Err(error) = refused {
+                return (Err(error), Some(self.leave_to_background(held)));
+            }
+            sent = self.delete(call, held);
+        }
+    }
+
+    /// A second release, of a hold that the first one has left to the background: waits until the clean-up knows that the
+    /// znode is gone, at most the session timeout.
+    pub(crate) fn await_release(&self, done: Receiver<()>) -> Released {
+        let core = &self.client().core;
+        let deadline = Instant::now() + self.client().session_timeout();
+        select! {
+            recv(done) -> _ => (core.check_open(), None),
+            recv(core.closed.signal()) -> _ => (Err(Error::ClientClosed), None),
+            recv(crossbeam_channel::at(deadline)) -> _ => {
+                let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+                (Err(call.connection_loss()), Some(done))
+            }
+        }
+    }
+
+    /// The session that owns the znode. No delete goes out in another session.
+    fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
+        let session = call.session()?;
+        if Arc::ptr_eq(&session, held.session()) { Ok(session) } else { Err(call.error(SessionError::Expired)) }
+    }
+
+    /// The release found no znode.
+    fn was_gone(&self, held: &HeldNode) -> Error {
+        held.znode().was_gone()();
+        self.lost(LostReason::NodeDeleted)
+    }
+
+    fn expired(&self, held: &HeldNode) -> Error {
+        self.lost(held.lost().unwrap_or(LostReason::SessionExpired))
+    }
+
+    /// The channel is disconnected when the znode is gone.
+    fn leave_to_background(&self, held: &HeldNode) -> Receiver<()> {
+        let mut job = self.deletion_of_held(held);
+        let done = job.done();
+        self.client().core.clean_up(job);
+        done
+    }
+
+    pub(in crate::locks) fn deletion_of_held(&self, held: &HeldNode) -> Job {
+        Job::delete(held.path().clone(), Some(held.session()))
+    }
+
+    /// Gives a lock back without waiting. If the server does not confirm it, the client goes on in the background.
+    pub(crate) fn release_in_background(&self, held: &HeldNode) {
+        if let Some((keeper, tenure)) = held.keeper() {
+            // Nobody waits for the result.
+            return drop(keeper.release(held, tenure));
+        }
+        if self.end(held).is_err() || self.stays(held) || held.has_left_others() {
+            return;
+        }
+        let job = self.deletion_of_held(held);
+        self.unlisted.lock().leaves(held.path().name());
+        self.delete_in_background(held.session(), held.path(), job, held.znode().was_gone());
+    }
+
+    /// Deletes what an acquire left behind, in the background, until it is known to be gone or its session has ended.
+    pub(in crate::locks) fn clean_up(&self, owner: &Arc<dyn Session>, leftover: Leftover) {
+        if owner.is_ended() {
+            return;
+        }
+        let job = match leftover {
+            Leftover::Node(node) => {
+                let path = self.child(&node.name);
+                let job = Job::delete(path.clone(), Some(owner));
+                if owner.connection() != 0 {
+                    // Sent now, so that it comes before whatever this thread sends next.
+                    return self.delete_in_background(owner, &path, job, || {});
+                }
+                job
+            }
+            Leftover::Doubt(prefix) => Job::protected(self.directory().clone(), prefix, Some(owner)),
+        };
+        self.client().core.clean_up(job);
+    }
+
+    /// Sends a delete without waiting. If the server does not confirm it, the job goes on; if there was no znode,
+    /// `was_gone` is called.
+    fn delete_in_background(
+        &self,
+        session: &Arc<dyn Session>,
+        path: &ServerPath,
+        job: Job,
+        was_gone: impl FnOnce() + Send + 'static,
+    ) {
+        let (core, unlisted, name) = (self.client().core.clone(), self.unlisted.clone(), path.name().to_owned());
+        let on_reply = Box::new(move |reply: Reply| match reply {
+            Ok(_) => unlisted.lock().left(&name),
+            Err(SessionError::Server(ErrorCode::NoNode)) => was_gone(),
+            Err(SessionError::Expired | SessionError::Closed) => {}
+            Err(_) => core.clean_up(job),
+        });
+        session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);
+    }
+
+    /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
+    pub(in crate::locks) fn forget_revocation(&self, held: &HeldNode) {
+        let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
+        let mut current = self.revocation.lock();
+        let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
+        drop(current);
+        // The caller's listener: not under the lock.
+        drop(forgotten);
+    }
+
+    /// These holds have just been granted.
+    pub(in crate::locks) fn limit_holds(&self, held: &[Arc<HeldNode>], terms: &Terms) {
+        let (least, most) = (terms.hold_at_least, terms.hold_at_most);
+        if least.is_none() && most.is_none() {
+            return;
+        }
+        let rest = least.zip(most).map_or(Duration::ZERO, |(least, most)| least.saturating_sub(most));
+        for held in held {
+            // Not to keep the client alive, which keeps the hold.
+            let (core, job) = (Arc::downgrade(&self.client().core), self.deletion_of_held(held));
+            let give_back = move || {
+                if let Some(core) = core.upgrade() {
+                    core.clean_up_later(rest, job);
+                }
+            };
+            held.limit(least, most, give_back);
+            match &terms.limited {
+                Some(limited) => limited.lock().push(held.clone()),
+                None => held.begin_limits(),
+            }
+        }
+    }
+
+    /// Whether a hold that was given back keeps its znode for now.
+    pub(in crate::locks) fn stays(&self, held: &HeldNode) -> bool {
+        let Some(rest) = held.has_to_stay() else { return false };
+        self.client().core.clean_up_later(rest, self.deletion_of_held(held));
+        true
+    }
+}
+
+/// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
+/// waiting.
+pub(crate) struct HeadPlace<'a> {
+    pub(crate) queue: &'a LockInternals,
+    pub(crate) held: Arc<HeldNode>,
+}
+
+impl Drop for HeadPlace<'_> {
+    fn drop(&mut self) {
+        self.queue.release_in_background(&self.held);
+    }
+}
+
+#[cfg(test)]
+mod tests;

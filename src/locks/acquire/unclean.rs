@@ -1,0 +1,256 @@
+//! Holders that went without releasing: the next one hears of them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use crate::{
+    base::paths::ServerPath,
+    error::{Error, Result},
+    framework::{client::call::Call, held::node::HeldNode},
+    locks::{
+        acquire::{
+            effects::with_acl,
+            internals::LockInternals,
+            last_look::{Certainty, last_look},
+            owners::Owners,
+        },
+        holds::{
+            death::{UncleanDeath, UncleanDeaths},
+            fencing::token::FencingToken,
+        },
+        options::patience::Patience,
+    },
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, Stat},
+    },
+    session::{
+        api::{Reply, Session, Submission},
+        wait::deadline::{Stop, WaitEnd},
+    },
+};
+
+/// Beside the lock's directory: what stands in it others would take for a contender, or for a lease.
+const SUFFIX: &str = "~holders";
+
+impl LockInternals {
+    /// Has holders leave a mark and hear of those that were left by others. A place in a queue is no hold.
+    pub(in crate::locks) fn listen_for_deaths(&mut self, delay: Duration) {
+        if self.is_queue {
+            return;
+        }
+        let base = self.client().prefix.to_server(self.base_path()).map(ServerPath::into_string).unwrap_or_default();
+        let directory = ServerPath::from_server(base + SUFFIX);
+        self.deaths = Some(UncleanDeaths { delay, directory, holders: Mutex::default() });
+    }
+
+    /// The last step of an acquire: leaves the marks of these holds, and looks for those of the dead. `false`: the time was
+    /// up first, and the holds were given back.
+    pub(in crate::locks) fn hear_of_deaths(
+        &self,
+        held: &[Arc<HeldNode>],
+        data: &[u8],
+        patience: Patience<'_>,
+        owners: Option<&Owners>,
+    ) -> Result<bool> {
+        let Some(deaths) = &self.deaths else { return Ok(true) };
+        let mut step = LastStep { lock: self, held, owners, has_come_through: false };
+        let heard = self.mark_and_look(deaths, held, data, patience);
+        step.has_come_through = matches!(heard, Ok(true));
+        heard
+    }
+
+    fn mark_and_look(
+        &self,
+        deaths: &UncleanDeaths,
+        held: &[Arc<HeldNode>],
+        data: &[u8],
+        patience: Patience<'_>,
+    ) -> Result<bool> {
+        let stop = patience.io(self.client().core.config.connection_timeout);
+        let call = self.client().call("acquire", self.base_path(), stop);
+        let found = match deaths.mark(self, &call, held, data) {
+            Err(error) if (error.is_retryable() || error.is_no_node()) && patience.is_over() => return Ok(false),
+            found => found?,
+        };
+        let (marks, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let heard: Arc<[UncleanDeath]> = found.into();
+        for held in held {
+            deaths.holders.lock().entry(held.czxid()).and_modify(|known| *known = heard.clone());
+        }
+        // A mere try waits for no others, but for this.
+        let free = Stop { deadline: patience.stop.deadline.filter(|_| !patience.only_try), ..patience.stop };
+        if !heard.is_empty() {
+            log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
+            if let Some(until) = Instant::now().checked_add(deaths.delay) {
+                let _ = free.by(until).recv(&crossbeam_channel::never::<()>());
+            }
+        }
+        let look = if patience.only_try { free } else { stop };
+        match (last_look(held, patience.terms.min_validity, look, false), patience.stop.is_over()) {
+            (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
+            (_, Some(WaitEnd::Deadline)) if !patience.only_try => Ok(false),
+            (Certainty::Certain, _) => {
+                self.forget_the_dead(held, marks);
+                Ok(true)
+            }
+            (Certainty::Lost, _) => {
+                let reason = held.iter().find_map(|held| held.lost());
+                Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
+            }
+            (Certainty::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
+        }
+    }
+
+    /// These marks were heard of by one who has the lock. Who fails before that leaves them to the next.
+    fn forget_the_dead(&self, held: &[Arc<HeldNode>], marks: Vec<ServerPath>) {
+        let Some(held) = held.first() else { return };
+        let delete = |mark: ServerPath| Submission {
+            request: Request::Delete { path: mark.into_string(), version: -1 },
+            watcher: None,
+            // Should this come to nothing, the next holder hears of it again.
+            on_reply: Box::new(|_: Reply| ()),
+        };
+        held.session().submit(marks.into_iter().map(delete).collect());
+    }
+}
+
+/// Gives the holds back unless they come through, after a panic of the ACL provider, too.
+struct LastStep<'a> {
+    lock: &'a LockInternals,
+    held: &'a [Arc<HeldNode>],
+    owners: Option<&'a Owners>,
+    has_come_through: bool,
+}
+
+impl Drop for LastStep<'_> {
+    fn drop(&mut self) {
+        for held in self.held.iter().filter(|_| !self.has_come_through) {
+            self.owners.map(|owners| owners.leave(self.lock, held));
+            self.lock.release_in_background(held);
+        }
+    }
+}
+
+impl UncleanDeaths {
+    /// Leaves the marks and reads those of others, in one round trip; where there are others, what became of them in two
+    /// more.
+    fn mark(
+        &self,
+        lock: &LockInternals,
+        call: &Call<'_>,
+        held: &[Arc<HeldNode>],
+        data: &[u8],
+    ) -> Result<Vec<(ServerPath, UncleanDeath)>> {
+        for held in held {
+            self.holders.lock().insert(held.czxid(), Arc::default());
+        }
+        call.retry(|session| {
+            let list =
+                || Request::GetChildren { path: self.directory.as_str().to_owned(), watch: false, with_stat: false };
+            let marks = || held.iter().map(|held| with_acl(lock.client(), self.creation(held, data))).chain([list()]);
+            let (mut is_made, mut retries) = (false, 0);
+            let replies = loop {
+                let replies = call.ask_all(session, marks());
+                let missing = replies.iter().find_map(|reply| reply.as_ref().err().filter(|error| error.is_no_node()));
+                let Some(missing) = missing else { break replies };
+                if is_made {
+                    // The servers have removed it in between, as an empty container.
+                    call.allow_again(&mut retries, missing.clone())?;
+                }
+                lock.client().make_directory(call, session, &self.directory, true)?;
+                is_made = true;
+            };
+            let mut names = Vec::new();
+            for reply in replies {
+                match reply {
+                    Ok(Response::Children { names: all, .. }) => names = all,
+                    // By an attempt whose reply was lost.
+                    Err(error) if !error.is_node_exists() => return Err(error),
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            let own = self.holders.lock();
+            names.retain(|name| i64::from_str_radix(name, 16).is_ok_and(|czxid| !own.contains_key(&czxid)));
+            drop(own);
+            self.dead(call, session, names)
+        })
+    }
+
+    fn creation(&self, held: &HeldNode, data: &[u8]) -> Request {
+        let path = self.mark_path(held).into_string();
+        let head = format!("{}\n", held.path());
+        let token = FencingToken::from_value(held.token()).to_bytes();
+        let session = held.session().id().to_be_bytes();
+        let data = [head.as_bytes(), &token, &session, data].concat();
+        Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent, with_stat: false }
+    }
+
+    /// Whose znode is gone although its mark is there. In this order: a release deletes the mark first.
+    fn dead(
+        &self,
+        call: &Call<'_>,
+        session: &Arc<dyn Session>,
+        names: Vec<String>,
+    ) -> Result<Vec<(ServerPath, UncleanDeath)>> {
+        let path_of = |name: &String| self.directory.join(name).into_string();
+        let read = |name: &String| Request::GetData { path: path_of(name), watch: false };
+        let mut marks = Vec::new();
+        for (name, reply) in names.iter().zip(call.ask_all(session, names.iter().map(read))) {
+            match reply {
+                Ok(Response::Data { data, stat }) => marks.extend(HolderMark::of(name, &data, &stat)),
+                Err(error) if !error.is_no_node() => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let looks = marks
+            .iter()
+            .flat_map(|mark| [Request::Exists { path: mark.znode.clone(), watch: false }, read(&mark.name)]);
+        let mut replies = call.ask_all(session, looks).into_iter();
+        let mut dead = Vec::new();
+        for mark in marks {
+            let (Some(stands), Some(marked)) = (replies.next(), replies.next()) else { break };
+            let is_alive = match stands {
+                Ok(Response::Stat(stat)) => stat.czxid == mark.czxid,
+                Ok(_) => true,
+                Err(error) if error.is_no_node() => false,
+                Err(error) => return Err(error),
+            };
+            match marked {
+                Ok(_) if !is_alive => dead.push((self.directory.join(&mark.name), mark.death)),
+                Err(error) if !error.is_no_node() => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(dead)
+    }
+}
+
+/// What a holder has left.
+struct HolderMark {
+    name: String,
+    czxid: i64,
+    znode: String,
+    /// Its death, if it is dead.
+    death: UncleanDeath,
+}
+
+impl HolderMark {
+    /// `None` for what no holder wrote.
+    fn of(name: &str, content: &[u8], stat: &Stat) -> Option<HolderMark> {
+        let czxid = i64::from_str_radix(name, 16).ok()?;
+        let end = content.iter().position(|byte| *byte == b'\n')?;
+        let (znode, rest) = content.split_at_checked(end)?;
+        let znode = String::from_utf8(znode.to_vec()).ok()?;
+        let (token, rest) = rest.get(1..)?.split_first_chunk::<16>()?;
+        let (session, data) = rest.split_first_chunk::<8>()?;
+        let (fencing_token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
+        let death = UncleanDeath { fencing_token, data: data.to_vec(), session, since_millis: stat.ctime };
+        Some(HolderMark { name: name.to_owned(), czxid, znode, death })
+    }
+}

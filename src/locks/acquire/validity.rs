@@ -1,0 +1,68 @@
+//! A lock that is to be certain for some time from its grant on.
+
+use std::time::Duration;
+
+use crate::{
+    error::{Error, Result},
+    locks::{
+        acquire::{
+            internals::LockInternals,
+            last_look::{Certainty, last_look},
+            owners::Owners,
+        },
+        options::{patience::Patience, terms::Terms},
+    },
+    session::wait::deadline::WaitEnd,
+};
+
+/// A session that is answered promptly is certain for 0.67 T less two round trips right after a heartbeat.
+pub(in crate::locks) fn check_validity(wanted: Duration, timeout: Duration) -> Result<()> {
+    if wanted <= timeout / 2 {
+        return Ok(());
+    }
+    let rule = format!("at most half of the session timeout, which is {timeout:?}");
+    Err(Error::InvalidArgument { name: "min_validity", value: format!("{wanted:?}"), rule })
+}
+
+impl LockInternals {
+    pub(in crate::locks) fn uncertain(&self, wanted: Duration) -> Error {
+        Error::Uncertain { path: self.base_path().to_owned(), wanted, after: self.client().session_timeout() }
+    }
+
+    pub(in crate::locks) fn still_taken(&self, ahead: Option<usize>) -> Error {
+        Error::StillTaken { path: self.base_path().to_owned(), ahead }
+    }
+
+    /// Where one znode serves many holds, nothing can be said of one of them alone.
+    pub(in crate::locks) fn check_cached(&self, terms: &Terms) -> Result<()> {
+        let (name, rule) = if self.deaths.is_some() {
+            ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
+        } else if terms.hold_at_least.is_some() || terms.hold_at_most.is_some() || !terms.min_validity.is_zero() {
+            ("options", "neither a validity nor a length of the hold for a lock that is cached")
+        } else {
+            return Ok(());
+        };
+        Err(Error::InvalidArgument { name, value: self.base_path().to_owned(), rule: rule.to_owned() })
+    }
+
+    /// For a thread that may hold the lock already: whether it is certain for as long as wanted, which is waited for.
+    /// `false`: the time was up first. One that was lost is left to whoever counts the holds.
+    pub(in crate::locks) fn may_enter_again(&self, owners: &Owners, patience: Patience<'_>) -> Result<bool> {
+        let wanted = patience.terms.min_validity;
+        if wanted.is_zero() {
+            return Ok(true);
+        }
+        let Some(held) = owners.current() else { return Ok(true) };
+        check_validity(wanted, self.client().session_timeout())?;
+        let stop = patience.io(self.client().core.config.connection_timeout);
+        match (last_look(&[held], wanted, stop, false), stop.is_over()) {
+            (Certainty::Certain | Certainty::Lost, _) => Ok(true),
+            (Certainty::InDoubt, Some(WaitEnd::Cancelled)) => {
+                Err(Error::Cancelled { path: self.base_path().to_owned() })
+            }
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
+            (Certainty::InDoubt, None) => Err(self.uncertain(wanted)),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A held lock as a value.
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::Deref,
+    slice,
+    sync::{Arc, MutexGuard},
+};
+
+use crate::{
+    error::Result,
+    framework::held::node::HeldNode,
+    locks::{
+        acquire::{internals::LockInternals, owners::Owners},
+        holds::hold::{Hold, note_panic},
+    },
+};
+
+/// A held lock that belongs to a thread: dropping it releases the lock.
+///
+/// It borrows nothing, so it may be kept in a struct, or returned, and outlive the lock object. But it stays with its thread:
+/// others may look at it, or have a clone of its [`Hold`].
+///
+/// What the holder knows is in [`Hold`], to which the guard dereferences: the [fencing token](Hold::fencing_token), up
+/// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was lost
+/// ([`state`](Hold::state), also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change)).
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use std::time::{Duration, Instant};
+/// use curator_locks::{HoldState, LostReason};
+/// # use curator_locks::InterProcessMutex;
+///
+/// # let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
+/// let held = mutex.lock()?;
+/// let changes = held.state_changes();
+/// if held.valid_until() > Instant::now() + Duration::from_secs(1) {
+///     // time enough for a second of work
+/// }
+///
+/// client.delete().for_path(held.path())?; // what an administrator should not do
+///
+/// // In doubt until the servers have said that the session lives.
+/// assert_eq!(changes.recv_timeout(Duration::from_secs(10))?, HoldState::InDoubt);
+/// assert_eq!(changes.recv_timeout(Duration::from_secs(10))?, HoldState::Lost(LostReason::NodeDeleted));
+/// assert!(held.release().is_err());
+///
+/// /// Keeps the lock for as long as it lives.
+/// struct Editor {
+///     held: curator_locks::LockGuard,
+/// }
+/// let editor = Editor { held: mutex.lock()? };
+/// drop(mutex);
+/// assert!(editor.held.is_valid());
+/// editor.held.release()?;
+/// # Ok(()) });
+/// ```
+#[must_use = "the lock is released at once if the guard is not kept"]
+pub struct LockGuard {
+    lock: Arc<LockInternals>,
+    owners: Arc<Owners>,
+    hold: Hold,
+    is_open: bool,
+    not_send: PhantomData<OfThread>,
+}
+
+/// What belongs to one thread: it is not `Send`, but `Sync`.
+pub(in crate::locks) type OfThread = MutexGuard<'static, ()>;
+
+impl LockGuard {
+    pub(crate) fn new(lock: &Arc<LockInternals>, owners: &Arc<Owners>, held: Arc<HeldNode>) -> LockGuard {
+        let (lock, owners, hold) = (lock.clone(), owners.clone(), lock.hold(held));
+        LockGuard { lock, owners, hold, is_open: true, not_send: PhantomData }
+    }
+
+    /// Releases the lock and reports how that went. Blocks for one round trip; while the connection is gone, as the
+    /// retry policy says, at most the session timeout.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`](crate::Error::LockLost) if it was lost before; [`Error::ConnectionLoss`](crate::Error::ConnectionLoss)
+    /// if the server did not confirm: the client keeps deleting the znode in the background until it is gone.
+    pub fn release(mut self) -> Result<()> {
+        self.is_open = false;
+        self.owners.release(&self.lock, slice::from_ref(&self.hold))
+    }
+}
+
+impl Deref for LockGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if self.is_open {
+            note_panic(&self.hold);
+            self.owners.abandon(&self.lock, slice::from_ref(&self.hold));
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LockGuard").field(&self.hold).finish()
+    }
+}

@@ -1,0 +1,261 @@
+//! What all locks have in common.
+
+use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc, time::Duration};
+
+use crate::{
+    base::panics::caught,
+    error::{Error, Result},
+    locks::{
+        face::guard::OfThread,
+        holds::hold::{Hold, note_panic},
+        options::acquire::AcquireOptions,
+    },
+};
+
+/// A lock that processes share. Java: `InterProcessLock`.
+///
+/// Object safe, so that locks of different kinds can be kept side by side. The calling thread blocks until the lock is
+/// its own; requests that a lost connection swallows are tried again as the client's retry policy says.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, InterProcessLock, InterProcessMutex, InterProcessSemaphoreMutex};
+///
+/// let locks: [Box<dyn InterProcessLock>; 2] = [
+///     Box::new(InterProcessMutex::new(&client, "/locks/order-42")?),
+///     Box::new(InterProcessSemaphoreMutex::new(&client, "/locks/report")?),
+/// ];
+/// for lock in &locks {
+///     lock.acquire()?;
+///     assert!(lock.is_acquired_in_this_process());
+///     for hold in lock.holds() {
+///         println!("{:?} with token {}", lock.path(), hold.fencing_token());
+///     }
+///     lock.release()?;
+///     if !lock.acquire_timeout(Duration::from_secs(5))? {
+///         println!("{:?} is still taken", lock.waited_for());
+///     } else {
+///         lock.release()?;
+///     }
+///     if lock.acquire_with(&AcquireOptions::new().timeout(Duration::ZERO))? {
+///         lock.release()?;
+///     }
+///     if let Some(holds) = lock.acquire_holds(&AcquireOptions::new())? {
+///         lock.release_holds(&holds)?; // these and no other; `abandon_holds` does not wait
+///     }
+/// }
+/// # Ok(()) });
+/// ```
+pub trait InterProcessLock: Send + Sync {
+    /// Acquires the lock, waiting as long as it takes.
+    ///
+    /// While the connection is suspended a waiter keeps its place in the queue. When the session is lost it queues again at
+    /// the end, in the session that follows, if that comes before the client's retry policy gives up.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted,
+    /// [`Error::Uncertain`] when no heartbeat makes the lock certain, [`Error::ClientClosed`], [`Error::LockLost`] for a re-entry into a lock that was lost, and what the server
+    /// refuses ([`Error::Server`]). Nothing is left in the queue.
+    fn acquire(&self) -> Result<()>;
+
+    /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue. What the server has
+    /// not confirmed by then, the background finishes.
+    ///
+    /// The time bounds everything: connecting, retries and the wait. Zero means not to wait for others; the requests of
+    /// such a mere try are bounded by the client's connection timeout instead, all of them together.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`]. Without an answer in time it is [`Error::ConnectionLoss`] and not `false`, where
+    /// there is no connection or the servers are silent.
+    #[must_use = "`false` means that the time was up and the lock is not held"]
+    fn acquire_timeout(&self, timeout: Duration) -> Result<bool>;
+
+    /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first, as for
+    /// [`acquire_timeout`](InterProcessLock::acquire_timeout). Without a timeout it waits as
+    /// [`acquire`](InterProcessLock::acquire) does; a cancellation ends it at once, and nothing is left in the queue.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method
+    /// knows no cancel tokens: [`Error::InvalidArgument`] for one.
+    #[must_use = "`false` means that the time was up and the lock is not held"]
+    fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+        if options.cancel.is_some() {
+            let rule = "none: this lock cannot be cancelled".into();
+            return Err(Error::InvalidArgument { name: "cancel_token", value: "a token".into(), rule });
+        }
+        options.time_left().map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
+    }
+
+    /// As [`acquire_with`](InterProcessLock::acquire_with), and hands out the holds that this very call has got: each
+    /// of them stays what it is, whatever other threads release and acquire meanwhile. `None`: the time was up first.
+    ///
+    /// By default it acquires and then asks [`holds`](InterProcessLock::holds), which is the same for a lock that
+    /// belongs to the thread that acquired it.
+    ///
+    /// In a multi lock, [`hold_at_least`](AcquireOptions::hold_at_least) and [`hold_at_most`](AcquireOptions::hold_at_most)
+    /// count from when all locks are held, for all holds that the options brought.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire_with`].
+    #[must_use = "`None` means that the time was up and the lock is not held"]
+    fn acquire_holds(&self, options: &AcquireOptions) -> Result<Option<Vec<Hold>>> {
+        Ok(self.acquire_with(options)?.then(|| self.holds()))
+    }
+
+    /// Gives the lock back, once for each time it was acquired. It ends a hold of the caller's own, also one that was lost,
+    /// before it ends another one.
+    ///
+    /// The last time, this crate's locks block for one round trip; while the connection is gone as the client's retry
+    /// policy says, and at most the session timeout. A lock that was lost takes no request.
+    ///
+    /// # Errors
+    /// [`Error::NotOwner`]; [`Error::LockLost`] if it was lost meanwhile; [`Error::ConnectionLoss`] if the server did not
+    /// confirm it in time: the client keeps deleting the znode in the background until it is gone.
+    fn release(&self) -> Result<()>;
+
+    /// Gives back these holds, which [`acquire_holds`](InterProcessLock::acquire_holds) has got, and no other: one that
+    /// was released or lost meanwhile has perhaps a successor. Those of other locks are passed over; none at all means
+    /// whatever [`release`](InterProcessLock::release) gives back, which is also the default. Blocks as that does.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::release`]; [`Error::NotOwner`] if none of them is held through this object.
+    fn release_holds(&self, holds: &[Hold]) -> Result<()> {
+        let _ = holds;
+        self.release()
+    }
+
+    /// The same for one who cannot wait and has no use for an error, such as a guard that is dropped. The locks of this
+    /// crate leave it to the background; the default releases and logs the error.
+    fn abandon_holds(&self, holds: &[Hold]) {
+        if let Err(error) = self.release_holds(holds) {
+            log::warn!("giving back {}: {error}", self.path().unwrap_or("a lock"));
+        }
+    }
+
+    /// Whether any thread of this process holds the lock through this object.
+    fn is_acquired_in_this_process(&self) -> bool;
+
+    /// The lock's path, for messages. Defaults to none.
+    fn path(&self) -> Option<&str> {
+        None
+    }
+
+    /// What the calling thread's last acquire waited for when its time was up, for messages: of several locks, which.
+    /// Defaults to the path.
+    fn waited_for(&self) -> Option<String> {
+        self.path().map(str::to_owned)
+    }
+
+    /// What is known about each znode that the caller holds through this object: its fencing token, how long it is valid,
+    /// whether it was lost. Defaults to none, for a lock that does not know.
+    fn holds(&self) -> Vec<Hold> {
+        Vec::new()
+    }
+}
+
+/// Holds a lock as long as it lives. Java: `Locker`.
+///
+/// For locks as trait objects. Where you know the type, prefer the lock's own guard: it also reports the state.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::Locker;
+/// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
+/// let locker = Locker::new(mutex)?;
+/// // ... the lock is held ...
+/// locker.close()?;
+/// # Ok(()) });
+/// ```
+#[must_use = "the lock is released at once if the locker is not kept"]
+pub struct Locker<'a> {
+    lock: Which<'a>,
+    /// What the acquire has brought: it ends this and nothing else.
+    holds: Vec<Hold>,
+    is_open: bool,
+    /// The lock may belong to the thread that acquired it.
+    not_send: PhantomData<OfThread>,
+}
+
+enum Which<'a> {
+    Borrowed(&'a dyn InterProcessLock),
+    Owned(Arc<dyn InterProcessLock>),
+}
+
+impl<'a> Deref for Which<'a> {
+    type Target = dyn InterProcessLock + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Which::Borrowed(lock) => *lock,
+            Which::Owned(lock) => &**lock,
+        }
+    }
+}
+
+impl<'a> Locker<'a> {
+    /// Acquires the lock, waiting as long as it takes, as [`InterProcessLock::acquire`] does.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`].
+    pub fn new(lock: &'a dyn InterProcessLock) -> Result<Locker<'a>> {
+        // Without a timeout there is no other way out than with the lock.
+        let holds = lock.acquire_holds(&AcquireOptions::new())?.unwrap_or_default();
+        Ok(Locker::of(lock, holds))
+    }
+
+    /// Acquires the lock unless the time is up first. The time bounds everything, as that of
+    /// [`InterProcessLock::acquire_timeout`] does.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when the time is up, otherwise as [`InterProcessLock::acquire_timeout`].
+    pub fn with_timeout(lock: &'a dyn InterProcessLock, timeout: Duration) -> Result<Locker<'a>> {
+        if let Some(holds) = lock.acquire_holds(&AcquireOptions::new().timeout(timeout))? {
+            return Ok(Locker::of(lock, holds));
+        }
+        let what =
+            lock.waited_for().map_or_else(|| "acquiring the lock".to_owned(), |path| format!("acquiring {path}"));
+        Err(Error::Timeout { what, after: timeout })
+    }
+
+    fn of(lock: &'a dyn InterProcessLock, holds: Vec<Hold>) -> Locker<'a> {
+        Locker { lock: Which::Borrowed(lock), holds, is_open: true, not_send: PhantomData }
+    }
+
+    /// Of a lock that was acquired before, and what that has brought.
+    pub(in crate::locks) fn holding(lock: Arc<dyn InterProcessLock>, holds: Vec<Hold>) -> Locker<'static> {
+        Locker { lock: Which::Owned(lock), holds, is_open: true, not_send: PhantomData }
+    }
+
+    /// What is known about each znode that was acquired; see [`InterProcessLock::holds`].
+    #[must_use]
+    pub fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    /// Releases the lock and reports how that went; blocks as [`InterProcessLock::release`] does. Dropping the locker
+    /// releases it too, as [`abandon_holds`](InterProcessLock::abandon_holds) does: a lock of this crate in the background.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::release_holds`].
+    pub fn close(mut self) -> Result<()> {
+        self.is_open = false;
+        self.lock.release_holds(&self.holds)
+    }
+}
+
+impl Drop for Locker<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.holds.iter().for_each(note_panic);
+            // It may be somebody else's lock, and this thread may unwind.
+            let _ = caught("releasing a lock on drop", || self.lock.abandon_holds(&self.holds));
+        }
+    }
+}
+
+impl fmt::Debug for Locker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Locker")
+    }
+}

@@ -1,0 +1,303 @@
+//! The methods that every lock has, once.
+
+/// The methods of a lock, and [`InterProcessLock`](crate::InterProcessLock) from them.
+///
+/// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
+/// `told(&H) -> Vec<Hold>`, `give_back(&[Hold]) -> Result<()>` and `abandon(&[Hold])` for these holds or, if none is named,
+/// what the caller holds, and `is_acquired() -> bool`. The attributes are those of `acquire`. In braces follow those
+/// methods of the trait that differ from one lock to another.
+macro_rules! lock_methods {
+    ($lock:ident, $guard:ident, $(#[$acquire:meta])* { $($of_trait:item)* }) => {
+        impl $lock {
+            $(#[$acquire])*
+            pub fn acquire(&self) -> $crate::error::Result<()> {
+                self.acquire_with(&$crate::locks::options::acquire::AcquireOptions::new()).map(drop)
+            }
+
+            /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue.
+            ///
+            /// The time bounds everything: the wait for a connection, retries and the wait for others, over a
+            /// suspension and a new session. Zero means not to wait for others: a lock that is taken costs a read and
+            /// no write. Its requests still need their time, which the client's [connection
+            /// timeout](crate::framework::Builder::connection_timeout) bounds.
+            ///
+            /// # Errors
+            /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
+            #[must_use = "`false` means that the time was up and the lock is not held"]
+            pub fn acquire_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<bool> {
+                self.acquire_with(&$crate::locks::options::acquire::AcquireOptions::new().timeout(timeout))
+            }
+
+            /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first. A
+            /// cancellation ends the wait at once, and nothing is left in the queue.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($lock), "::acquire`], and [`Error::Cancelled`](crate::error::Error::Cancelled).")]
+            #[must_use = "`false` means that the time was up and the lock is not held"]
+            pub fn acquire_with(&self, options: &$crate::locks::options::acquire::AcquireOptions) -> $crate::error::Result<bool> {
+                Ok(self.enter(options)?.map(|held| self.keep(held)).is_some())
+            }
+
+            /// Gives the lock back, once for each time it was acquired. The last time is one round trip for each znode.
+            /// Each release of a lost lock says that it was lost.
+            ///
+            /// Without the server's confirmation it reports [`Error::ConnectionLoss`](crate::Error::ConnectionLoss) after
+            /// at most the session timeout, and the background goes on; another call waits for that.
+            ///
+            /// # Errors
+            /// As [`InterProcessLock::release`](crate::InterProcessLock::release).
+            pub fn release(&self) -> $crate::error::Result<()> {
+                self.give_back(&[])
+            }
+
+            /// Acquires the lock, waiting as long as it takes, as a guard. That borrows nothing: it may outlive the lock
+            /// object. Dropping it releases the lock in the background, and
+            #[doc = concat!("waits for nothing; [`", stringify!($guard), "::release`] waits, and says how it went.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
+            pub fn lock(&self) -> $crate::error::Result<$guard> {
+                match self.lock_with(&$crate::locks::options::acquire::AcquireOptions::new())? {
+                    Some(guard) => Ok(guard),
+                    // Without a timeout there is no other way out.
+                    None => Err($crate::error::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
+                }
+            }
+
+            /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue.
+            /// The time
+            #[doc = concat!("bounds what that of [`", stringify!($lock), "::acquire_timeout`] does.")]
+            ///
+            /// # Errors
+            /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
+            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
+            pub fn lock_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<Option<$guard>> {
+                self.lock_with(&$crate::locks::options::acquire::AcquireOptions::new().timeout(timeout))
+            }
+
+            /// Acquires the lock as a guard unless it would have to wait for others. Blocks for its own requests, at most
+            /// the client's connection timeout.
+            ///
+            /// # Errors
+            /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
+            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
+            pub fn try_lock(&self) -> $crate::error::Result<Option<$guard>> {
+                self.lock_timeout(std::time::Duration::ZERO)
+            }
+
+            /// Acquires the lock as a guard, with a timeout, a cancel token, both or neither. `None`: the time was up
+            /// first.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
+            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
+            pub fn lock_with(&self, options: &$crate::locks::options::acquire::AcquireOptions) -> $crate::error::Result<Option<$guard>> {
+                Ok(self.enter(options)?.map(|held| self.guard(held)))
+            }
+
+            /// Whether this process holds the lock through this object, or has given it back without the server's
+            /// confirmation so far.
+            #[must_use]
+            pub fn is_acquired_in_this_process(&self) -> bool {
+                self.is_acquired()
+            }
+        }
+
+        impl $crate::locks::face::lock::InterProcessLock for $lock {
+            fn acquire(&self) -> $crate::error::Result<()> {
+                $lock::acquire(self)
+            }
+
+            fn acquire_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<bool> {
+                $lock::acquire_timeout(self, timeout)
+            }
+
+            fn acquire_with(&self, options: &$crate::locks::options::acquire::AcquireOptions) -> $crate::error::Result<bool> {
+                $lock::acquire_with(self, options)
+            }
+
+            fn acquire_holds(
+                &self,
+                options: &$crate::locks::options::acquire::AcquireOptions,
+            ) -> $crate::error::Result<Option<Vec<$crate::locks::holds::hold::Hold>>> {
+                Ok(self.enter(options)?.map(|held| {
+                    let holds = self.told(&held);
+                    self.keep(held);
+                    holds
+                }))
+            }
+
+            fn release(&self) -> $crate::error::Result<()> {
+                self.give_back(&[])
+            }
+
+            fn release_holds(&self, holds: &[$crate::locks::holds::hold::Hold]) -> $crate::error::Result<()> {
+                self.give_back(holds)
+            }
+
+            fn abandon_holds(&self, holds: &[$crate::locks::holds::hold::Hold]) {
+                self.abandon(holds);
+            }
+
+            fn is_acquired_in_this_process(&self) -> bool {
+                self.is_acquired()
+            }
+
+            $($of_trait)*
+        }
+    };
+}
+
+/// The methods of a lock whose holds are counted by [`Owners`](crate::locks::acquire::owners::Owners).
+///
+/// The lock brings `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`, `keep(Arc<HeldNode>)`,
+/// `guard(Arc<HeldNode>)`, `hold() -> Option<Hold>`, and `parts()`: the internals, and the owners.
+macro_rules! owned_lock_methods {
+    ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
+        $crate::locks::face::methods::lock_methods! { $lock, $guard, $(#[$acquire])* {
+            fn path(&self) -> Option<&str> {
+                Some(self.parts().0.base_path())
+            }
+
+            fn holds(&self) -> Vec<$crate::locks::holds::hold::Hold> {
+                self.hold().into_iter().collect()
+            }
+        } }
+
+        impl $lock {
+            fn told(&self, held: &std::sync::Arc<$crate::framework::held::node::HeldNode>) -> Vec<$crate::locks::holds::hold::Hold> {
+                vec![self.parts().0.hold(held.clone())]
+            }
+
+            fn give_back(&self, named: &[$crate::locks::holds::hold::Hold]) -> $crate::error::Result<()> {
+                let (internals, owners) = self.parts();
+                owners.release(internals, named)
+            }
+
+            fn abandon(&self, named: &[$crate::locks::holds::hold::Hold]) {
+                let (internals, owners) = self.parts();
+                owners.abandon(internals, named);
+            }
+
+            fn is_acquired(&self) -> bool {
+                self.parts().1.is_any()
+            }
+        }
+
+        impl std::fmt::Debug for $lock {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let path = self.parts().0.base_path();
+                f.debug_struct(stringify!($lock)).field("path", &path).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// The methods of a lock that belongs to the thread that acquired it.
+///
+/// The lock brings `parts() -> (&Arc<LockInternals>, &Arc<Owners>)` and `enter(&AcquireOptions) ->
+/// Result<Option<Arc<HeldNode>>>`.
+macro_rules! thread_lock_methods {
+    ($lock:ident, $(#[$acquire:meta])*) => {
+        $crate::locks::face::methods::owned_lock_methods! { $lock, LockGuard, $(#[$acquire])* }
+
+        impl $lock {
+            /// Whether the calling thread holds the lock through this object.
+            #[must_use]
+            pub fn is_owned_by_current_thread(&self) -> bool {
+                self.parts().1.current().is_some()
+            }
+
+            /// The path of the calling thread's znode, if it holds the lock through this object.
+            #[must_use]
+            pub fn lock_path(&self) -> Option<String> {
+                let (internals, owners) = self.parts();
+                owners.current().map(|held| internals.client_path(&held))
+            }
+
+            /// What the calling thread knows about the lock, if it holds it through this object: for those who acquire
+            /// without a guard.
+            #[must_use]
+            pub fn hold(&self) -> Option<$crate::locks::holds::hold::Hold> {
+                let (internals, owners) = self.parts();
+                owners.current().map(|held| internals.hold(held))
+            }
+
+            fn keep(&self, _held: std::sync::Arc<$crate::framework::held::node::HeldNode>) {
+                // `enter` has counted it for the thread.
+            }
+
+            fn guard(&self, held: std::sync::Arc<$crate::framework::held::node::HeldNode>) -> LockGuard {
+                let (internals, owners) = self.parts();
+                LockGuard::new(internals, owners, held)
+            }
+        }
+    };
+}
+
+/// What a lock can be told to listen for: requests to give it back, and holders that went without releasing. `$internals`
+/// are those of `$this` lock whose znodes are holds. The lock brings `configured(&self, impl Fn(&mut LockInternals)) -> Self`.
+macro_rules! listening_methods {
+    ($lock:ident, |$this:ident| $internals:expr) => {
+        impl $lock {
+            /// Has the listener told when somebody asks for the lock back, with who and why
+            /// ([`Revoker::request`](crate::Revoker::request)) or as Curator does
+            /// ([`Revoker::attempt_revoke`](crate::Revoker::attempt_revoke)). It is for every acquire that begins from now
+            /// on, while it waits and while it holds, and stays over releases; a second call replaces it, and so does
+            /// `make_revocable` where the lock has that. Who waits for a semaphore, or by
+            /// [`WatchParent`](crate::WaitStrategy::WatchParent), is told only when it holds.
+            ///
+            /// It runs on the client's dispatch thread, under no lock, and may
+            /// [release](crate::RevocationRequest::release) the hold. Nothing is released by itself. Costs one read per acquire.
+            pub fn on_revocation(
+                &self,
+                listener: impl Fn(&$crate::locks::face::revocation::RevocationRequest) + Send + Sync + 'static,
+            ) {
+                let ($this, listener) = (self, std::sync::Arc::new(listener));
+                $internals.iter().for_each(|internals| internals.on_revocation(listener.clone()));
+            }
+
+            /// Has the next holder hear of one that went without releasing, as
+            /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths), and wait for `delay` first then: time for what the
+            /// dead one has sent on its way to arrive. With no such death there is no delay.
+            ///
+            /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
+            /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the
+            /// news to the next. A holder goes unheard if it dies before its acquire has returned. One that was cut off in
+            /// the midst of its release may be taken for dead, and readers or leases beside each other may all hear of one
+            /// death. A thread that panics with a guard counts: as with std's poisoning, what the lock protects may be half
+            /// done; other than there, the lock can be had, and who asks is told.
+            ///
+            /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no round
+            /// trip more than one. A lock that does not say this pays nothing. Where the lock is lost during the delay,
+            /// the acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
+            /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then. To be called right after `new`: it makes another
+            /// lock object.
+            ///
+            /// ```
+            /// # curator_locks::docs::example(|client| {
+            /// # use std::time::Duration;
+            /// # use curator_locks::InterProcessMutex;
+            /// let mutex = InterProcessMutex::new(client, "/locks/account")?
+            ///     .with_lock_data("host-7")
+            ///     .with_unclean_deaths(Duration::from_secs(5));
+            /// let held = mutex.lock()?;
+            /// for death in held.unclean_deaths() {
+            ///     println!("{:?} died with token {}: look at its work", death.data, death.fencing_token);
+            /// }
+            /// held.release()?;
+            /// # Ok(()) });
+            /// ```
+            #[must_use]
+            pub fn with_unclean_deaths(self, delay: std::time::Duration) -> Self {
+                self.configured(|internals| internals.listen_for_deaths(delay))
+            }
+        }
+    };
+}
+
+pub(in crate::locks) use listening_methods;
+pub(in crate::locks) use lock_methods;
+pub(in crate::locks) use owned_lock_methods;
+pub(in crate::locks) use thread_lock_methods;

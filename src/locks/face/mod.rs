@@ -1,0 +1,10 @@
+//! What all locks share in their public face: [`lock`] is the trait and what stands for any lock, [`methods`] the methods that
+//! every lock has, [`guard`] what a holder has in hand, [`observed`] how operators see a lock, [`revocation`] and [`revoker`]
+//! how somebody else asks for it.
+
+pub(in crate::locks) mod guard;
+pub(in crate::locks) mod lock;
+pub(in crate::locks) mod methods;
+pub(in crate::locks) mod observed;
+pub(in crate::locks) mod revocation;
+pub(in crate::locks) mod revoker;

@@ -1,0 +1,41 @@
+//! Writes that a lost lock cannot make.
+
+#[cfg(doc)]
+use crate::error::Error;
+use crate::{error::Result, framework::transaction::Transaction, locks::holds::hold::Hold};
+
+impl Hold {
+    /// Has the server refuse a transaction once this lock is gone: it checks the lock's own znode in the same moment in
+    /// which it writes. No clock and no pause of this process can get in between, and no administrator who deletes the
+    /// znode. Does no I/O; [`commit`](Transaction::commit) fails with [`Error::LockLost`] then, and the
+    /// [state](Hold::state) says so soon after.
+    ///
+    /// It works for every hold with a znode of its own, so for readers and each of a semaphore's leases, too. What the lock
+    /// guards has to be in the same ZooKeeper; for all other storage see [`FencingChecker`](crate::FencingChecker).
+    ///
+    /// With [`Caching`](crate::Caching) the znode is the process's, so it says nothing of two threads of one process.
+    ///
+    /// # Errors
+    /// None at present: every hold has a znode with a name of its own.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use std::time::Duration;
+    /// # use curator_locks::{Error, InterProcessMutex};
+    /// client.create().for_path_and_data("/balance", "100")?;
+    /// let mutex = InterProcessMutex::new(&client, "/locks/balance")?;
+    /// let held = mutex.lock()?;
+    /// let write = |balance: &str| {
+    ///     held.guard_transaction(client.transaction())?.set_data().for_path_and_data("/balance", balance).commit()
+    /// };
+    /// write("80")?;
+    /// client.delete().for_path(held.path())?; // what an administrator should not do
+    /// assert!(matches!(write("60"), Err(Error::LockLost { .. })));
+    /// assert_eq!(client.get_data().for_path("/balance")?, b"80");
+    /// # Ok(()) });
+    /// ```
+    pub fn guard_transaction(&self, transaction: Transaction) -> Result<Transaction> {
+        let lock = self.path().rsplit_once('/').map_or("/", |(lock, _)| lock).to_owned();
+        Ok(transaction.guarded_by(lock, self.node()))
+    }
+}

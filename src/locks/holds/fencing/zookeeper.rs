@@ -1,0 +1,160 @@
+//! The newest token in ZooKeeper, for storage on any number of machines.
+
+use crate::{
+    error::{Error, Result},
+    framework::{client::core::CuratorFramework, transaction::Transaction},
+    locks::holds::fencing::{
+        checker::{FencingError, not_stale},
+        token::FencingToken,
+    },
+    proto::types::{ErrorCode, Stat},
+};
+
+/// A [`FencingChecker`](crate::FencingChecker) that keeps the newest token in a znode, for storage that is served by
+/// several machines.
+///
+/// A check is one read, and one write that holds only if nobody has shown a token in between; if somebody has, it begins
+/// again. It tells what was so at some moment of the call. A write to other storage that follows may still be overtaken:
+/// there the storage's own comparison is better. What is in ZooKeeper itself can be written in the same moment, with
+/// [`guard_transaction`](ZooKeeperFencingChecker::guard_transaction).
+///
+/// The znode is made when it is first needed, and is not to be deleted: whoever makes it anew knows no token. Calls block
+/// and are tried again as [every operation](crate::operations#when-the-connection-goes) of the client.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// # use curator_locks::ZooKeeperFencingChecker;
+/// # client.create().for_path("/account")?;
+/// # let held = curator_locks::InterProcessMutex::new(client, "/example")?.lock()?;
+/// # let token = held.fencing_token();
+/// let fence = ZooKeeperFencingChecker::new(client, "/fences/account")?;
+/// fence.check(token)?;
+/// // Or in the moment in which the data is written:
+/// fence.guard_transaction(token, client.transaction())?.set_data().for_path_and_data("/account", "80").commit()?;
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+pub struct ZooKeeperFencingChecker {
+    client: CuratorFramework,
+    path: String,
+}
+
+impl ZooKeeperFencingChecker {
+    /// A checker with its token in the znode `path`. Does no I/O.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`].
+    pub fn new(client: &CuratorFramework, path: &str) -> Result<ZooKeeperFencingChecker> {
+        client.prefix.to_server(path)?;
+        Ok(ZooKeeperFencingChecker { client: client.clone(), path: path.to_owned() })
+    }
+
+    /// Takes the token of an exclusive lock down.
+    ///
+    /// # Errors
+    /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] as
+    /// [every operation on a znode](crate::operations#errors): whether it was taken down is unknown then, and it may be
+    /// checked again.
+    pub fn check(&self, token: FencingToken) -> Result<(), FencingError> {
+        self.until_nobody_comes_between(token, || self.guard_transaction(token, self.client.transaction()))
+    }
+
+    /// Compares the token of a read lock with the newest one of a writer, and takes nothing down; see
+    /// [`FencingChecker::check_shared`](crate::FencingChecker::check_shared).
+    ///
+    /// # Errors
+    /// [`FencingError::Stale`] if a younger writer has shown its token before; [`FencingError::Failed`].
+    pub fn check_shared(&self, token: FencingToken) -> Result<(), FencingError> {
+        self.until_nobody_comes_between(token, || self.guard_shared(token, self.client.transaction()))
+    }
+
+    /// Has the server refuse a transaction if a newer token is shown before it is carried out, and takes this one down
+    /// with it. One read. [`commit`](Transaction::commit) then fails with
+    /// [`Error::TransactionFailed`] and `BadVersion` at the last operation so far: somebody has shown a token since this
+    /// call, so begin again.
+    ///
+    /// # Errors
+    /// As [`check`](ZooKeeperFencingChecker::check).
+    pub fn guard_transaction(
+        &self,
+        token: FencingToken,
+        transaction: Transaction,
+    ) -> Result<Transaction, FencingError> {
+        let (newest, version) = self.read_older(token)?;
+        if newest == Some(token) {
+            return Ok(transaction.check().with_version(version).for_path(&self.path));
+        }
+        Ok(transaction.set_data().with_version(version).for_path_and_data(&self.path, token.to_bytes()))
+    }
+
+    /// The same for the token of a read lock, which is not taken down.
+    ///
+    /// # Errors
+    /// As [`check_shared`](ZooKeeperFencingChecker::check_shared).
+    pub fn guard_shared(&self, token: FencingToken, transaction: Transaction) -> Result<Transaction, FencingError> {
+        let (_, version) = self.read_older(token)?;
+        Ok(transaction.check().with_version(version).for_path(&self.path))
+    }
+
+    /// The newest token of an exclusive lock so far, as the client's server knows it.
+    ///
+    /// # Errors
+    /// As [every operation on a znode](crate::operations#errors).
+    pub fn newest(&self) -> Result<Option<FencingToken>> {
+        Ok(self.read()?.and_then(|(newest, _)| newest))
+    }
+
+    /// The write goes to the leader, so a server that lags behind is found out.
+    fn until_nobody_comes_between(
+        &self,
+        token: FencingToken,
+        guarded: impl Fn() -> Result<Transaction, FencingError>,
+    ) -> Result<(), FencingError> {
+        loop {
+            match guarded()?.commit() {
+                Ok(_) => return Ok(()),
+                Err(error) if matches!(error.code(), Some(ErrorCode::BadVersion | ErrorCode::NoNode)) => {
+                    log::debug!("{}: somebody was faster than {token}", self.path);
+                    self.client.sync().for_path(&self.path)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What is there, with its version, unless it is newer. A znode without a token is older than all.
+    fn read_older(&self, token: FencingToken) -> Result<(Option<FencingToken>, i32), FencingError> {
+        loop {
+            if let Some((newest, version)) = self.read()? {
+                not_stale(token, newest)?;
+                return Ok((newest, version));
+            }
+            self.make()?;
+        }
+    }
+
+    fn read(&self) -> Result<Option<(Option<FencingToken>, i32)>> {
+        let mut stat = Stat::default();
+        let data = match self.client.get_data().storing_stat_in(&mut stat).for_path(&self.path) {
+            Ok(data) => data,
+            Err(error) if error.is_no_node() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match <[u8; 16]>::try_from(data) {
+            Ok(bytes) => Ok(Some((Some(FencingToken::from_bytes(bytes)), stat.version))),
+            Err(data) if data.is_empty() => Ok(Some((None, stat.version))),
+            Err(_) => {
+                let rule = "a znode with 16 bytes or none".to_owned();
+                Err(Error::InvalidArgument { name: "path", value: self.path.clone(), rule })
+            }
+        }
+    }
+
+    /// Empty, so that nobody has to know whether its own create or another's was carried out.
+    fn make(&self) -> Result<()> {
+        match self.client.create().creating_parents_if_needed().for_path_and_data(&self.path, "") {
+            Err(error) if !error.is_node_exists() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

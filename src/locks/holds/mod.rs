@@ -1,0 +1,7 @@
+//! What a holder knows: the [`hold`] itself, how long it is certain ([`deadline`]), how the one before it ended ([`death`]),
+//! and tokens for storage ([`fencing`]).
+
+pub(in crate::locks) mod deadline;
+pub(in crate::locks) mod death;
+pub(in crate::locks) mod fencing;
+pub(in crate::locks) mod hold;

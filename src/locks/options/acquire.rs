@@ -1,0 +1,199 @@
+//! How to acquire a lock.
+
+use std::time::{Duration, Instant};
+
+use crate::{locks::options::terms::Terms, session::wait::cancel::CancelToken};
+
+/// Options of one acquire.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::{AcquireOptions, CancelToken};
+///
+/// let token = CancelToken::new();
+/// let options = AcquireOptions::new().timeout(Duration::from_secs(5)).cancel_token(&token);
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct AcquireOptions {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) cancel: Option<CancelToken>,
+    pub(in crate::locks) terms: Terms,
+    /// When the timeout is over, once the call has begun. It goes down to the calls that this one consists of: what is left
+    /// of a timeout may come to zero, which means a mere try.
+    pub(in crate::locks) deadline: Option<Instant>,
+    /// Ends the wait as well, for reasons of this crate: a lock that knows no cancel tokens must not hear of it.
+    pub(in crate::locks) interrupt: Option<CancelToken>,
+}
+
+impl AcquireOptions {
+    /// Waits for ever, and cannot be cancelled.
+    pub fn new() -> Self {
+        AcquireOptions::default()
+    }
+
+    /// Waits at most this long, for a connection and retries, too; zero means not to wait for others at all, and its
+    /// requests are bounded by the client's connection timeout. Defaults to no limit, as does a time beyond the clock's
+    /// range.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Ends the wait as soon as this token is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled); nothing is
+    /// left in the queue. Defaults to none.
+    pub fn cancel_token(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Grants the lock only with so much time certain: [`valid_until`](crate::Hold::valid_until) lies this far ahead when
+    /// the acquire returns. Defaults to zero: certain at the return, however short that may be.
+    ///
+    /// Where the session is certain for less, the acquire waits for the next heartbeats, with the lock in hand. An idle
+    /// client gets there within a quarter of the session timeout. At most half of the session timeout can be had;
+    /// [`Deadline`](crate::Deadline) says how to choose it. A mere try waits for the heartbeats, too, at most for the
+    /// client's connection timeout.
+    ///
+    /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than half of the
+    /// session timeout, and with [`Error::Uncertain`](crate::Error::Uncertain) where the session is not certain for so long
+    /// at any time within a session timeout: the servers answer too late then. Not for a lock that is
+    /// [cached](crate::Caching): `InvalidArgument`, too.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use std::time::Duration;
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
+    /// // A job of two seconds that nobody can stop, under a session timeout of ten.
+    /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().min_validity(Duration::from_secs(2)))? {
+    ///     held.release()?;
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn min_validity(mut self, time: Duration) -> Self {
+        self.terms.min_validity = time;
+        self
+    }
+
+    /// Queues only where at most so many stand in front: the holder counts, and for a semaphore those in front in its
+    /// queue do, not those that hold a lease. Defaults to no limit.
+    ///
+    /// With more the acquire fails at once with [`Error::Busy`](crate::Error::Busy), which says how many. It reads the
+    /// queue first, so a busy lock costs a read and no write; one that turns out to be behind too many once it has
+    /// queued leaves again. Who queues already stays, whoever comes after it.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::{AcquireOptions, Error};
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
+    /// match mutex.lock_with(&AcquireOptions::new().max_queue(10)) {
+    ///     Err(Error::Busy { ahead, .. }) => println!("come back later: {ahead} wait"),
+    ///     held => drop(held?),
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn max_queue(mut self, ahead: usize) -> Self {
+        self.terms.max_ahead = Some(ahead);
+        self
+    }
+
+    /// Has the end of the time reported as [`Error::StillTaken`](crate::Error::StillTaken), which says at which path and
+    /// behind how many, instead of `false` or `None`. For a multi lock it is the path of the lock that was not got.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use std::time::Duration;
+    /// # use curator_locks::{AcquireOptions, Error};
+    /// # let accounts = &curator_locks::InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
+    /// let options = AcquireOptions::new().timeout(Duration::from_secs(5)).timeout_is_error();
+    /// match accounts.lock_with(&options) {
+    ///     Err(Error::StillTaken { path, .. }) => println!("somebody else has {path}"),
+    ///     held => drop(held?),
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn timeout_is_error(mut self) -> Self {
+        self.terms.has_to_say = true;
+        self
+    }
+
+    /// Keeps the lock from others for at least this long from the acquire on, even if it is given back earlier: for a job
+    /// that runs once on one machine of many, where it may be over before the clock of another one says that it is
+    /// time. The release returns at once, and the client deletes the znode later. It goes earlier with the client, and
+    /// with the session. A multi lock's locks count it from the moment at which all of them are held. Defaults to zero. Not
+    /// for a lock that is [cached](crate::Caching): [`Error::InvalidArgument`](crate::Error::InvalidArgument).
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use std::time::Duration;
+    /// # use curator_locks::AcquireOptions;
+    /// # let nightly = &curator_locks::InterProcessMutex::new(client, "/example")?;
+    /// let once = AcquireOptions::new().timeout(Duration::ZERO).hold_at_least(Duration::from_secs(60));
+    /// if let Some(held) = nightly.lock_with(&once)? {
+    ///     // ... takes a second; machines whose clock is late by up to a minute find it taken ...
+    ///     held.release()?;
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn hold_at_least(mut self, time: Duration) -> Self {
+        self.terms.hold_at_least = Some(time);
+        self
+    }
+
+    /// Gives the lock back when it was held for this long, whatever its holder does: the hold is
+    /// [`Lost`](crate::HoldState::Lost) with [`HeldTooLong`](crate::LostReason::HeldTooLong) first, and then its znode is
+    /// deleted. [`valid_until`](crate::Hold::valid_until) never lies behind that moment, so a
+    /// [`Deadline`](crate::Deadline) tells before it. A multi lock's locks count it from the moment at which all of them are
+    /// held. Defaults to no limit. Not for a lock that is [cached](crate::Caching):
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument).
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use std::time::Duration;
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
+    /// if let Some(held) = mutex.lock_with(&AcquireOptions::new().hold_at_most(Duration::from_secs(600)))? {
+    ///     held.on_deadline(Duration::from_secs(10), |event| println!("{event:?}: ten seconds left"));
+    ///     held.release()?;
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn hold_at_most(mut self, time: Duration) -> Self {
+        self.terms.hold_at_most = Some(time);
+        self
+    }
+
+    /// The same for whatever the call consists of, from this moment on.
+    pub(in crate::locks) fn begun(&self) -> AcquireOptions {
+        AcquireOptions { deadline: self.deadline(), ..self.clone() }
+    }
+
+    /// `None`: no timeout, or one that is longer than this clock runs.
+    pub(in crate::locks) fn deadline(&self) -> Option<Instant> {
+        self.deadline.or_else(|| self.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    /// Others are not waited for at all.
+    pub(in crate::locks) fn is_mere_try(&self) -> bool {
+        self.timeout == Some(Duration::ZERO)
+    }
+
+    /// Whether the time is up. A mere try has none: it ends with its requests.
+    pub(in crate::locks) fn is_over(&self) -> bool {
+        !self.is_mere_try() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// What is left of the timeout, for a lock that takes nothing else. Only a mere try has none: zero would make one of
+    /// a call whose time has just come to its end.
+    pub(in crate::locks) fn time_left(&self) -> Option<Duration> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        self.deadline.filter(|_| !self.is_mere_try()).map(left).or(self.timeout)
+    }
+
+    /// What ends the wait besides the time.
+    pub(in crate::locks) fn cancellation(&self) -> Option<&CancelToken> {
+        self.interrupt.as_ref().or(self.cancel.as_ref())
+    }
+}
