@@ -19,7 +19,7 @@ use crate::{
     },
     session::{
         api::{Session, SessionError},
-        wait::{deadline::Stop, pending::submit_one},
+        wait::{deadline::WaitBound, pending::submit_one},
     },
 };
 
@@ -187,7 +187,7 @@ impl Transaction {
             return Err(error);
         }
         let Some(first) = self.steps.first() else { return Ok(Vec::new()) };
-        let call = self.client.call("transaction", &first.path, Stop::default());
+        let call = self.client.call("transaction", &first.path, WaitBound::default());
         call.retry(|session| match self.send(&call, session) {
             Err(Failure { error, maybe_done: false }) => Err(error),
             Err(Failure { error, .. }) => Ok(Err(error)),

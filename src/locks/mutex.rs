@@ -19,9 +19,9 @@ use crate::{
             methods::{listening_methods, thread_lock_methods},
             revoker::{Revocable, RevocationListener, revocation_of},
         },
-        options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::driver::{LockInternalsDriver, StandardLockInternalsDriver},
-        threads::caching::{cache::Cache, options::Caching, turns::Mode},
+        threads::caching::{cache::Cache, local_queue::Mode, options::Caching},
     },
 };
 
@@ -303,8 +303,8 @@ impl InterProcessMutex {
 
     pub(in crate::locks) fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         self.internals.client().core.check_open()?;
-        let patience = Patience::of(options);
-        if !self.internals.may_enter_again(&self.owners, patience)? {
+        let wait = Wait::of(options);
+        if !self.internals.may_enter_again(&self.owners, wait)? {
             return Ok(None);
         }
         if let Some(held) = self.owners.enter_again(&self.internals)? {
@@ -312,18 +312,18 @@ impl InterProcessMutex {
         }
         self.internals.observed(self.internals.kind.name(), slice::from_ref, || {
             if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
-                if let Some((keeper, tenure)) = writer.keeper() {
-                    keeper.ends_with_turn(tenure);
+                if let Some((cache, tenure)) = writer.cache() {
+                    cache.ends_with_turn(tenure);
                 }
-                return self.internals.attempt_downgrade(patience, &self.owners, &writer);
+                return self.internals.attempt_downgrade(wait, &self.owners, &writer);
             }
-            self.internals.by_thread(patience, |patience| match &self.cache {
+            self.internals.by_thread(wait, |wait| match &self.cache {
                 Some(cache) => {
-                    self.internals.check_cached(patience.terms)?;
+                    self.internals.check_cached(wait.options)?;
                     let mode = if self.internals.kind == HoldKind::Read { Mode::Shared } else { Mode::Exclusive };
-                    cache.acquire(mode, patience, &self.owners)
+                    cache.acquire(mode, wait, &self.owners)
                 }
-                None => self.internals.attempt_lock(patience, Some(&self.owners)),
+                None => self.internals.attempt_lock(wait, Some(&self.owners)),
             })
         })
     }

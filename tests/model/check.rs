@@ -122,8 +122,9 @@ impl World {
 
     /// Who takes a lease at once overtakes nobody who had queued before.
     fn check_queue(&self, rules: &Rules, t: usize, hold: &Hold) -> Result<(), String> {
-        let Some(gate) = &rules.locks[hold.lock].spec.gate else { return Ok(()) };
-        let queued = self.server.tree.directory(number_of(gate)).map_or(&[][..], |directory| &directory.znodes[..]);
+        let Some(must_be_empty) = &rules.locks[hold.lock].spec.must_be_empty else { return Ok(()) };
+        let queued =
+            self.server.tree.directory(number_of(must_be_empty)).map_or(&[][..], |directory| &directory.znodes[..]);
         let is_before = |znode: &&Znode| hold.nodes.iter().any(|node| znode.czxid < node.czxid);
         match queued.iter().find(is_before) {
             Some(znode) => Err(format!("{} overtakes {}, which had queued", letter_of(t), znode.name)),

@@ -134,9 +134,9 @@ impl Lock {
             data: Vec::new(),
             waits: Some(WaitStrategy::WatchPredecessor),
             looks_first: false,
-            gate: None,
+            must_be_empty: None,
             companion: None,
-            has_place: false,
+            holds_queue_head: false,
             min_validity: Duration::ZERO,
             counts: false,
             max_ahead: None,
@@ -180,7 +180,7 @@ impl Lock {
         let driver = StandardLockInternalsDriver::with_lock_name("lease-");
         let mut lock = Lock { bar, ..Lock::new(driver, Class::Lease(limit)) };
         lock.spec.waits = Some(WaitStrategy::WatchParent);
-        lock.spec.has_place = bar.is_some();
+        lock.spec.holds_queue_head = bar.is_some();
         lock
     }
 
@@ -188,7 +188,7 @@ impl Lock {
     pub fn lease_at_once(limit: usize) -> Lock {
         let mut lock = Lock::lease(limit, None);
         lock.spec.waits = None;
-        lock.spec.gate = Some(DIRECTORIES[1].to_owned());
+        lock.spec.must_be_empty = Some(DIRECTORIES[1].to_owned());
         lock
     }
 

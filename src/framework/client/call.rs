@@ -14,7 +14,7 @@ use crate::{
     session::{
         api::{Session, SessionError},
         wait::{
-            deadline::{Stop, WaitEnd},
+            deadline::{WaitBound, WaitEnd},
             pending::{Pending, ReplyOutcome, Watch, submit, submit_one},
         },
     },
@@ -26,7 +26,7 @@ pub(crate) struct Call<'a> {
     operation: &'static str,
     /// As the caller sees it.
     path: &'a str,
-    stop: Stop<'a>,
+    bound: WaitBound<'a>,
     /// When it began, or last went on after a wait.
     started: Cell<Instant>,
     /// The session it began with.
@@ -44,12 +44,12 @@ pub(crate) struct Failure {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Self {
+    pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, bound: WaitBound<'a>) -> Self {
         Call {
             core,
             operation,
             path,
-            stop,
+            bound,
             started: Cell::new(Instant::now()),
             session: OnceCell::new(),
             is_in_doubt: Cell::new(false),
@@ -83,7 +83,7 @@ impl<'a> Call<'a> {
         let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.get().elapsed(), self);
         *retries += 1;
         self.core.check_open()?;
-        match self.stop.is_over() {
+        match self.bound.is_over() {
             Some(WaitEnd::Cancelled) => Err(self.cancelled()),
             Some(WaitEnd::Deadline) => Err(error),
             None if allowed => Ok(()),
@@ -99,7 +99,7 @@ impl<'a> Call<'a> {
     /// The current session, once it is connected. Waits for that at most the connection timeout.
     pub(crate) fn session(&self) -> Result<Arc<dyn Session>> {
         let connected_by = Instant::now() + self.core.config.connection_timeout;
-        let found = self.core.connected_session(None, self.stop.by(connected_by))?;
+        let found = self.core.connected_session(None, self.bound.by(connected_by))?;
         self.check_session(found.as_ref().ok())?;
         match found {
             Ok(session) => Ok(session),
@@ -145,7 +145,7 @@ impl<'a> Call<'a> {
     /// there by then: the thread is woken once, not by each of them.
     pub(crate) fn await_last(&self, sent: &mut [(Pending, Option<Watch>)]) {
         if let [_, .., (last, _)] = sent {
-            last.await_arrival(self.stop, self.core.config.connection_timeout);
+            last.await_arrival(self.bound, self.core.config.connection_timeout);
         }
     }
 
@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
 
     /// Waits for a reply; an error says whether the request may have taken effect all the same.
     pub(crate) fn reply_or_failure(&self, pending: Pending) -> Result<Response, Failure> {
-        match pending.wait_sent(self.stop, self.core.config.connection_timeout) {
+        match pending.wait_sent(self.bound, self.core.config.connection_timeout) {
             ReplyOutcome::Reply(Ok(response)) => Ok(response),
             ReplyOutcome::Reply(Err(error)) => {
                 let error = self.error(error);
@@ -205,16 +205,16 @@ impl<'a> Call<'a> {
 }
 
 impl CuratorFramework {
-    pub(crate) fn call<'a>(&'a self, operation: &'static str, path: &'a str, stop: Stop<'a>) -> Call<'a> {
-        Call::new(&self.core, operation, path, stop)
+    pub(crate) fn call<'a>(&'a self, operation: &'static str, path: &'a str, bound: WaitBound<'a>) -> Call<'a> {
+        Call::new(&self.core, operation, path, bound)
     }
 }
 
 impl RetrySleeper for Call<'_> {
     fn sleep_for(&self, duration: Duration) -> bool {
-        let slept = Instant::now().checked_add(duration).map_or(self.stop, |wake| self.stop.by(wake));
+        let slept = Instant::now().checked_add(duration).map_or(self.bound, |wake| self.bound.by(wake));
         // Nothing is ever sent there: the channel ends.
         let _ = slept.recv(self.core.closed.signal());
-        !self.core.closed.is_cancelled() && self.stop.is_over().is_none()
+        !self.core.closed.is_cancelled() && self.bound.is_over().is_none()
     }
 }

@@ -26,7 +26,7 @@ use crate::{
         api::Session,
         wait::{
             cancel::CancelToken,
-            deadline::{Stop, WaitEnd},
+            deadline::{WaitBound, WaitEnd},
         },
     },
 };
@@ -254,7 +254,7 @@ impl Core {
     pub(crate) fn connected_session(
         &self,
         place: Option<&Arc<dyn Session>>,
-        stop: Stop<'_>,
+        bound: WaitBound<'_>,
     ) -> Result<std::result::Result<Arc<dyn Session>, WaitEnd>> {
         loop {
             let (sender, wake) = {
@@ -264,7 +264,7 @@ impl Core {
                     return Err(Error::AuthFailed { scheme: scheme.clone() });
                 }
                 // A call that was cancelled before begins nothing: its reply could come before the next look.
-                if stop.is_cancelled() {
+                if bound.is_cancelled() {
                     return Ok(Err(WaitEnd::Cancelled));
                 }
                 if let Some(session) = &link.session
@@ -279,7 +279,7 @@ impl Core {
                 link.waiting.push(sender.clone());
                 (sender, wake)
             };
-            if let Err(end) = stop.recv(&wake) {
+            if let Err(end) = bound.recv(&wake) {
                 // Its own entry alone: with a wake-up for all, a thousand callers that give up at one time would wake each
                 // other a million times.
                 self.link.lock().waiting.retain(|other| !other.same_channel(&sender));
@@ -399,7 +399,7 @@ impl Core {
         self.closed.cancel();
         self.held.lose_all(None, LostReason::ClientClosed);
         // The background thread tells the holders, and then ends itself and the dispatcher.
-        self.events.send(Event::Stop);
+        self.events.send(Event::WaitBound);
         // Before the session ends, because the background thread may not have come round to it: containers that never had
         // a child stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {

@@ -16,7 +16,7 @@ use crate::{
     base::{paths::Prefix, telemetry::snapshot::Metrics, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
-    session::wait::deadline::Stop,
+    session::wait::deadline::WaitBound,
 };
 
 impl CuratorFramework {
@@ -57,7 +57,7 @@ impl CuratorFramework {
     /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
     pub fn block_until_connected(&self, timeout: Option<Duration>) -> Result<bool> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Ok(self.core.connected_session(None, Stop { deadline, cancel: None })?.is_ok())
+        Ok(self.core.connected_session(None, WaitBound { deadline, cancel: None })?.is_ok())
     }
 
     /// Closes the session, and with it gives up every lock that was acquired through this client. Waits for the server's

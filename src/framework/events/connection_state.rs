@@ -81,7 +81,7 @@ impl ConnectionStateErrorPolicy {
     }
 }
 
-/// Turns what happens to sessions into the states to raise, in order. Java: `ConnectionStateManager`.
+/// LocalQueue what happens to sessions into the states to raise, in order. Java: `ConnectionStateManager`.
 ///
 /// Pure: the caller passes the time in, and must not pass on events of a session that it has replaced.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::node::{HeldNode, Keeper};
+use super::node::{HeldNode, ZnodeCache};
 use crate::base::{paths::ServerPath, unlocked::drop_unlocked};
 
 /// What a lock keeps others from.
@@ -68,7 +68,7 @@ pub(crate) struct DirectoryHolds {
     directory: ServerPath,
     holds: Mutex<Vec<ThreadHold>>,
     /// Who keeps znodes there between holds.
-    keepers: Mutex<Vec<Weak<dyn Keeper>>>,
+    caches: Mutex<Vec<Weak<dyn ZnodeCache>>>,
     directories: Weak<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
 }
 
@@ -79,9 +79,9 @@ impl Holds {
         if let Some(known) = directories.get(directory).and_then(Weak::upgrade) {
             return known;
         }
-        let (holds, keepers) = (Mutex::default(), Mutex::default());
+        let (holds, caches) = (Mutex::default(), Mutex::default());
         let (directory_of, directories_of) = (directory.clone(), Arc::downgrade(&self.directories));
-        let new = Arc::new(DirectoryHolds { directory: directory_of, holds, keepers, directories: directories_of });
+        let new = Arc::new(DirectoryHolds { directory: directory_of, holds, caches, directories: directories_of });
         directories.insert(directory.clone(), Arc::downgrade(&new));
         new
     }
@@ -94,15 +94,15 @@ impl DirectoryHolds {
     }
 
     /// This one keeps znodes there between holds, as long as it lives.
-    pub(crate) fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
-        let mut keepers = self.keepers.lock();
-        keepers.retain(|keeper| keeper.strong_count() > 0);
-        keepers.push(keeper);
+    pub(crate) fn add_cache(&self, cache: Weak<dyn ZnodeCache>) {
+        let mut caches = self.caches.lock();
+        caches.retain(|cache| cache.strong_count() > 0);
+        caches.push(cache);
     }
 
     /// Those who keep znodes there. Dropping the last reference to one gives its znodes back.
-    pub(crate) fn keepers(&self) -> Vec<Arc<dyn Keeper>> {
-        self.keepers.lock().iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn caches(&self) -> Vec<Arc<dyn ZnodeCache>> {
+        self.caches.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Some thread has released it.

@@ -6,8 +6,8 @@
 //! | `subscribers` | who is told of a hold's changes, or some time before its end |
 //! | `registry` | all of a client, and when its thread looks at them |
 //!
-//! A plain lock is a znode with one hold. A cached one has a hold of its keeper's, which lasts as long as the znode, and one
-//! for each thread that the keeper hands it to.
+//! A plain lock is a znode with one hold. A cached one has a hold of its cache's, which lasts as long as the znode, and one
+//! for each thread that the cache hands it to.
 
 pub(crate) mod changes;
 pub(crate) mod grants;

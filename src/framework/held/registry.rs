@@ -37,7 +37,7 @@ pub(crate) struct HeldNodes {
 }
 
 struct Registry {
-    /// The first hold of each znode: requests to give it back are about that one, also once its keeper has gone.
+    /// The first hold of each znode: requests to give it back are about that one, also once its cache has gone.
     nodes: HashMap<u64, Arc<HeldNode>>,
     /// When the background thread looks again by itself.
     next_look: Option<Instant>,

@@ -22,7 +22,7 @@ use crate::{
     },
     session::{
         api::Session,
-        wait::{deadline::Stop, pending::submit_one},
+        wait::{deadline::WaitBound, pending::submit_one},
     },
 };
 
@@ -105,7 +105,7 @@ impl CreateBuilder<'_> {
         let client = self.client;
         let data = data.into();
         let target = client.prefix.to_server(path)?;
-        let call = client.call("create", path, Stop::default());
+        let call = client.call("create", path, WaitBound::default());
         let parent = target.parent().unwrap_or_else(|| ServerPath::from_server("/"));
         let name = target.name();
         let server_path =

@@ -42,7 +42,7 @@ use crate::{
         response::Response,
         types::{Acl, ErrorCode, Stat},
     },
-    session::wait::deadline::Stop,
+    session::wait::deadline::WaitBound,
 };
 
 pub use create::CreateBuilder;
@@ -91,7 +91,7 @@ impl CuratorFramework {
     /// Sends one request until it is answered.
     fn ask(&self, operation: &'static str, path: &str, request: impl Fn(String) -> Request) -> Result<Response> {
         let server_path = self.prefix.to_server(path)?;
-        let call = self.call(operation, path, Stop::default());
+        let call = self.call(operation, path, WaitBound::default());
         call.retry(|session| call.ask(session, request(server_path.as_str().to_owned())))
     }
 }
@@ -143,7 +143,7 @@ impl DeleteBuilder<'_> {
     /// operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn for_path(self, path: &str) -> Result<()> {
         let target = self.client.prefix.to_server(path)?;
-        let call = self.client.call("delete", path, Stop::default());
+        let call = self.client.call("delete", path, WaitBound::default());
         let result = self.delete(&call, &target);
         if self.guaranteed && self.version == -1 && result.as_ref().is_err_and(Error::is_retryable) {
             self.client.core.clean_up(Job::delete(target, None));
@@ -213,7 +213,7 @@ impl ExistsBuilder<'_> {
     pub fn for_path(self, path: &str) -> Result<Option<Stat>> {
         match self.client.ask("exists", path, |path| Request::Exists { path, watch: false }) {
             Ok(Response::Stat(stat)) => Ok(Some(stat)),
-            Ok(other) => Err(self.client.call("exists", path, Stop::default()).unexpected(&other)),
+            Ok(other) => Err(self.client.call("exists", path, WaitBound::default()).unexpected(&other)),
             Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error),
         }
@@ -257,7 +257,7 @@ impl<'a> GetDataBuilder<'a> {
                 }
                 Ok(data)
             }
-            other => Err(self.client.call("get_data", path, Stop::default()).unexpected(&other)),
+            other => Err(self.client.call("get_data", path, WaitBound::default()).unexpected(&other)),
         }
     }
 }
@@ -296,7 +296,7 @@ impl SetDataBuilder<'_> {
         let request = |path| Request::SetData { path, data: data.clone(), version };
         match self.client.ask("set_data", path, request)? {
             Response::Stat(stat) => Ok(stat),
-            other => Err(self.client.call("set_data", path, Stop::default()).unexpected(&other)),
+            other => Err(self.client.call("set_data", path, WaitBound::default()).unexpected(&other)),
         }
     }
 }
@@ -339,7 +339,7 @@ impl<'a> GetChildrenBuilder<'a> {
                 }
                 Ok(names)
             }
-            other => Err(self.client.call("get_children", path, Stop::default()).unexpected(&other)),
+            other => Err(self.client.call("get_children", path, WaitBound::default()).unexpected(&other)),
         }
     }
 }
@@ -367,7 +367,7 @@ impl GetAclBuilder<'_> {
     pub fn for_path(self, path: &str) -> Result<Vec<Acl>> {
         match self.client.ask("get_acl", path, |path| Request::GetAcl { path })? {
             Response::Acl { acl, .. } => Ok(acl),
-            other => Err(self.client.call("get_acl", path, Stop::default()).unexpected(&other)),
+            other => Err(self.client.call("get_acl", path, WaitBound::default()).unexpected(&other)),
         }
     }
 }
@@ -406,7 +406,7 @@ impl SetAclBuilder<'_> {
         let version = self.version;
         match self.client.ask("set_acl", path, |path| Request::SetAcl { path, acl: acl.clone(), version })? {
             Response::Stat(stat) => Ok(stat),
-            other => Err(self.client.call("set_acl", path, Stop::default()).unexpected(&other)),
+            other => Err(self.client.call("set_acl", path, WaitBound::default()).unexpected(&other)),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     },
     locks::{
         holds::{death::UncleanDeaths, hold::Hold},
-        options::{patience::Patience, wait_strategy::WaitStrategy},
+        options::{wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::{LockInternalsDriver, LockInternalsSorter, sorted_children, sorted_contenders},
             spec::{Naming, Spec},
@@ -226,7 +226,7 @@ impl LockInternals {
     }
 
     /// What this kind of lock is, for one acquire.
-    pub(in crate::locks) fn spec(&self, patience: Patience<'_>) -> Spec {
+    pub(in crate::locks) fn spec(&self, wait: Wait<'_>) -> Spec {
         Spec {
             directory: self.directory.as_str().to_owned(),
             driver: self.driver.clone(),
@@ -237,14 +237,14 @@ impl LockInternals {
                 Naming::Unique(_) => CreateMode::EphemeralSequential,
             },
             data: self.data.lock().clone(),
-            waits: (!patience.only_try).then_some(self.strategy),
-            looks_first: patience.only_try || patience.terms.max_ahead.is_some(),
-            gate: None,
+            waits: (!wait.only_try).then_some(self.strategy),
+            looks_first: wait.only_try || wait.options.max_ahead.is_some(),
+            must_be_empty: None,
             companion: None,
-            has_place: false,
-            min_validity: patience.terms.min_validity,
-            counts: patience.terms.counts(),
-            max_ahead: patience.terms.max_ahead,
+            holds_queue_head: false,
+            min_validity: wait.options.min_validity,
+            counts: wait.options.counts_ahead(),
+            max_ahead: wait.options.max_ahead,
         }
     }
 

@@ -1,11 +1,11 @@
 //! One acquire, and its release: carries out what a contender wants, on the thread that waits.
 //!
-//! [`effects`] is what a contender has brought about so far, [`last_look`] makes sure of several holds at one moment,
+//! [`contention`] is what a contender has brought about so far, [`last_look`] makes sure of several holds at one moment,
 //! [`validity`] of one, [`unclean`] tells how the holder before went. [`release`] is how a lock is given back; where the
 //! outcome is unknown, the client's clean-up goes on. [`internals`] is what all of them know of a lock, [`owners`] which
 //! thread holds it, [`limit`] how many may.
 
-pub(in crate::locks) mod effects;
+pub(in crate::locks) mod contention;
 pub(crate) mod internals;
 pub(in crate::locks) mod last_look;
 pub(in crate::locks) mod limit;
@@ -32,15 +32,15 @@ use crate::{
     },
     locks::{
         acquire::{
-            effects::{Debris, LiveContender, Scene, failed, is_creation, with_acl},
+            contention::{Contention, Leftovers, Wanted, failed, is_creation, with_acl},
             internals::LockInternals,
             last_look::pause,
             limit::Limit,
             owners::Owners,
-            release::HeadPlace,
+            release::QueueHead,
             validity::check_validity,
         },
-        options::{patience::Patience, wait_strategy::WaitStrategy},
+        options::{wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::number_text,
             machine::Contender,
@@ -51,7 +51,7 @@ use crate::{
     session::{
         machine::liveness::longest_round_trip,
         wait::{
-            deadline::{Stop, WaitEnd},
+            deadline::{WaitBound, WaitEnd},
             pending::{Pending, submit},
         },
     },
@@ -59,21 +59,21 @@ use crate::{
 
 /// How long a waiter that gives up waits for the deletes of its znodes; after that the client goes on in the
 /// background. A call whose time is up thus returns within 50 ms, also where the network has died without a word.
-const FAREWELL: Duration = Duration::from_millis(25);
+const WITHDRAWAL: Duration = Duration::from_millis(25);
 
 /// One acquire: of which lock, and how.
 pub(crate) struct Acquire<'a> {
     pub(crate) lock: &'a LockInternals,
     pub(crate) spec: Spec,
-    pub(crate) patience: Patience<'a>,
+    pub(crate) wait: Wait<'a>,
     /// How many leases there are; `None`: one.
     pub(crate) limit: Option<&'a Limit>,
     /// The place at the head of another queue, without which it may not wait.
-    pub(crate) place: Option<HeadPlace<'a>>,
+    pub(crate) place: Option<QueueHead<'a>>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
     /// Whom it queues for, where its znode is to serve many threads.
-    pub(crate) seeker: Option<&'a dyn Seeker>,
+    pub(crate) delegate: Option<&'a dyn Delegate>,
     /// Called after each step, where a candidate queues and nobody waits for the return. It must not block.
     pub(crate) on_step: Option<&'a OnStep<'a>>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Acquire<'a> {
 pub(crate) type OnStep<'a> = dyn Fn(&Contender, &Do<Error>) + 'a;
 
 /// The thread that queues at the servers for many threads of its process.
-pub(crate) trait Seeker {
+pub(crate) trait Delegate {
     /// Whether its znode may stay while nobody holds it.
     fn stays_idle(&self) -> bool;
 
@@ -93,19 +93,19 @@ pub(crate) trait Seeker {
     fn revocable_node(&self) -> Arc<RevocableNode>;
 
     /// The contender with which it goes on, where a thread before it has left one in the queue.
-    fn inherit(&self) -> Option<Queued>;
+    fn take_over(&self) -> Option<Queued>;
 
     /// The thread gives up: the next one that waits goes on with the contender, which comes back where nobody does.
-    fn bequeath(&self, contender: Queued) -> Option<Queued>;
+    fn hand_over(&self, contender: Queued) -> Option<Queued>;
 }
 
 /// A contender in the queue without a thread.
-pub(crate) struct Queued(LiveContender);
+pub(crate) struct Queued(Contention);
 
 impl Queued {
     /// Takes it out of the queue, in the background.
     pub(crate) fn withdraw(mut self, lock: &LockInternals) {
-        self.0.take_debris().clear_away(lock);
+        self.0.take_leftovers().clear_away(lock);
     }
 }
 
@@ -124,13 +124,9 @@ pub(crate) enum Outcome {
 impl LockInternals {
     /// Queues and waits for the lock. `owners` counts the hold, if the lock belongs to a thread. `None`: the time was
     /// up first, and nothing is left in the queue.
-    pub(crate) fn attempt_lock(
-        &self,
-        patience: Patience<'_>,
-        owners: Option<&Owners>,
-    ) -> Result<Option<Arc<HeldNode>>> {
-        let spec = self.spec(patience);
-        match (Acquire { owners, ..Acquire::new(self, spec, patience) }).run()? {
+    pub(crate) fn attempt_lock(&self, wait: Wait<'_>, owners: Option<&Owners>) -> Result<Option<Arc<HeldNode>>> {
+        let spec = self.spec(wait);
+        match (Acquire { owners, ..Acquire::new(self, spec, wait) }).run()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
         }
@@ -141,7 +137,7 @@ impl LockInternals {
     /// lost its lock must not get in front of the next one).
     pub(crate) fn attempt_downgrade(
         &self,
-        patience: Patience<'_>,
+        wait: Wait<'_>,
         owners: &Owners,
         writer: &HeldNode,
     ) -> Result<Option<Arc<HeldNode>>> {
@@ -160,9 +156,9 @@ impl LockInternals {
             mode: CreateMode::Ephemeral,
             companion: Some(companion),
             looks_first: false,
-            ..self.spec(patience)
+            ..self.spec(wait)
         };
-        match (Acquire { owners: Some(owners), ..Acquire::new(self, spec, patience) }).run()? {
+        match (Acquire { owners: Some(owners), ..Acquire::new(self, spec, wait) }).run()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
             Outcome::TimeUp | Outcome::Barred => Ok(None),
             Outcome::WriterGone => {
@@ -178,20 +174,20 @@ impl LockInternals {
 
 impl<'a> Acquire<'a> {
     /// Of a lock whose leases, place, owners and threads are its own affair.
-    pub(crate) fn new(lock: &'a LockInternals, spec: Spec, patience: Patience<'a>) -> Acquire<'a> {
-        Acquire { lock, spec, patience, limit: None, place: None, owners: None, seeker: None, on_step: None }
+    pub(crate) fn new(lock: &'a LockInternals, spec: Spec, wait: Wait<'a>) -> Acquire<'a> {
+        Acquire { lock, spec, wait, limit: None, place: None, owners: None, delegate: None, on_step: None }
     }
 
     /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
     /// queue, in the background if need be.
     pub(crate) fn run(mut self) -> Result<Outcome> {
         check_validity(self.spec.min_validity, self.lock.client().session_timeout())?;
-        let io = self.patience.io(self.lock.client().core.config.connection_timeout);
+        let io = self.wait.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
-        let since = self.patience.since.unwrap_or_else(Instant::now);
-        let (place, mut live) = (self.place.take(), self.contender());
+        let since = self.wait.since.unwrap_or_else(Instant::now);
+        let (place, mut contention) = (self.place.take(), self.contender());
         let mut wake = |input: Input<Error>| {
-            let send = live.sender();
+            let send = contention.sender();
             move || send(input.clone())
         };
         // Before the first look at the limit, so that no change after it is missed.
@@ -202,20 +198,20 @@ impl<'a> Acquire<'a> {
             bar
         });
         let (acquire, call, has_made_directory, sent) = (&self, &call, false, Instant::now());
-        let shell = Shell { acquire, call, io, live, place, retries: 0, gone: 0, has_made_directory, sent };
-        let outcome = shell.run()?;
+        let run = Run { acquire, call, io, contention, place, retries: 0, gone: 0, has_made_directory, sent };
+        let outcome = run.run()?;
         match &outcome {
             Outcome::Granted { held, .. } => {
                 let counters = held.first().and_then(|held| held.counters());
                 if let Some(counters) = counters.filter(|_| self.on_step.is_none()) {
                     counters.waits.record(since.elapsed());
                 }
-                match self.lock.hear_of_deaths(held, &self.spec.data, self.patience, self.owners)? {
+                match self.lock.hear_of_deaths(held, &self.spec.data, self.wait, self.owners)? {
                     true => {
-                        self.lock.limit_holds(held, self.patience.terms);
+                        self.lock.limit_holds(held, self.wait.options);
                         Ok(outcome)
                     }
-                    false if self.patience.terms.has_to_say => Err(self.lock.still_taken(None)),
+                    false if self.wait.options.timeout_is_error => Err(self.lock.still_taken(None)),
                     false => Ok(Outcome::TimeUp),
                 }
             }
@@ -224,28 +220,28 @@ impl<'a> Acquire<'a> {
     }
 
     /// Of a new contender, or of the one that it goes on with.
-    fn contender(&self) -> LiveContender {
-        let Some(seeker) = self.seeker else { return LiveContender::new(self.lock.revocable_node()) };
-        let Some(Queued(mut live)) = seeker.inherit() else {
-            return LiveContender::new(Some(seeker.revocable_node()));
+    fn contender(&self) -> Contention {
+        let Some(delegate) = self.delegate else { return Contention::new(self.lock.revocable_node()) };
+        let Some(Queued(mut contention)) = delegate.take_over() else {
+            return Contention::new(Some(delegate.revocable_node()));
         };
         // This thread has yet to be told how many are in front.
-        live.contender.ahead = None;
-        live
+        contention.contender.ahead = None;
+        contention
     }
 
-    fn scene(&self) -> Scene<'_> {
-        let stays_idle = self.seeker.is_some_and(Seeker::stays_idle);
-        Scene { lock: self.lock, spec: &self.spec, limit: self.limit, stays_idle }
+    fn wanted(&self) -> Wanted<'_> {
+        let stays_idle = self.delegate.is_some_and(Delegate::stays_idle);
+        Wanted { lock: self.lock, spec: &self.spec, limit: self.limit, stays_idle }
     }
 }
 
-struct Shell<'a> {
+struct Run<'a> {
     acquire: &'a Acquire<'a>,
     call: &'a Call<'a>,
-    io: Stop<'a>,
-    live: LiveContender,
-    place: Option<HeadPlace<'a>>,
+    io: WaitBound<'a>,
+    contention: Contention,
+    place: Option<QueueHead<'a>>,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone, since the last wait.
     retries: u32,
     gone: u32,
@@ -254,7 +250,7 @@ struct Shell<'a> {
     sent: Instant,
 }
 
-impl<'a> Shell<'a> {
+impl<'a> Run<'a> {
     fn run(mut self) -> Result<Outcome> {
         let mut input = Input::Begin;
         loop {
@@ -272,22 +268,22 @@ impl<'a> Shell<'a> {
     }
 
     fn step(&mut self, input: Input<Error>) -> Do<Error> {
-        let (next, debris) = self.live.step(self.acquire.scene(), self.acquire.patience.is_over(), input);
-        self.clear_away(debris);
-        if let Some(seeker) = self.acquire.seeker.filter(|_| self.live.contender.stands()) {
-            seeker.created();
+        let (next, leftovers) = self.contention.step(self.acquire.wanted(), self.acquire.wait.is_over(), input);
+        self.clear_away(leftovers);
+        if let Some(delegate) = self.acquire.delegate.filter(|_| self.contention.contender.stands()) {
+            delegate.created();
         }
         if let Some(on_step) = self.acquire.on_step {
-            on_step(&self.live.contender, &next);
+            on_step(&self.contention.contender, &next);
         }
         next
     }
 
-    fn clear_away(&self, debris: Debris) {
-        for (held, owners) in debris.held.iter().zip(self.acquire.owners.iter().cycle()) {
+    fn clear_away(&self, leftovers: Leftovers) {
+        for (held, owners) in leftovers.held.iter().zip(self.acquire.owners.iter().cycle()) {
             drop(owners.leave(self.acquire.lock, held));
         }
-        debris.clear_away(self.acquire.lock);
+        leftovers.clear_away(self.acquire.lock);
     }
 
     fn client(&self) -> &'a CuratorFramework {
@@ -297,9 +293,9 @@ impl<'a> Shell<'a> {
     /// While its znodes may stand it waits as long as its session lasts, as one that sleeps in the queue does, which hears of
     /// that end from its watches. Without a place the connection timeout and the retry policy end the wait.
     fn connect(&mut self) -> Input<Error> {
-        let found = if self.live.contender.stands() {
-            let stop = self.acquire.patience.waits_until().unwrap_or(self.io);
-            self.client().core.connected_session(self.live.session.as_ref(), stop)
+        let found = if self.contention.contender.stands() {
+            let bound = self.acquire.wait.waits_until().unwrap_or(self.io);
+            self.client().core.connected_session(self.contention.session.as_ref(), bound)
         } else {
             self.call.session().map(Ok)
         };
@@ -308,7 +304,7 @@ impl<'a> Shell<'a> {
                 if session.is_ended() {
                     self.has_waited();
                 }
-                self.live.session = Some(session);
+                self.contention.session = Some(session);
                 Input::Connected
             }
             Ok(Err(end)) => self.stopped(end),
@@ -326,7 +322,7 @@ impl<'a> Shell<'a> {
     fn stopped(&self, end: WaitEnd) -> Input<Error> {
         match end {
             WaitEnd::Cancelled => Input::Failed(self.failed(self.call.cancelled(), false)),
-            WaitEnd::Deadline if self.acquire.patience.only_try => {
+            WaitEnd::Deadline if self.acquire.wait.only_try => {
                 Input::Failed(self.failed(self.call.connection_loss(), false))
             }
             WaitEnd::Deadline => Input::TimeUp,
@@ -338,20 +334,20 @@ impl<'a> Shell<'a> {
             None => failed(error, maybe_done, None),
             // A multi lock tells a cancellation from the end of the time.
             Some(WaitEnd::Cancelled) if error.is_retryable() => failed(self.call.cancelled(), maybe_done, None),
-            Some(_) if self.acquire.patience.only_try => failed(error, maybe_done, Some(Reaction::Final)),
+            Some(_) if self.acquire.wait.only_try => failed(error, maybe_done, Some(Reaction::Final)),
             Some(_) => failed(error, maybe_done, Some(Reaction::TimeUp)),
         }
     }
 
     fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {
         self.sent = Instant::now();
-        let Some(session) = self.live.sends(&ask) else { return Vec::new() };
+        let Some(session) = self.contention.sends(&ask) else { return Vec::new() };
         let creates = ask.iter().any(|(request, _)| is_creation(request));
         let mut requests = Vec::with_capacity(ask.len());
         for (request, watch) in ask {
             let watcher = watch.map(|watch| {
-                let send = self.live.sender();
-                self.live.watcher(self.acquire.lock, watch, send)
+                let send = self.contention.sender();
+                self.contention.watcher(self.acquire.lock, watch, send)
             });
             requests.push((with_acl(self.client(), request), watcher));
         }
@@ -359,11 +355,11 @@ impl<'a> Shell<'a> {
         // Not where the session has ended, or waits for a connection: the process would give up a place without another
         // one.
         let is_on_its_way = |(pending, _): &(Pending, _)| session.connection() != 0 && !pending.is_settled();
-        if let Some(seeker) = self.acquire.seeker.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
-            seeker.created();
+        if let Some(delegate) = self.acquire.delegate.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
+            delegate.created();
         }
         self.call.await_last(&mut sent);
-        self.live.sent(&mut sent);
+        self.contention.sent(&mut sent);
         let failed = |Failure { error, maybe_done }| self.failed(error, maybe_done);
         sent.into_iter().map(|(pending, _)| self.call.reply_or_failure(pending).map_err(failed)).collect()
     }
@@ -399,13 +395,13 @@ impl<'a> Shell<'a> {
             Some(interval) => Instant::now().checked_add(interval),
             None => next_recheck(self.client()),
         };
-        let stop = self.acquire.patience.stop;
-        let bound = recheck.map_or(stop, |at| stop.by(at));
-        let news = bound.recv(self.live.inputs());
+        let bound = self.acquire.wait.bound;
+        let bound = recheck.map_or(bound, |at| bound.by(at));
+        let news = bound.recv(self.contention.inputs());
         self.has_waited();
         match news {
-            Ok(mail) => self.live.read(mail),
-            Err(end) => match stop.is_over().or((bound.deadline == stop.deadline).then_some(end)) {
+            Ok(mail) => self.contention.read(mail),
+            Err(end) => match bound.is_over().or((bound.deadline == bound.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),
                 None => Input::Woken,
             },
@@ -413,15 +409,15 @@ impl<'a> Shell<'a> {
     }
 
     fn doze(&mut self) -> Input<Error> {
-        let stop = self.acquire.patience.waits_until().unwrap_or(self.io);
-        pause(self.client().session_timeout(), stop);
-        stop.is_over().map_or_else(|| self.live.dozed(), |end| self.stopped(end))
+        let bound = self.acquire.wait.waits_until().unwrap_or(self.io);
+        pause(self.client().session_timeout(), bound);
+        bound.is_over().map_or_else(|| self.contention.dozed(), |end| self.stopped(end))
     }
 
     fn hold(&mut self) -> Input<Error> {
         let acquire = self.acquire;
-        let held = self.live.hold(acquire.scene());
-        for (node, owners) in self.live.held().iter().zip(acquire.owners.iter().cycle()) {
+        let held = self.contention.hold(acquire.wanted());
+        for (node, owners) in self.contention.held().iter().zip(acquire.owners.iter().cycle()) {
             owners.entered(acquire.lock, node.clone());
         }
         drop(self.place.take());
@@ -433,24 +429,26 @@ impl<'a> Shell<'a> {
         let is_of_use = !matches!(end, End::Granted | End::Exhausted(_));
         let outcome = self.outcome(end);
         if is_of_use {
-            self.bequeath();
+            self.hand_over();
         }
         outcome
     }
 
     /// Leaves the contender to the next thread of the process, which so keeps its place.
-    fn bequeath(&mut self) {
-        let Some(seeker) = self.acquire.seeker.filter(|_| !self.live.contender.leftovers().is_empty()) else { return };
-        let live = std::mem::take(&mut self.live);
-        if let Some(Queued(live)) = seeker.bequeath(Queued(live)) {
-            self.live = live;
+    fn hand_over(&mut self) {
+        let Some(delegate) = self.acquire.delegate.filter(|_| !self.contention.contender.leftovers().is_empty()) else {
+            return;
+        };
+        let contention = std::mem::take(&mut self.contention);
+        if let Some(Queued(contention)) = delegate.hand_over(Queued(contention)) {
+            self.contention = contention;
         }
     }
 
     fn outcome(&mut self, end: End<Error>) -> Result<Outcome> {
         match end {
             End::Granted => {
-                let (held, has_waited) = (self.live.take_held(), self.live.contender.has_waited);
+                let (held, has_waited) = (self.contention.take_held(), self.contention.contender.has_waited);
                 Ok(Outcome::Granted { held, has_waited })
             }
             End::TimeUp => self.time_is_up(),
@@ -463,7 +461,7 @@ impl<'a> Shell<'a> {
             }
             End::Failed(error) if self.ran_out_of_time(&error) => self.time_is_up(),
             // The cancellation came after the end of the time, which it hides.
-            End::Failed(error) if error.is_no_node() && self.acquire.patience.stop.is_cancelled() => {
+            End::Failed(error) if error.is_no_node() && self.acquire.wait.bound.is_cancelled() => {
                 Err(self.call.cancelled())
             }
             End::Failed(error) => Err(error),
@@ -471,9 +469,9 @@ impl<'a> Shell<'a> {
     }
 
     fn time_is_up(&self) -> Result<Outcome> {
-        let waits = self.acquire.spec.waits.is_some() || self.acquire.patience.only_try;
-        if waits && self.acquire.patience.terms.has_to_say {
-            return Err(self.acquire.lock.still_taken(self.live.contender.ahead));
+        let waits = self.acquire.spec.waits.is_some() || self.acquire.wait.only_try;
+        if waits && self.acquire.wait.options.timeout_is_error {
+            return Err(self.acquire.lock.still_taken(self.contention.contender.ahead));
         }
         Ok(Outcome::TimeUp)
     }
@@ -481,8 +479,7 @@ impl<'a> Shell<'a> {
     /// Whether it failed only because its time was up: before a reply came, or while the server removed the directory,
     /// empty for a moment, as fast as it was made.
     fn ran_out_of_time(&self, error: &Error) -> bool {
-        let is_so =
-            self.acquire.patience.is_over() && (error.is_no_node() || error.is_retryable() && !self.is_silent());
+        let is_so = self.acquire.wait.is_over() && (error.is_no_node() || error.is_retryable() && !self.is_silent());
         if is_so {
             log::debug!("{}: the time was up first: {error}", self.acquire.lock.base_path());
         }
@@ -496,17 +493,20 @@ impl<'a> Shell<'a> {
     }
 }
 
-impl Drop for Shell<'_> {
+impl Drop for Run<'_> {
     /// After a panic of the caller's code, too.
     fn drop(&mut self) {
-        let mut debris = self.live.take_debris();
+        let mut leftovers = self.contention.take_leftovers();
         let (client, lock, spec) = (self.client(), self.acquire.lock, &self.acquire.spec);
-        // Where nobody may queue behind a gate, this one queues there next.
-        if spec.gate.is_none() {
-            debris.delete_nodes(&client.call("release", lock.base_path(), Stop::at(Instant::now() + FAREWELL)), lock);
+        // Where nobody may queue behind a must_be_empty, this one queues there next.
+        if spec.must_be_empty.is_none() {
+            leftovers.delete_nodes(
+                &client.call("release", lock.base_path(), WaitBound::at(Instant::now() + WITHDRAWAL)),
+                lock,
+            );
         }
-        self.clear_away(debris);
-        if self.has_made_directory && !self.live.contender.is_held {
+        self.clear_away(leftovers);
+        if self.has_made_directory && !self.contention.contender.is_held {
             self.client().core.clean_up(Job::never_used(self.acquire.lock.directory().clone()));
         }
     }

@@ -136,11 +136,11 @@ impl Owners {
                 *count -= 1;
                 return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
             }
-            if let Some((keeper, tenure)) = owner.held.keeper() {
+            if let Some((cache, tenure)) = owner.held.cache() {
                 // Nothing is waited for, and whoever is woken by it comes here next.
                 let held = owners.remove(index).held;
                 drop(owners);
-                return keeper.release(&held, tenure);
+                return cache.release(&held, tenure);
             }
             (owner.held.clone(), std::mem::replace(&mut owner.state, OwnerState::Leaving))
         };

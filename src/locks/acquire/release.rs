@@ -16,12 +16,12 @@ use crate::{
         client::call::{Call, Failure},
         held::node::HeldNode,
     },
-    locks::{acquire::internals::LockInternals, options::terms::Terms, recipe::spec::Leftover},
+    locks::{acquire::internals::LockInternals, options::acquire::AcquireOptions, recipe::spec::Leftover},
     proto::{request::Request, types::ErrorCode},
     session::{
         api::{Reply, Session, SessionError, Submission},
         wait::{
-            deadline::Stop,
+            deadline::WaitBound,
             pending::{Pending, submit_one},
         },
     },
@@ -38,11 +38,11 @@ fn deletion_of(path: &ServerPath) -> Request {
 impl LockInternals {
     /// Gives a lock back, and reports the end of a hold that was lost. At most the session timeout.
     pub(crate) fn release(&self, held: &Arc<HeldNode>) -> Released {
-        if let Some((keeper, tenure)) = held.keeper() {
-            return (keeper.release(held, tenure), None);
+        if let Some((cache, tenure)) = held.cache() {
+            return (cache.release(held, tenure), None);
         }
         let deadline = Instant::now() + held.session().timeout();
-        let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+        let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
         self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, held, sent))
     }
 
@@ -50,7 +50,7 @@ impl LockInternals {
     pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<Released> {
         let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
         let deadline = Instant::now() + timeout;
-        let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+        let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
         let sent: Vec<_> = held.iter().map(|held| self.begin(&call, held)).collect();
         let finish = |(held, sent): (&Arc<HeldNode>, Result<_, _>)| {
             sent.map_or_else(|over| over, |sent| self.finish(&call, held, sent))
@@ -69,7 +69,7 @@ impl LockInternals {
         let lost = held.released();
         self.thread_holds.remove(held);
         self.forget_revocation(held);
-        // The znode goes with the last who holds by it, if its keeper has gone before.
+        // The znode goes with the last who holds by it, if its cache has gone before.
         if !held.has_left_others() {
             held.znode().released();
             self.client().core.held.remove(held);
@@ -144,7 +144,7 @@ impl LockInternals {
             recv(done) -> _ => (core.check_open(), None),
             recv(core.closed.signal()) -> _ => (Err(Error::ClientClosed), None),
             recv(crossbeam_channel::at(deadline)) -> _ => {
-                let call = self.client().call("release", self.base_path(), Stop::at(deadline));
+                let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
                 (Err(call.connection_loss()), Some(done))
             }
         }
@@ -180,9 +180,9 @@ impl LockInternals {
 
     /// Gives a lock back without waiting. If the server does not confirm it, the client goes on in the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
-        if let Some((keeper, tenure)) = held.keeper() {
+        if let Some((cache, tenure)) = held.cache() {
             // Nobody waits for the result.
-            return drop(keeper.release(held, tenure));
+            return drop(cache.release(held, tenure));
         }
         if self.end(held).is_err() || self.stays(held) || held.has_left_others() {
             return;
@@ -242,8 +242,8 @@ impl LockInternals {
     }
 
     /// These holds have just been granted.
-    pub(in crate::locks) fn limit_holds(&self, held: &[Arc<HeldNode>], terms: &Terms) {
-        let (least, most) = (terms.hold_at_least, terms.hold_at_most);
+    pub(in crate::locks) fn limit_holds(&self, held: &[Arc<HeldNode>], options: &AcquireOptions) {
+        let (least, most) = (options.hold_at_least, options.hold_at_most);
         if least.is_none() && most.is_none() {
             return;
         }
@@ -257,7 +257,7 @@ impl LockInternals {
                 }
             };
             held.limit(least, most, give_back);
-            match &terms.limited {
+            match &options.limited {
                 Some(limited) => limited.lock().push(held.clone()),
                 None => held.begin_limits(),
             }
@@ -274,12 +274,12 @@ impl LockInternals {
 
 /// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
 /// waiting.
-pub(crate) struct HeadPlace<'a> {
+pub(crate) struct QueueHead<'a> {
     pub(crate) queue: &'a LockInternals,
     pub(crate) held: Arc<HeldNode>,
 }
 
-impl Drop for HeadPlace<'_> {
+impl Drop for QueueHead<'_> {
     fn drop(&mut self) {
         self.queue.release_in_background(&self.held);
     }

@@ -13,7 +13,7 @@ use crate::{
     framework::{client::call::Call, held::node::HeldNode},
     locks::{
         acquire::{
-            effects::with_acl,
+            contention::with_acl,
             internals::LockInternals,
             last_look::{Certainty, last_look},
             owners::Owners,
@@ -22,7 +22,7 @@ use crate::{
             death::{UncleanDeath, UncleanDeaths},
             fencing::token::FencingToken,
         },
-        options::patience::Patience,
+        options::wait::Wait,
     },
     proto::{
         request::Request,
@@ -31,7 +31,7 @@ use crate::{
     },
     session::{
         api::{Reply, Session, Submission},
-        wait::deadline::{Stop, WaitEnd},
+        wait::deadline::{WaitBound, WaitEnd},
     },
 };
 
@@ -55,12 +55,12 @@ impl LockInternals {
         &self,
         held: &[Arc<HeldNode>],
         data: &[u8],
-        patience: Patience<'_>,
+        wait: Wait<'_>,
         owners: Option<&Owners>,
     ) -> Result<bool> {
         let Some(deaths) = &self.deaths else { return Ok(true) };
         let mut step = LastStep { lock: self, held, owners, has_come_through: false };
-        let heard = self.mark_and_look(deaths, held, data, patience);
+        let heard = self.mark_and_look(deaths, held, data, wait);
         step.has_come_through = matches!(heard, Ok(true));
         heard
     }
@@ -70,12 +70,12 @@ impl LockInternals {
         deaths: &UncleanDeaths,
         held: &[Arc<HeldNode>],
         data: &[u8],
-        patience: Patience<'_>,
+        wait: Wait<'_>,
     ) -> Result<bool> {
-        let stop = patience.io(self.client().core.config.connection_timeout);
-        let call = self.client().call("acquire", self.base_path(), stop);
+        let bound = wait.io(self.client().core.config.connection_timeout);
+        let call = self.client().call("acquire", self.base_path(), bound);
         let found = match deaths.mark(self, &call, held, data) {
-            Err(error) if (error.is_retryable() || error.is_no_node()) && patience.is_over() => return Ok(false),
+            Err(error) if (error.is_retryable() || error.is_no_node()) && wait.is_over() => return Ok(false),
             found => found?,
         };
         let (marks, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
@@ -84,17 +84,17 @@ impl LockInternals {
             deaths.holders.lock().entry(held.czxid()).and_modify(|known| *known = heard.clone());
         }
         // A mere try waits for no others, but for this.
-        let free = Stop { deadline: patience.stop.deadline.filter(|_| !patience.only_try), ..patience.stop };
+        let free = WaitBound { deadline: wait.bound.deadline.filter(|_| !wait.only_try), ..wait.bound };
         if !heard.is_empty() {
             log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
             if let Some(until) = Instant::now().checked_add(deaths.delay) {
                 let _ = free.by(until).recv(&crossbeam_channel::never::<()>());
             }
         }
-        let look = if patience.only_try { free } else { stop };
-        match (last_look(held, patience.terms.min_validity, look, false), patience.stop.is_over()) {
+        let look = if wait.only_try { free } else { bound };
+        match (last_look(held, wait.options.min_validity, look, false), wait.bound.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
-            (_, Some(WaitEnd::Deadline)) if !patience.only_try => Ok(false),
+            (_, Some(WaitEnd::Deadline)) if !wait.only_try => Ok(false),
             (Certainty::Certain, _) => {
                 self.forget_the_dead(held, marks);
                 Ok(true)
@@ -103,7 +103,7 @@ impl LockInternals {
                 let reason = held.iter().find_map(|held| held.lost());
                 Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
-            (Certainty::InDoubt, _) => Err(self.uncertain(patience.terms.min_validity)),
+            (Certainty::InDoubt, _) => Err(self.uncertain(wait.options.min_validity)),
         }
     }
 

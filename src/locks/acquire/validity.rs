@@ -10,7 +10,7 @@ use crate::{
             last_look::{Certainty, last_look},
             owners::Owners,
         },
-        options::{patience::Patience, terms::Terms},
+        options::{acquire::AcquireOptions, wait::Wait},
     },
     session::wait::deadline::WaitEnd,
 };
@@ -34,10 +34,10 @@ impl LockInternals {
     }
 
     /// Where one znode serves many holds, nothing can be said of one of them alone.
-    pub(in crate::locks) fn check_cached(&self, terms: &Terms) -> Result<()> {
+    pub(in crate::locks) fn check_cached(&self, options: &AcquireOptions) -> Result<()> {
         let (name, rule) = if self.deaths.is_some() {
             ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
-        } else if terms.hold_at_least.is_some() || terms.hold_at_most.is_some() || !terms.min_validity.is_zero() {
+        } else if options.hold_at_least.is_some() || options.hold_at_most.is_some() || !options.min_validity.is_zero() {
             ("options", "neither a validity nor a length of the hold for a lock that is cached")
         } else {
             return Ok(());
@@ -47,20 +47,22 @@ impl LockInternals {
 
     /// For a thread that may hold the lock already: whether it is certain for as long as wanted, which is waited for.
     /// `false`: the time was up first. One that was lost is left to whoever counts the holds.
-    pub(in crate::locks) fn may_enter_again(&self, owners: &Owners, patience: Patience<'_>) -> Result<bool> {
-        let wanted = patience.terms.min_validity;
+    pub(in crate::locks) fn may_enter_again(&self, owners: &Owners, wait: Wait<'_>) -> Result<bool> {
+        let wanted = wait.options.min_validity;
         if wanted.is_zero() {
             return Ok(true);
         }
         let Some(held) = owners.current() else { return Ok(true) };
         check_validity(wanted, self.client().session_timeout())?;
-        let stop = patience.io(self.client().core.config.connection_timeout);
-        match (last_look(&[held], wanted, stop, false), stop.is_over()) {
+        let bound = wait.io(self.client().core.config.connection_timeout);
+        match (last_look(&[held], wanted, bound, false), bound.is_over()) {
             (Certainty::Certain | Certainty::Lost, _) => Ok(true),
             (Certainty::InDoubt, Some(WaitEnd::Cancelled)) => {
                 Err(Error::Cancelled { path: self.base_path().to_owned() })
             }
-            (Certainty::InDoubt, Some(WaitEnd::Deadline)) if patience.terms.has_to_say => Err(self.still_taken(None)),
+            (Certainty::InDoubt, Some(WaitEnd::Deadline)) if wait.options.timeout_is_error => {
+                Err(self.still_taken(None))
+            }
             (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
             (Certainty::InDoubt, None) => Err(self.uncertain(wanted)),
         }

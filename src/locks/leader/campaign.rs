@@ -6,7 +6,7 @@ use crate::{
     base::panics::caught,
     error::{Error, Result},
     framework::client::core::CuratorFramework,
-    session::wait::{cancel::CancelToken, deadline::Stop},
+    session::wait::{cancel::CancelToken, deadline::WaitBound},
 };
 
 /// How long to wait before the next attempt after the connection went, and after the servers refused one.
@@ -45,7 +45,7 @@ pub(super) trait Campaign: Sized {
 
 /// Waits for a connection as long as it takes: the retry policy is for the requests. `false`: the campaign was given up.
 pub(super) fn await_connection(client: &CuratorFramework, left: &CancelToken) -> Result<bool> {
-    let forever = Stop { deadline: None, cancel: Some(left) };
+    let forever = WaitBound { deadline: None, cancel: Some(left) };
     Ok(client.core.connected_session(None, forever)?.is_ok())
 }
 

@@ -24,10 +24,10 @@ use crate::{
             campaign::{Campaign, await_connection},
             leadership::Leadership,
         },
-        options::{acquire::AcquireOptions, patience::Patience},
+        options::{acquire::AcquireOptions, wait::Wait},
         recipe::{machine::Contender, spec::Do},
     },
-    session::wait::{cancel::CancelToken, deadline::Stop},
+    session::wait::{cancel::CancelToken, deadline::WaitBound},
 };
 
 /// How long a release waits until the listeners have been told. A listener that itself waits for the caller thus makes a
@@ -338,8 +338,8 @@ impl CandidateTask {
         }
     }
 
-    fn stop(&self) -> Stop<'_> {
-        Stop { deadline: None, cancel: Some(&self.left) }
+    fn stop(&self) -> WaitBound<'_> {
+        WaitBound { deadline: None, cancel: Some(&self.left) }
     }
 
     /// Queues and waits for the lock. `None`: it was given up.
@@ -349,9 +349,9 @@ impl CandidateTask {
             return Ok(None);
         }
         let options = AcquireOptions::new().cancel_token(&self.left);
-        let patience = Patience::of(&options);
+        let wait = Wait::of(&options);
         let on_step = |contender: &Contender, next: &Do<Error>| self.has_stepped(contender, next);
-        let acquire = Acquire { on_step: Some(&on_step), ..Acquire::new(lock, lock.spec(patience), patience) };
+        let acquire = Acquire { on_step: Some(&on_step), ..Acquire::new(lock, lock.spec(wait), wait) };
         let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(None) };
         let Some(held) = held.into_iter().next() else { return Ok(None) };
         lock.client().core.counters.acquires.told.count();

@@ -12,7 +12,7 @@ use crossbeam_channel::Receiver;
 use crate::{
     error::{Error, Result},
     locks::holds::hold::Hold,
-    session::wait::{cancel::CancelToken, deadline::Stop},
+    session::wait::{cancel::CancelToken, deadline::WaitBound},
 };
 
 /// Runs a task on some thread.
@@ -176,7 +176,7 @@ impl Leadership {
     }
 
     /// Blocks so long, or until the leader is to come to an end: then `true`. Java: `Thread.sleep`, which is interrupted.
-    #[must_use = "true asks the leader to stop"]
+    #[must_use = "true asks the leader to bound"]
     pub fn sleep(&self, duration: Duration) -> bool {
         // Nothing is ever sent: the end of the channel is the end of the term.
         let _ = self.cancelled().recv_timeout(duration);
@@ -197,7 +197,7 @@ impl Leadership {
 
     /// Blocks until it leads no more; with the client its term ends, too.
     pub(super) fn await_end(&self, closed: &CancelToken) {
-        let _ = Stop { deadline: None, cancel: Some(closed) }.recv(self.term.ended.signal());
+        let _ = WaitBound { deadline: None, cancel: Some(closed) }.recv(self.term.ended.signal());
         self.end();
     }
 

@@ -25,7 +25,7 @@ use crate::{
         },
         holds::{deadline::Deadline, hold::Hold},
         mutex::InterProcessMutex,
-        options::{acquire::AcquireOptions, patience::Patience},
+        options::{acquire::AcquireOptions, wait::Wait},
         threads::caching::options::Caching,
     },
     session::wait::{cancel::CancelToken, deadline::WaitEnd},
@@ -159,7 +159,7 @@ impl InterProcessMultiLock {
         loop {
             match self.take_all(&options)? {
                 Round::Taken(taken) => return Ok(Some(taken)),
-                Round::TimeIsUp(path) if options.terms.has_to_say => {
+                Round::TimeIsUp(path) if options.timeout_is_error => {
                     return Err(Error::StillTaken { path, ahead: None });
                 }
                 Round::TimeIsUp(_) => return Ok(None),
@@ -182,7 +182,7 @@ impl InterProcessMultiLock {
             move || interrupt.cancel()
         });
         let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), ..options.clone() };
-        let limited = each.terms.limited.get_or_insert_default().clone();
+        let limited = each.limited.get_or_insert_default().clone();
         let mut taken = Members { multi: self, holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
@@ -203,8 +203,8 @@ impl InterProcessMultiLock {
                 }
             }
         }
-        let round = self.look_at(taken, Patience::of(options))?;
-        if let (Round::Taken(_), None) = (&round, &options.terms.limited) {
+        let round = self.look_at(taken, Wait::of(options))?;
+        if let (Round::Taken(_), None) = (&round, &options.limited) {
             limited.lock().iter().for_each(HeldNode::begin_limits);
         }
         Ok(round)
@@ -223,21 +223,21 @@ impl InterProcessMultiLock {
         self.timed_out_at.lock().clone()
     }
 
-    fn look_at<'a>(&self, taken: Members<'a>, patience: Patience<'_>) -> Result<Round<'a>> {
+    fn look_at<'a>(&self, taken: Members<'a>, wait: Wait<'_>) -> Result<Round<'a>> {
         let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
         // Where no lock tells anything there is nothing to look at.
         let timeouts = || nodes.iter().map(|node| node.session().timeout());
         let Some((shortest, longest)) = timeouts().min().zip(timeouts().max()) else {
             return Ok(Round::Taken(taken));
         };
-        let wanted = patience.terms.min_validity;
+        let wanted = wait.options.min_validity;
         // A foreign lock may have a session of its own, which shows only now.
         check_validity(wanted, shortest)?;
         let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
-        let stop = patience.stop;
-        let has_to_ask = has_waited && !patience.only_try;
-        match (last_look(&nodes, wanted, stop, has_to_ask), stop.is_over()) {
+        let bound = wait.bound;
+        let has_to_ask = has_waited && !wait.only_try;
+        match (last_look(&nodes, wanted, bound, has_to_ask), bound.is_over()) {
             (Certainty::Certain, _) => Ok(Round::Taken(taken)),
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
             (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(self.time_is_up(taken.least_certain())),

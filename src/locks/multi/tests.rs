@@ -24,7 +24,7 @@ fn look(valid_for: Duration, options: &AcquireOptions) -> (Result<Option<String>
     };
     let holds = vec![hold("/a/1", Duration::from_secs(60)), hold("/b/1", valid_for)];
     let taken = Members { multi: &multi, holds, ends: vec![1, 2], since: None };
-    let round = multi.look_at(taken, Patience::of(options)).map(|round| match round {
+    let round = multi.look_at(taken, Wait::of(options)).map(|round| match round {
         Round::TimeIsUp(path) => Some(path),
         _ => None,
     });

@@ -1,8 +1,13 @@
 //! How to acquire a lock.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::{locks::options::terms::Terms, session::wait::cancel::CancelToken};
+use parking_lot::Mutex;
+
+use crate::{framework::held::node::HeldNode, session::wait::cancel::CancelToken};
 
 /// Options of one acquire.
 ///
@@ -19,7 +24,13 @@ use crate::{locks::options::terms::Terms, session::wait::cancel::CancelToken};
 pub struct AcquireOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancelToken>,
-    pub(in crate::locks) terms: Terms,
+    pub(in crate::locks) min_validity: Duration,
+    pub(in crate::locks) max_ahead: Option<usize>,
+    pub(in crate::locks) timeout_is_error: bool,
+    pub(in crate::locks) hold_at_least: Option<Duration>,
+    pub(in crate::locks) hold_at_most: Option<Duration>,
+    /// Multi lock: holds whose `hold_at_least` and `hold_at_most` start when the last member is held.
+    pub(in crate::locks) limited: Option<Arc<Mutex<Vec<Arc<HeldNode>>>>>,
     /// When the timeout is over, once the call has begun. It goes down to the calls that this one consists of: what is left
     /// of a timeout may come to zero, which means a mere try.
     pub(in crate::locks) deadline: Option<Instant>,
@@ -73,7 +84,7 @@ impl AcquireOptions {
     /// # Ok(()) });
     /// ```
     pub fn min_validity(mut self, time: Duration) -> Self {
-        self.terms.min_validity = time;
+        self.min_validity = time;
         self
     }
 
@@ -95,7 +106,7 @@ impl AcquireOptions {
     /// # Ok(()) });
     /// ```
     pub fn max_queue(mut self, ahead: usize) -> Self {
-        self.terms.max_ahead = Some(ahead);
+        self.max_ahead = Some(ahead);
         self
     }
 
@@ -115,7 +126,7 @@ impl AcquireOptions {
     /// # Ok(()) });
     /// ```
     pub fn timeout_is_error(mut self) -> Self {
-        self.terms.has_to_say = true;
+        self.timeout_is_error = true;
         self
     }
 
@@ -138,7 +149,7 @@ impl AcquireOptions {
     /// # Ok(()) });
     /// ```
     pub fn hold_at_least(mut self, time: Duration) -> Self {
-        self.terms.hold_at_least = Some(time);
+        self.hold_at_least = Some(time);
         self
     }
 
@@ -161,8 +172,19 @@ impl AcquireOptions {
     /// # Ok(()) });
     /// ```
     pub fn hold_at_most(mut self, time: Duration) -> Self {
-        self.terms.hold_at_most = Some(time);
+        self.hold_at_most = Some(time);
         self
+    }
+
+    /// For a queue that leads to something else.
+    pub(in crate::locks) fn of_queue(&self) -> AcquireOptions {
+        let (max_ahead, timeout_is_error) = (self.max_ahead, self.timeout_is_error);
+        AcquireOptions { max_ahead, timeout_is_error, ..AcquireOptions::new() }
+    }
+
+    /// Whether anybody wants to know how many stand in front.
+    pub(in crate::locks) fn counts_ahead(&self) -> bool {
+        self.timeout_is_error || self.max_ahead.is_some()
     }
 
     /// The same for whatever the call consists of, from this moment on.

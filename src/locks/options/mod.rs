@@ -1,7 +1,6 @@
-//! What an acquire may ask for: [`acquire`] is what a caller sets, [`patience`] and [`terms`] how it goes down, and
-//! [`wait_strategy`] how a waiter waits.
+//! What an acquire may ask for: [`acquire`] is what a caller sets, [`wait`] the bounds that this puts
+//! to one attempt, [`wait_strategy`] whom a waiter watches.
 
 pub(in crate::locks) mod acquire;
-pub(in crate::locks) mod patience;
-pub(in crate::locks) mod terms;
+pub(in crate::locks) mod wait;
 pub(in crate::locks) mod wait_strategy;

@@ -181,8 +181,8 @@ mod tests {
 
     fn states(names: &[String]) -> (LockKind, Vec<EntryState>) {
         let named: Vec<Named> = names.iter().map(|name| Named::of(name)).collect();
-        let mut turns = QueueOrder::default();
-        (kind_of(&named), named.iter().map(|named| turns.next(named)).collect())
+        let mut local_queue = QueueOrder::default();
+        (kind_of(&named), named.iter().map(|named| local_queue.next(named)).collect())
     }
 
     #[test]

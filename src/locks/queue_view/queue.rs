@@ -20,7 +20,7 @@ use crate::{
         unfair,
     },
     proto::{request::Request, response::Response, types::Stat},
-    session::{api::Session, wait::deadline::Stop},
+    session::{api::Session, wait::deadline::WaitBound},
 };
 
 /// A lock as the servers see it: its kind, who holds it, and who waits, for an operator's view.
@@ -140,7 +140,7 @@ impl LockQueue {
     /// [`Error::InvalidPath`], and as every operation on a znode.
     pub fn inspect(client: &CuratorFramework, path: &str) -> Result<LockQueue> {
         let directory = directory_of(client, path)?;
-        let call = client.call("inspect", path, Stop::default());
+        let call = client.call("inspect", path, WaitBound::default());
         let mut queue = call.retry(|session| {
             let look = QueueScan { client, call: &call, session };
             look.directory(path, &directory)
@@ -154,7 +154,7 @@ impl LockQueue {
         let directory = directory_of(client, path)?;
         let mut children = children_of(client, path)?;
         children.retain(|name| names::is_contender(name));
-        let call = client.call("participants", path, Stop::default());
+        let call = client.call("participants", path, WaitBound::default());
         let queue = call.retry(|session| {
             let look = QueueScan { client, call: &call, session };
             look.sequence(path, &directory, &children)
@@ -190,7 +190,7 @@ impl LockQueue {
 
     /// What no server knows: how this client uses the znodes that it keeps there, and who waits without one.
     fn add_own_usage(&mut self, client: &CuratorFramework, directory: &ServerPath) {
-        for usage in client.core.holds.of(directory).keepers().iter().map(|keeper| keeper.usage()) {
+        for usage in client.core.holds.of(directory).caches().iter().map(|keeper| keeper.usage()) {
             self.local_waiters += usage.waiting;
             for (node, threads) in usage.inside {
                 let path = client.prefix.to_client(node.as_str());
@@ -368,10 +368,10 @@ impl QueueScan<'_> {
         queue.leases = (queue.kind != LockKind::ReadWrite).then_some(1);
         let is_zookeepers = queue.kind == LockKind::WriteLock;
         let sorted = if is_zookeepers { names::in_zookeepers_order(children) } else { sorted_contenders(children) };
-        let mut turns = names::QueueOrder::default();
+        let mut local_queue = names::QueueOrder::default();
         for seen in self.read(sorted.into_iter().map(|name| directory.join(name)).collect())? {
             let named = Named::of(seen.node.name());
-            let state = turns.next(&named);
+            let state = local_queue.next(&named);
             queue.entries.push(self.entry(seen, state, named.mode, named.style));
         }
         // A reader that a downgrade left may hold behind writers that wait.

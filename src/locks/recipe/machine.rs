@@ -85,7 +85,7 @@ pub struct Contender {
     predecessor: Option<Predecessor>,
     directory: Option<u64>,
     /// It has left the other queue, so it may not wait any more.
-    is_barred: bool,
+    lost_queue_head: bool,
     /// Whether anybody was in front of it.
     pub has_waited: bool,
     /// Whether nobody else stood in the directory when it was listed last.
@@ -342,8 +342,8 @@ impl<E: Clone> Step<'_, E> {
         if matches!(plan, Plan::List | Plan::ListAndGuard(_)) {
             requests.push((list_of(&self.spec.directory, false), None));
         }
-        if let Some(gate) = &self.spec.gate {
-            requests.push((list_of(gate, false), None));
+        if let Some(must_be_empty) = &self.spec.must_be_empty {
+            requests.push((list_of(must_be_empty, false), None));
         }
         if let Plan::ListAndGuard(number) = plan {
             // Not getData: the directory may have more data than a frame can take, which would end the connection. What
@@ -431,7 +431,7 @@ impl<E: Clone> Step<'_, E> {
             return self.grant(connection);
         }
         let listed = matches!(plan, Plan::List | Plan::ListAndGuard(_)).then(|| answers.next()).flatten();
-        if self.spec.gate.is_some()
+        if self.spec.must_be_empty.is_some()
             && !answers.next().and_then(|queued| there(queued).ok()).is_some_and(|queued| is_empty(&queued))
         {
             return self.leave(End::TimeUp);
@@ -459,7 +459,7 @@ impl<E: Clone> Step<'_, E> {
     }
 
     fn not_created(&mut self, failed: Failed<E>) -> Do<E> {
-        if self.spec.count > 1 || self.spec.gate.is_some() {
+        if self.spec.count > 1 || self.spec.must_be_empty.is_some() {
             // All or none. The next attempt makes all of them anew: to find one later, when others have queued, would
             // let it overtake them.
             self.me.forget();
@@ -477,8 +477,8 @@ impl<E: Clone> Step<'_, E> {
 
     /// Reads before anything is written.
     fn look(&mut self) -> Do<E> {
-        let gate = self.spec.gate.iter().map(|gate| list_of(gate, false));
-        let requests = std::iter::once(list_of(&self.spec.directory, false)).chain(gate);
+        let must_be_empty = self.spec.must_be_empty.iter().map(|must_be_empty| list_of(must_be_empty, false));
+        let requests = std::iter::once(list_of(&self.spec.directory, false)).chain(must_be_empty);
         self.send(What::Look, requests.map(|request| (request, None)).collect())
     }
 
@@ -622,7 +622,7 @@ impl<E: Clone> Step<'_, E> {
     fn wait(&mut self, name: String, first: bool, children: &[String], connection: u64) -> Do<E> {
         let Some(strategy) = self.spec.waits else { return self.leave(End::TimeUp) };
         self.me.has_waited = true;
-        if self.me.is_barred {
+        if self.me.lost_queue_head {
             return self.leave(End::Barred);
         }
         match strategy {
@@ -836,7 +836,7 @@ impl<E: Clone> Step<'_, E> {
         self.me.unwatch();
         // The shell leaves the other queue now. If this hold comes to nothing, the contender must not wait here any
         // more.
-        self.me.is_barred |= self.spec.has_place;
+        self.me.lost_queue_head |= self.spec.holds_queue_head;
         Do::Hold
     }
 

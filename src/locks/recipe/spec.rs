@@ -36,11 +36,11 @@ pub struct Spec {
     /// Looks before it creates, and writes nothing where it would have to wait.
     pub looks_first: bool,
     /// A second directory in which nobody may queue, or it would overtake them.
-    pub gate: Option<String>,
+    pub must_be_empty: Option<String>,
     /// The same thread's write lock, whose place this reader takes: both have to stand in one list.
     pub companion: Option<Companion>,
     /// It stands at the head of another queue, without which it may not wait here, and leaves that once it holds.
-    pub has_place: bool,
+    pub holds_queue_head: bool,
     /// For so long the session has to be certain from the grant on.
     pub min_validity: Duration,
     /// Somebody wants to know how many are in front.

@@ -20,10 +20,10 @@ use crate::{
             Acquire, Outcome,
             internals::{LockInternals, children_of},
             limit::Limit,
-            release::HeadPlace,
+            release::QueueHead,
         },
         face::methods::listening_methods,
-        options::{acquire::AcquireOptions, patience::Patience, wait_strategy::WaitStrategy},
+        options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::{StandardLockInternalsDriver, sorted_contenders},
             spec::Spec,
@@ -211,8 +211,8 @@ impl InterProcessSemaphoreV2 {
         self.check_count(count)?;
         self.client().core.check_open()?;
         // Before the queue, which is only a part of the wait.
-        let patience = Patience { since: Some(Instant::now()), ..Patience::of(options) };
-        self.leases.observed("semaphore", Vec::as_slice, || self.enter(count, patience))
+        let wait = Wait { since: Some(Instant::now()), ..Wait::of(options) };
+        self.leases.observed("semaphore", Vec::as_slice, || self.enter(count, wait))
     }
 
     /// Gives a lease back, and blocks, as [`Lease::close`] does.
@@ -272,17 +272,17 @@ impl InterProcessSemaphoreV2 {
         Err(Error::InvalidArgument { name: "count", value: count.to_string(), rule })
     }
 
-    fn enter(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
-        if patience.only_try || !self.is_contended.load(Ordering::Relaxed) {
-            if let Outcome::Granted { held, .. } = self.try_first(count, patience)? {
+    fn enter(&self, count: usize, wait: Wait<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        if wait.only_try || !self.is_contended.load(Ordering::Relaxed) {
+            if let Outcome::Granted { held, .. } = self.try_first(count, wait)? {
                 return Ok(Some(held));
             }
-            if patience.only_try {
+            if wait.only_try {
                 return Ok(None);
             }
             self.is_contended.store(true, Ordering::Relaxed);
         }
-        self.queue(count, patience)
+        self.queue(count, wait)
     }
 
     /// Creates the lease znodes first and looks then. If nobody queues and there are enough leases, that was all.
@@ -290,23 +290,23 @@ impl InterProcessSemaphoreV2 {
     /// This never lets in too many: the znodes are among the first, as many as there are leases, and stay so. It
     /// overtakes nobody: whoever had queued before the look is seen. Of two who do it at a time, at most the later one
     /// has to go.
-    fn try_first(&self, count: usize, patience: Patience<'_>) -> Result<Outcome> {
-        let gate = Some(self.locks.directory().as_str().to_owned());
-        self.acquire_leases(Spec { count, gate, waits: None, ..self.lease_spec(patience) }, patience, None)
+    fn try_first(&self, count: usize, wait: Wait<'_>) -> Result<Outcome> {
+        let must_be_empty = Some(self.locks.directory().as_str().to_owned());
+        self.acquire_leases(Spec { count, must_be_empty, waits: None, ..self.lease_spec(wait) }, wait, None)
     }
 
     /// Queues, and waits at the head of the queue until all leases are counted.
-    fn queue(&self, count: usize, patience: Patience<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
-        let io = patience.io(self.client().core.config.connection_timeout);
-        let in_queue = patience.terms.of_queue();
+    fn queue(&self, count: usize, wait: Wait<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
+        let io = wait.io(self.client().core.config.connection_timeout);
+        let in_queue = wait.options.of_queue();
         loop {
-            let Some(held) = self.locks.attempt_lock(Patience { terms: &in_queue, ..patience }, None)? else {
+            let Some(held) = self.locks.attempt_lock(Wait { options: &in_queue, ..wait }, None)? else {
                 return Ok(None);
             };
-            let place = Some(HeadPlace { queue: &self.locks, held: held.clone() });
+            let place = Some(QueueHead { queue: &self.locks, held: held.clone() });
             let spec =
-                Spec { count, waits: Some(WaitStrategy::WatchParent), has_place: true, ..self.lease_spec(patience) };
-            match self.acquire_leases(spec, patience, place)? {
+                Spec { count, waits: Some(WaitStrategy::WatchParent), holds_queue_head: true, ..self.lease_spec(wait) };
+            match self.acquire_leases(spec, wait, place)? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);
                     return Ok(Some(held));
@@ -321,7 +321,7 @@ impl InterProcessSemaphoreV2 {
                 Outcome::Barred => {
                     let call = self.client().call("acquire", self.path(), io);
                     if let Err(error) = call.allow_again(&mut 0, self.leases.node_gone())
-                        && !patience.is_over()
+                        && !wait.is_over()
                     {
                         return Err(error);
                     }
@@ -331,12 +331,12 @@ impl InterProcessSemaphoreV2 {
     }
 
     /// How many are in front, and how many may be, is a matter of the queue's own directory.
-    fn lease_spec(&self, patience: Patience<'_>) -> Spec {
-        Spec { looks_first: patience.only_try, counts: false, max_ahead: None, ..self.leases.spec(patience) }
+    fn lease_spec(&self, wait: Wait<'_>) -> Spec {
+        Spec { looks_first: wait.only_try, counts: false, max_ahead: None, ..self.leases.spec(wait) }
     }
 
-    fn acquire_leases(&self, spec: Spec, patience: Patience<'_>, place: Option<HeadPlace<'_>>) -> Result<Outcome> {
-        Acquire { limit: Some(&self.limit), place, ..Acquire::new(&self.leases, spec, patience) }.run()
+    fn acquire_leases(&self, spec: Spec, wait: Wait<'_>, place: Option<QueueHead<'_>>) -> Result<Outcome> {
+        Acquire { limit: Some(&self.limit), place, ..Acquire::new(&self.leases, spec, wait) }.run()
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
     session::{
         api::{OnReply, Reply, Session, SessionError, Submission, Ticket, WatchEvent, Watcher},
         wait::{
-            deadline::Stop,
+            deadline::WaitBound,
             pending::{Watch, submit},
         },
     },
@@ -186,7 +186,7 @@ impl SharedCount {
     /// [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn set_count(&self, count: i32) -> Result<()> {
         let shared = &self.shared;
-        let call = shared.client.call("set_count", &shared.path, Stop::default());
+        let call = shared.client.call("set_count", &shared.path, WaitBound::default());
         call.retry(|session| match call.ask(session, shared.write(count, -1))? {
             Response::Stat(stat) => {
                 shared.accept(session, &stat, count, Occasion::Change);
@@ -215,7 +215,7 @@ impl SharedCount {
         if known != previous {
             return Ok(false);
         }
-        let call = shared.client.call("try_set_count", &shared.path, Stop::default());
+        let call = shared.client.call("try_set_count", &shared.path, WaitBound::default());
         let mut doubt = None;
         let is_written = call.retry(|session| match call.ask(session, shared.write(count, previous.version)) {
             Ok(Response::Stat(stat)) => {
@@ -291,7 +291,7 @@ impl CountShared {
     }
 
     fn read_or_create(self: &Arc<Self>) -> Result<()> {
-        let call = self.client.call("start", &self.path, Stop::default());
+        let call = self.client.call("start", &self.path, WaitBound::default());
         let (mut is_created, mut retries) = (false, 0);
         loop {
             match self.read(Occasion::Start) {
@@ -317,7 +317,7 @@ impl CountShared {
 
     /// Reads the value and watches it, and waits for that.
     fn read(self: &Arc<Self>, occasion: Occasion) -> Result<()> {
-        let call = self.client.call("get_count", &self.path, Stop::default());
+        let call = self.client.call("get_count", &self.path, WaitBound::default());
         call.retry(|session| {
             let (exists, get) = self.requests();
             let mut sent = submit(session, vec![(exists, Some(self.watcher())), (get, None)]).into_iter();

@@ -8,7 +8,7 @@ use crate::{
         holds::{HoldKind, ThreadHold},
         node::HeldNode,
     },
-    locks::{acquire::internals::LockInternals, options::patience::Patience},
+    locks::{acquire::internals::LockInternals, options::wait::Wait},
 };
 
 impl LockInternals {
@@ -18,21 +18,21 @@ impl LockInternals {
     /// So does a call with a deadline, which could only time out. A mere try waits for nobody.
     pub(crate) fn by_thread<'p>(
         &self,
-        patience: Patience<'p>,
-        attempt: impl Fn(Patience<'p>) -> Result<Option<Arc<HeldNode>>>,
+        wait: Wait<'p>,
+        attempt: impl Fn(Wait<'p>) -> Result<Option<Arc<HeldNode>>>,
     ) -> Result<Option<Arc<HeldNode>>> {
-        match self.obstacle().filter(|_| !patience.only_try) {
+        match self.obstacle().filter(|_| !wait.only_try) {
             Some((true, hold)) => Err(self.would_deadlock(&hold)),
-            Some((false, hold)) if patience.stop.deadline.is_none() => {
+            Some((false, hold)) if wait.bound.deadline.is_none() => {
                 // A try first: two readers side by side need no warning.
-                match attempt(Patience { only_try: true, ..patience }) {
+                match attempt(Wait { only_try: true, ..wait }) {
                     Ok(None) | Err(Error::StillTaken { .. }) => self.warn(&hold),
                     Err(error) if error.is_retryable() => {}
                     result => return result,
                 }
-                attempt(patience)
+                attempt(wait)
             }
-            _ => attempt(patience),
+            _ => attempt(wait),
         }
     }
 

@@ -9,8 +9,8 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 
 use super::{
+    connect_errors::ConnectErrors,
     shared::{CurrentWriter, SessionShared, does_not_take},
-    troubles::Troubles,
 };
 use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
@@ -50,18 +50,18 @@ impl ReaderThread {
         let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
-        let mut troubles = Troubles::default();
+        let mut connect_errors = ConnectErrors::default();
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
             }
             let next = rotation.step();
             for (host, why) in rotation.unresolved() {
-                troubles.unresolved(host, why);
+                connect_errors.unresolved(host, why);
             }
             match next {
                 NextTry::Pause(pause) => {
-                    if let Some(error) = troubles.of_names().filter(|_| rotation.has_no_address()) {
+                    if let Some(error) = connect_errors.of_names().filter(|_| rotation.has_no_address()) {
                         *self.shared.last_error.lock() = Some(Arc::new(error));
                     }
                     self.pause(pause);
@@ -69,13 +69,13 @@ impl ReaderThread {
                 NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((reader, closer, buffer)) => {
                         let since = Instant::now();
-                        troubles.clear();
+                        connect_errors.clear();
                         self.serve(reader, closer, buffer);
                         rotation.connection_ended(since.elapsed());
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
-                        self.disconnected(Some(troubles.refused(&host, address, &error)));
+                        self.disconnected(Some(connect_errors.refused(&host, address, &error)));
                     }
                 },
             }

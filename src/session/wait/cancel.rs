@@ -30,13 +30,13 @@ pub struct CancelToken {
 struct TokenState {
     /// Dropped to cancel: every receiver wakes, now and for ever.
     alive: Option<Sender<()>>,
-    /// Further sleepers that the cancellation wakes, by number.
+    /// Further waiters that the cancellation wakes, by number.
     wakers: HashMap<u64, Waker>,
     /// How many were registered so far.
     registered: u64,
 }
 
-/// A sleeper that a cancellation wakes besides those on its channel.
+/// A waiter that a cancellation wakes besides those on its channel.
 enum Waker {
     Parked(Thread),
     /// For those who sleep with another token.

@@ -8,7 +8,7 @@ use super::cancel::CancelToken;
 
 /// The bounds of a wait: a deadline and a cancel token.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stop<'a> {
+pub(crate) struct WaitBound<'a> {
     pub(crate) deadline: Option<Instant>,
     pub(crate) cancel: Option<&'a CancelToken>,
 }
@@ -20,14 +20,14 @@ pub(crate) enum WaitEnd {
     Cancelled,
 }
 
-impl<'a> Stop<'a> {
-    pub(crate) fn at(deadline: Instant) -> Stop<'static> {
-        Stop { deadline: Some(deadline), cancel: None }
+impl<'a> WaitBound<'a> {
+    pub(crate) fn at(deadline: Instant) -> WaitBound<'static> {
+        WaitBound { deadline: Some(deadline), cancel: None }
     }
 
     /// The same, but at this deadline if that is earlier.
-    pub(crate) fn by(self, deadline: Instant) -> Stop<'a> {
-        Stop { deadline: Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline))), ..self }
+    pub(crate) fn by(self, deadline: Instant) -> WaitBound<'a> {
+        WaitBound { deadline: Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline))), ..self }
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

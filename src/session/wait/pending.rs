@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    deadline::{Stop, WaitEnd},
+    deadline::{WaitBound, WaitEnd},
     reply_slot::{ReplySlot, reply_slot},
 };
 use crate::{
@@ -37,8 +37,8 @@ pub(crate) enum ReplyOutcome {
 
 impl Pending {
     /// Waits for the reply. A request that was not written when the wait ends is taken back.
-    pub(crate) fn wait(mut self, stop: Stop<'_>) -> ReplyOutcome {
-        let received = self.reply.wait(stop);
+    pub(crate) fn wait(mut self, bound: WaitBound<'_>) -> ReplyOutcome {
+        let received = self.reply.wait(bound);
         self.is_settled = true;
         let end = match received {
             Ok(reply) => return ReplyOutcome::Reply(reply),
@@ -55,14 +55,14 @@ impl Pending {
     }
 
     /// Waits for the reply; but a request that was not even written `write_timeout` after its submission is taken back.
-    pub(crate) fn wait_sent(mut self, stop: Stop<'_>, write_timeout: Duration) -> ReplyOutcome {
-        self.await_arrival(stop, write_timeout);
-        if !self.reply.is_settled() && stop.is_over().is_none() && self.session.withdraw(self.ticket) {
+    pub(crate) fn wait_sent(mut self, bound: WaitBound<'_>, write_timeout: Duration) -> ReplyOutcome {
+        self.await_arrival(bound, write_timeout);
+        if !self.reply.is_settled() && bound.is_over().is_none() && self.session.withdraw(self.ticket) {
             self.is_settled = true;
             return ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: false };
         }
         // On the wire: the reply, or the end of the connection, comes in its time.
-        self.wait(stop)
+        self.wait(bound)
     }
 
     /// Whether nothing is to come any more.
@@ -72,9 +72,9 @@ impl Pending {
 
     /// Waits until the reply is there, or the request was given time enough to be written. Either way the pending reply
     /// can be waited for as before.
-    pub(crate) fn await_arrival(&mut self, stop: Stop<'_>, write_timeout: Duration) {
+    pub(crate) fn await_arrival(&mut self, bound: WaitBound<'_>, write_timeout: Duration) {
         let written_by = self.submitted.checked_add(write_timeout);
-        self.reply.wait_until_settled(written_by.map_or(stop, |at| stop.by(at)));
+        self.reply.wait_until_settled(written_by.map_or(bound, |at| bound.by(at)));
     }
 }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{
     cancel::CancelToken,
-    deadline::{Stop, WaitEnd},
+    deadline::{WaitBound, WaitEnd},
 };
 use crate::session::api::Reply;
 
@@ -79,8 +79,8 @@ impl<T> ReplySlot<T> {
     }
 
     /// Sleeps until the reply is here, and takes it. Where none will come that counts as the end of the time.
-    pub(crate) fn wait(&self, stop: Stop<'_>) -> Result<T, WaitEnd> {
-        let end = self.wait_until_settled(stop);
+    pub(crate) fn wait(&self, bound: WaitBound<'_>) -> Result<T, WaitEnd> {
+        let end = self.wait_until_settled(bound);
         self.try_take().ok_or(end.unwrap_or(WaitEnd::Deadline))
     }
 
@@ -88,10 +88,10 @@ impl<T> ReplySlot<T> {
     ///
     /// No wake-up can be lost: the thread leaves its name under the lock under which the reply is put, and with the token
     /// before it looks whether that is cancelled; and a thread that is unparked before it parks does not sleep.
-    pub(crate) fn wait_until_settled(&self, stop: Stop<'_>) -> Option<WaitEnd> {
-        let _woken_by_token = stop.cancel.map(CancelToken::unpark_this_thread);
+    pub(crate) fn wait_until_settled(&self, bound: WaitBound<'_>) -> Option<WaitEnd> {
+        let _woken_by_token = bound.cancel.map(CancelToken::unpark_this_thread);
         loop {
-            let over = stop.is_over();
+            let over = bound.is_over();
             {
                 let mut state = self.0.lock();
                 match *state {
@@ -103,7 +103,7 @@ impl<T> ReplySlot<T> {
                     Slot::Empty | Slot::ReplyOutcome(_) => *state = Slot::ReplyOutcome(thread::current()),
                 }
             }
-            match stop.deadline {
+            match bound.deadline {
                 Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
                 None => thread::park(),
             }
@@ -123,8 +123,8 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
     const MOMENT: Duration = Duration::from_millis(20);
 
-    fn long() -> Stop<'static> {
-        Stop::at(Instant::now() + LONG)
+    fn long() -> WaitBound<'static> {
+        WaitBound::at(Instant::now() + LONG)
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         for _ in 0..10_000 {
             let (sender, slot) = reply_slot::<Reply>();
             let other = thread::spawn(move || sender.send(Ok(Response::Done)));
-            assert!(slot.wait(Stop::default()).is_ok());
+            assert!(slot.wait(WaitBound::default()).is_ok());
             other.join().unwrap();
         }
     }
@@ -168,21 +168,21 @@ mod tests {
     #[test]
     fn a_wait_that_was_stopped_can_be_taken_up_again() {
         let (sender, slot) = reply_slot::<Reply>();
-        assert_eq!(slot.wait(Stop::at(Instant::now() + MOMENT)).unwrap_err(), WaitEnd::Deadline);
+        assert_eq!(slot.wait(WaitBound::at(Instant::now() + MOMENT)).unwrap_err(), WaitEnd::Deadline);
         let token = CancelToken::new();
         thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(MOMENT);
                 token.cancel();
             });
-            let stop = Stop { cancel: Some(&token), ..long() };
-            assert_eq!(slot.wait(stop).unwrap_err(), WaitEnd::Cancelled);
+            let bound = WaitBound { cancel: Some(&token), ..long() };
+            assert_eq!(slot.wait(bound).unwrap_err(), WaitEnd::Cancelled);
         });
         assert!(!slot.is_settled() && slot.try_take().is_none());
         sender.send(Ok(Response::Done));
         // It is here, so it counts, over whatever the token says.
-        let stop = Stop { cancel: Some(&token), deadline: None };
-        assert!(slot.wait(stop).is_ok());
+        let bound = WaitBound { cancel: Some(&token), deadline: None };
+        assert!(slot.wait(bound).is_ok());
     }
 
     #[test]

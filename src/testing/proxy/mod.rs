@@ -233,15 +233,15 @@ impl Drop for FaultProxy {
 #[derive(Debug)]
 struct Acceptor {
     address: SocketAddr,
-    stop: Arc<AtomicBool>,
+    bound: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Acceptor {
     fn start(address: SocketAddr, relay: Arc<Relay>) -> io::Result<Acceptor> {
         let listener = TcpListener::bind(address)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let bound = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&bound);
         let thread = thread::Builder::new().name("fault-proxy".into()).spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
                 match listener.accept() {
@@ -251,13 +251,13 @@ impl Acceptor {
                 }
             }
         })?;
-        Ok(Acceptor { address, stop, thread: Some(thread) })
+        Ok(Acceptor { address, bound, thread: Some(thread) })
     }
 }
 
 impl Drop for Acceptor {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
+        self.bound.store(true, Ordering::SeqCst);
         // Nothing but a connection ends a blocking accept everywhere.
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.thread.take() {

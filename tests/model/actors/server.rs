@@ -6,7 +6,7 @@ use curator_locks::{
 };
 
 /// The directories, by number: that of the lock, and that of a semaphore's queue.
-pub const DIRECTORIES: [&str; 2] = ["/main", "/gate"];
+pub const DIRECTORIES: [&str; 2] = ["/main", "/must_be_empty"];
 
 pub type Answer = Result<Response, ErrorCode>;
 

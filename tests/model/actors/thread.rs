@@ -181,7 +181,7 @@ impl World {
             Owed::Answers | Owed::Directory | Owed::Release => thread.answers.iter().all(Option::is_some),
             Owed::Event => {
                 let is_woken = !thread.mailbox.is_empty() || thread.stop.is_some();
-                is_woken || self.is_barred(rules, t) || self.polls(rules, t)
+                is_woken || self.lost_queue_head(rules, t) || self.polls(rules, t)
             }
             Owed::Moment | Owed::Registration => true,
         }
@@ -191,7 +191,7 @@ impl World {
         self.lock_of(rules, t).is_some_and(|(_, lock)| matches!(lock.spec.waits, Some(WaitStrategy::Poll(_))))
     }
 
-    pub fn is_barred(&self, rules: &Rules, t: usize) -> bool {
+    pub fn lost_queue_head(&self, rules: &Rules, t: usize) -> bool {
         let Some(bar) = self.lock_of(rules, t).and_then(|(_, lock)| lock.bar) else { return false };
         self.threads[t].hold_of(bar).is_some_and(|hold| self.is_over(t, hold))
     }

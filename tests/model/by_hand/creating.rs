@@ -55,10 +55,10 @@ fn a_create_that_was_refused_leaves_nothing_and_one_without_an_answer_may() {
 #[test]
 fn who_may_overtake_nobody_looks_for_no_earlier_create() {
     let mut one = OneContender::of(&Lock::lease_at_once(1));
-    assert_eq!(one.begin(), "create /main/u1-lease-; list /main; list /gate");
+    assert_eq!(one.begin(), "create /main/u1-lease-; list /main; list /must_be_empty");
     one.told([lost(), lost(), lost()]);
     assert_eq!(one.discarded(), ["u1-?"]);
-    assert_eq!(one.begin(), "create /main/u2-lease-; list /main; list /gate");
+    assert_eq!(one.begin(), "create /main/u2-lease-; list /main; list /must_be_empty");
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn who_would_have_to_wait_or_overtake_writes_nothing() {
     let looked = |lock: &Lock, queue: [Answer; 2]| {
         let mut one = OneContender::of(lock);
         one.spec.looks_first = true;
-        assert_eq!(one.begin(), "list /main; list /gate");
+        assert_eq!(one.begin(), "list /main; list /must_be_empty");
         one.told(queue)
     };
     let lock = Lock::lease_at_once(3).many(2);
-    let create = "create /main/u1-lease-; create /main/u2-lease-; list /main; list /gate";
+    let create = "create /main/u1-lease-; create /main/u2-lease-; list /main; list /must_be_empty";
     assert_eq!(looked(&lock, [names(vec![other(3)]), names(vec![])]), create);
     assert_eq!(looked(&lock, [names(vec![other(3), other(4)]), names(vec![])]), "end: TimeUp");
     assert_eq!(looked(&lock, [names(vec![other(3)]), names(vec![other(0)])]), "end: TimeUp");

@@ -170,13 +170,13 @@ fn a_new_attempt_has_nothing_to_do_with_the_one_before() {
 #[test]
 fn what_has_left_the_other_queue_may_not_wait_here_any_more() {
     let mut lock = Lock::mutex().watching_all();
-    for has_place in [true, false] {
-        lock.spec.has_place = has_place;
+    for holds_queue_head in [true, false] {
+        lock.spec.holds_queue_head = holds_queue_head;
         let mut one = OneContender::registered(&lock);
         assert_eq!(one.step(Input::Held { is_deleted: true }), PROOF);
         assert_eq!(one.told([synced(), no_node()]), "again? the own znode is gone");
         one.begin();
         let next = one.told([created(2, 8), names(vec![other(3), own(2, 8)])]);
-        assert_eq!(next, if has_place { "end: Barred" } else { "list /main and watch" });
+        assert_eq!(next, if holds_queue_head { "end: Barred" } else { "list /main and watch" });
     }
 }

@@ -9,17 +9,17 @@ use crate::{
     session::{api::Submission, fake::stub::StubSession},
 };
 
-struct Scene {
+struct Wanted {
     cleanup: Cleanup,
     received: Receiver<Event>,
     desk: Arc<StubSession>,
     now: Instant,
 }
 
-impl Scene {
-    fn new() -> Scene {
+impl Wanted {
+    fn new() -> Wanted {
         let (events, received) = event_channel();
-        Scene {
+        Wanted {
             cleanup: Cleanup::new(events, Counters::new()),
             received,
             desk: StubSession::new(),
@@ -73,7 +73,7 @@ fn children(names: impl IntoIterator<Item = String>) -> Reply {
 #[test]
 fn a_crowd_of_jobs_costs_a_look_for_all_of_them() {
     const JOBS: usize = 1000;
-    let scene = Scene::new();
+    let scene = Wanted::new();
     (0..JOBS).for_each(|k| scene.search(k));
     assert_eq!(scene.take(), (1, 0));
     let sent = scene.answer(|request| match request {
@@ -93,7 +93,7 @@ fn a_crowd_of_jobs_costs_a_look_for_all_of_them() {
 
 #[test]
 fn a_search_that_comes_while_another_one_is_under_way_follows_it() {
-    let scene = Scene::new();
+    let scene = Wanted::new();
     scene.search(1);
     scene.take();
     scene.search(2);
@@ -107,7 +107,7 @@ fn a_search_that_comes_while_another_one_is_under_way_follows_it() {
 
 #[test]
 fn a_job_ends_with_the_session_that_owned_its_znode() {
-    let scene = Scene::new();
+    let scene = Wanted::new();
     let mut job = Job::delete(ServerPath::from_server("/l/x"), Some(&scene.session()));
     let done = job.done();
     scene.cleanup.add(job);
@@ -124,7 +124,7 @@ fn a_job_ends_with_the_session_that_owned_its_znode() {
 
 #[test]
 fn what_the_server_refuses_is_tried_until_it_is_gone_with_a_growing_pause() {
-    let mut scene = Scene::new();
+    let mut scene = Wanted::new();
     let mut job = Job::delete(ServerPath::from_server("/l/x"), Some(&scene.session()));
     let done = job.done();
     scene.cleanup.add(job);
@@ -159,7 +159,7 @@ fn what_the_server_refuses_is_tried_until_it_is_gone_with_a_growing_pause() {
 
 #[test]
 fn a_directory_whose_list_is_too_large_is_listed_once() {
-    let scene = Scene::new();
+    let scene = Wanted::new();
     (0..3).for_each(|k| scene.search(k));
     scene.take();
     // Comes while the list is under way.

@@ -198,7 +198,7 @@ impl HeldZnode {
             }
             inner.deletion.get_or_insert(Deletion { connection, is_asked: false });
         }
-        self.tell_keeper();
+        self.tell_cache();
         // Not asked from here: this thread reads for the session, and a full socket could block it.
         self.events.send(Event::Look);
     }

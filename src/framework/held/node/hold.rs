@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{HeldNode, HeldZnode, HoldParts, Keeper, Life, RevocableNode};
+use super::{HeldNode, HeldZnode, HoldParts, Life, RevocableNode, ZnodeCache};
 use crate::{
     base::{paths::ServerPath, telemetry::counters::Counters},
     error::LostReason,
@@ -37,10 +37,10 @@ impl HeldNode {
         )
     }
 
-    /// From here on this keeper hands the znode on from hold to hold. This hold is the keeper's own, and ends with the
+    /// From here on this cache hands the znode on from hold to hold. This hold is the cache's own, and ends with the
     /// znode.
-    pub(crate) fn serve(&self, keeper: Weak<dyn Keeper>) {
-        let _ = self.znode.keeper.set(keeper);
+    pub(crate) fn serve(&self, cache: Weak<dyn ZnodeCache>) {
+        let _ = self.znode.cache.set(cache);
     }
 
     /// Begins one more hold of this znode, now. It checks nothing.
@@ -113,7 +113,7 @@ impl HeldNode {
         &self.znode
     }
 
-    /// Whether a keeper has handed the znode to it.
+    /// Whether a cache has handed the znode to it.
     pub(crate) fn is_handed_out(&self) -> bool {
         self.tenure.is_some()
     }
@@ -123,10 +123,10 @@ impl HeldNode {
         self.number
     }
 
-    /// The keeper that ends this hold while the znode stays, and its number for the tenure.
-    pub(crate) fn keeper(&self) -> Option<(Arc<dyn Keeper>, u64)> {
+    /// The cache that ends this hold while the znode stays, and its number for the tenure.
+    pub(crate) fn cache(&self) -> Option<(Arc<dyn ZnodeCache>, u64)> {
         let tenure = self.tenure?;
-        Some((self.znode.keeper.get()?.upgrade()?, tenure))
+        Some((self.znode.cache.get()?.upgrade()?, tenure))
     }
 
     /// `None`: it does not count as a lock.

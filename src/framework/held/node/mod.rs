@@ -51,7 +51,7 @@ pub(crate) struct Znode {
 }
 
 /// Who hands a held znode on from hold to hold.
-pub(crate) trait Keeper: Send + Sync {
+pub(crate) trait ZnodeCache: Send + Sync {
     /// The znode, or its session, is gone. Runs on a thread that reads for a session or on the client's own, under no lock;
     /// must not block.
     fn gone(&self, znode: &HeldZnode);
@@ -66,7 +66,7 @@ pub(crate) trait Keeper: Send + Sync {
     fn usage(&self) -> Usage;
 }
 
-/// What only the process of a [`Keeper`] knows.
+/// What only the process of a [`ZnodeCache`] knows.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     /// Its znodes, each with how many threads hold by it, or are about to.
@@ -89,11 +89,11 @@ pub(crate) struct HeldZnode {
     asked_over: AtomicU64,
     /// Set if requests to give the lock back are read from its data.
     revocable: Option<Arc<RevocableNode>>,
-    /// Set if a keeper hands it on from hold to hold.
-    keeper: OnceLock<Weak<dyn Keeper>>,
+    /// Set if a cache hands it on from hold to hold.
+    cache: OnceLock<Weak<dyn ZnodeCache>>,
     /// `None`: it is a place in a queue, and counts as no lock.
     counters: Option<Arc<Counters>>,
-    /// How many of the keeper's holds were not given back yet.
+    /// How many of the cache's holds were not given back yet.
     out: AtomicUsize,
     inner: Mutex<ZnodeState>,
 }
@@ -149,8 +149,8 @@ struct Deletion {
 
 /// What the client knows of a held znode without asking a server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Footing {
-    /// The znode is gone, or its session is, or the keeper has given it back.
+pub(crate) struct Evidence {
+    /// The znode is gone, or its session is, or the cache has given it back.
     pub(crate) is_gone: bool,
     /// The live connection, 0 if there is none.
     pub(crate) connection: u64,
@@ -165,7 +165,7 @@ pub(crate) struct Footing {
 /// One hold of a znode, until it is released or lost.
 pub(crate) struct HeldNode {
     znode: Arc<HeldZnode>,
-    /// The keeper's name for the tenure, if a keeper has handed the znode to this hold.
+    /// The cache's name for the tenure, if a cache has handed the znode to this hold.
     tenure: Option<u64>,
     /// Counted from 1 in each tenure.
     number: u64,

@@ -68,9 +68,9 @@ impl HeldNode {
         [of_subscribers, of_doubt, of_warning, inner.limits.end()].into_iter().flatten().min()
     }
 
-    /// Whether a holder holds by it, and not the keeper of its znode.
+    /// Whether a holder holds by it, and not the cache of its znode.
     fn is_its_holders(&self) -> bool {
-        self.tenure.is_some() || self.znode.keeper.get().is_none()
+        self.tenure.is_some() || self.znode.cache.get().is_none()
     }
 
     /// Whether its state stays for ever.

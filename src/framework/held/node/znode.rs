@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Footing, HeldNode, HeldZnode, Life, RevocableNode, WatchState, Znode, ZnodeState};
+use super::{Evidence, HeldNode, HeldZnode, Life, RevocableNode, WatchState, Znode, ZnodeState};
 use crate::{
     base::{telemetry::counters::Counters, unlocked::drop_unlocked},
     error::LostReason,
@@ -82,7 +82,7 @@ impl HeldZnode {
             seen_over: AtomicU64::new(connection),
             asked_over: AtomicU64::new(connection),
             revocable,
-            keeper: OnceLock::new(),
+            cache: OnceLock::new(),
             counters,
             out: AtomicUsize::new(0),
             inner: Mutex::new(ZnodeState { is_watched, watch, ..ZnodeState::default() }),
@@ -135,7 +135,7 @@ impl HeldZnode {
         !is_lost && self.is_there(&inner, Instant::now())
     }
 
-    pub(crate) fn footing(&self) -> Footing {
+    pub(crate) fn evidence(&self) -> Evidence {
         let (is_gone, is_watched) = {
             let inner = self.inner.lock();
             let is_gone = inner.life.is_over() || inner.deletion.is_some() || self.has_session_ended();
@@ -144,7 +144,7 @@ impl HeldZnode {
         let (connection, seen_over) = (self.session.connection(), self.seen_over.load(Ordering::Acquire));
         // The clock comes last: what it is compared with can only be older.
         let is_valid = self.session.valid_until().is_some_and(|until| Instant::now() < until);
-        Footing { is_gone, connection, seen_over, is_watched, is_valid }
+        Evidence { is_gone, connection, seen_over, is_watched, is_valid }
     }
 
     /// The znode was seen over this connection, after the hold began. A later one may be known already, over which nobody
@@ -181,7 +181,7 @@ impl HeldZnode {
         self.tell_of_loss(on_loss)
     }
 
-    /// Returns the sleepers to wake, or `None` if the holder released it before. The first reason stays.
+    /// Returns the waiters to wake, or `None` if the holder released it before. The first reason stays.
     pub(super) fn mark(&self, reason: LostReason) -> Option<Vec<Weak<WakeUp>>> {
         let mut inner = self.inner.lock();
         if inner.life.is_released() {
@@ -196,7 +196,7 @@ impl HeldZnode {
         for wake in on_loss.iter().filter_map(Weak::upgrade) {
             wake();
         }
-        self.tell_keeper();
+        self.tell_cache();
         true
     }
 
@@ -205,9 +205,9 @@ impl HeldZnode {
         !self.inner.lock().life.is_over()
     }
 
-    pub(super) fn tell_keeper(&self) {
-        if let Some(keeper) = self.keeper.get().and_then(Weak::upgrade) {
-            keeper.gone(self);
+    pub(super) fn tell_cache(&self) {
+        if let Some(cache) = self.cache.get().and_then(Weak::upgrade) {
+            cache.gone(self);
         }
     }
 

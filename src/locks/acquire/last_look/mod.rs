@@ -12,7 +12,7 @@ use crate::{
     session::{
         api::{Session, SessionError},
         wait::{
-            deadline::Stop,
+            deadline::WaitBound,
             pending::{ReplyOutcome, submit},
         },
     },
@@ -35,7 +35,7 @@ pub(crate) enum Certainty {
 ///
 /// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. What
 /// was certain once is therefore no reason to return a lock; only this look is, as the last thing before the return.
-pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, has_to_ask: bool) -> Certainty {
+pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>, has_to_ask: bool) -> Certainty {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
     let (mut is_answered, mut doubt) = (!has_to_ask, Doubt::default());
@@ -49,17 +49,17 @@ pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>, 
         match glance(held, time) {
             Certainty::Lost => return Certainty::Lost,
             Certainty::Certain if is_answered => return Certainty::Certain,
-            _ if stop.is_over().is_some() || doubt.has_lasted(Instant::now(), longest) => return Certainty::InDoubt,
+            _ if bound.is_over().is_some() || doubt.has_lasted(Instant::now(), longest) => return Certainty::InDoubt,
             _ => {}
         }
         let now = Instant::now();
         let asks = asked.is_none_or(|at| now.saturating_duration_since(at) >= shortest / 2);
         doubt.sleeps(now, asks);
-        if asks && ask(held, stop) {
+        if asks && ask(held, bound) {
             asked = Some(now);
             is_answered = true;
         } else {
-            pause(shortest, stop);
+            pause(shortest, bound);
         }
     }
 }
@@ -70,13 +70,13 @@ fn moment(timeout: Duration) -> Duration {
 }
 
 /// A moment until the next look, with sessions of this timeout.
-pub(crate) fn pause(timeout: Duration, stop: Stop<'_>) {
+pub(crate) fn pause(timeout: Duration, bound: WaitBound<'_>) {
     // Whatever ends the pause, the next round looks at it.
-    let _ = by(stop, moment(timeout)).recv(&crossbeam_channel::never::<()>());
+    let _ = by(bound, moment(timeout)).recv(&crossbeam_channel::never::<()>());
 }
 
-fn by(stop: Stop<'_>, time: Duration) -> Stop<'_> {
-    Instant::now().checked_add(time).map_or(stop, |at| stop.by(at))
+fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
+    Instant::now().checked_add(time).map_or(bound, |at| bound.by(at))
 }
 
 /// What is known without asking.
@@ -102,25 +102,25 @@ fn glance(held: &[Arc<HeldNode>], time: Duration) -> Certainty {
 }
 
 /// Asks whether the znodes still stand, session by session. `false`: one has not answered.
-fn ask(held: &[Arc<HeldNode>], stop: Stop<'_>) -> bool {
+fn ask(held: &[Arc<HeldNode>], bound: WaitBound<'_>) -> bool {
     let mut left: Vec<&Arc<HeldNode>> = held.iter().collect();
     let mut are_answered = true;
     while let Some(session) = left.first().map(|held| held.session().clone()) {
         let (of_session, others) = left.into_iter().partition(|held| Arc::ptr_eq(held.session(), &session));
         left = others;
-        are_answered &= session.connection() != 0 && ask_session(&session, of_session, stop);
+        are_answered &= session.connection() != 0 && ask_session(&session, of_session, bound);
     }
     are_answered
 }
 
 /// One write: a sync, so that no server answers that has been cut off from the others, and a question for each znode.
-pub(crate) fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, stop: Stop<'_>) -> bool {
+pub(crate) fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: WaitBound<'_>) -> bool {
     let (asked, connection, half) = (Instant::now(), session.connection(), session.timeout() / 2);
     let path = |held: &&Arc<HeldNode>| held.path().as_str().to_owned();
     let sync = held.first().map(|held| Request::Sync { path: path(held) });
     let looks = held.iter().map(|held| Request::Exists { path: path(held), watch: false });
     let sent = submit(session, sync.into_iter().chain(looks).map(|request| (request, None)));
-    let mut replies = sent.into_iter().map(|(pending, _)| pending.wait(by(stop, half)));
+    let mut replies = sent.into_iter().map(|(pending, _)| pending.wait(by(bound, half)));
     if !matches!(replies.next(), Some(ReplyOutcome::Reply(Ok(Response::Synced { .. })))) {
         return false;
     }

@@ -19,12 +19,12 @@ use crate::{
 const LONG: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
 
-fn all_certain(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Certainty {
-    last_look(held, time, stop, false)
+fn all_certain(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Certainty {
+    last_look(held, time, bound, false)
 }
 
-fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, stop: Stop<'_>) -> Certainty {
-    last_look(held, time, stop, true)
+fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Certainty {
+    last_look(held, time, bound, true)
 }
 
 /// Two holds of a session that is valid for long, seen over its connection.
@@ -73,8 +73,8 @@ fn answered(
 #[test]
 fn what_is_certain_is_not_asked_for() {
     let (session, held) = two();
-    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Certain);
-    assert_eq!(all_certain(&[], NOW, Stop::default()), Certainty::Certain);
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Certain);
+    assert_eq!(all_certain(&[], NOW, WaitBound::default()), Certainty::Certain);
     assert!(session.submissions.lock().is_empty());
 }
 
@@ -84,19 +84,22 @@ fn what_has_to_be_confirmed_is_asked_for() {
         [(stands(), Certainty::Certain), (Err(SessionError::Server(ErrorCode::NoNode)), Certainty::Lost)]
     {
         let (session, held) = two();
-        assert_eq!(answered(&session, reply, || all_confirmed(&held, NOW, Stop::default())), look_at_it);
+        assert_eq!(answered(&session, reply, || all_confirmed(&held, NOW, WaitBound::default())), look_at_it);
     }
     let (_, held) = two();
-    assert_eq!(all_confirmed(&held, NOW, Stop::at(Instant::now() + Duration::from_millis(20))), Certainty::InDoubt);
+    assert_eq!(
+        all_confirmed(&held, NOW, WaitBound::at(Instant::now() + Duration::from_millis(20))),
+        Certainty::InDoubt
+    );
 }
 
 #[test]
 fn one_that_is_lost_is_enough() {
     let (session, held) = two();
     held.last().unwrap().lose(LostReason::NodeDeleted);
-    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Lost);
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Lost);
     put_in_doubt(&session);
-    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Lost, "whatever is in doubt besides");
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Lost, "whatever is in doubt besides");
 }
 
 /// Waits for a sync and one question, and answers them so.
@@ -124,8 +127,8 @@ fn an_answer_of_some_confirms_nothing() {
         held.extend(others.into_iter().take(1));
         let (held, token) = (&held, CancelToken::new());
         thread::scope(|scope| {
-            let stop = Stop { deadline: None, cancel: Some(&token) };
-            let look = scope.spawn(move || all_confirmed(held, NOW, stop));
+            let bound = WaitBound { deadline: None, cancel: Some(&token) };
+            let look = scope.spawn(move || all_confirmed(held, NOW, bound));
             answer_one(&first, of_first.0, of_first.1);
             answer_one(&second, synced(), stands());
             // It asks once more, or is done.
@@ -143,7 +146,7 @@ fn a_pause_in_the_midst_of_a_look_shows() {
     let (session, held) = two();
     *session.valid_until.lock() = Some(Instant::now() + Duration::from_millis(100));
     *session.when_asked.lock() = Some(Box::new(|| thread::sleep(Duration::from_millis(200))));
-    assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now())), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now())), Certainty::InDoubt);
 }
 
 #[test]
@@ -151,7 +154,7 @@ fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
     let (session, held) = two();
     put_in_doubt(&session);
     thread::scope(|scope| {
-        let look = scope.spawn(|| all_certain(&held, NOW, Stop::default()));
+        let look = scope.spawn(|| all_certain(&held, NOW, WaitBound::default()));
         answer(&session, [stands(), stands()]);
         assert!(!look.is_finished(), "a server that has answered proves no heartbeat");
         *session.valid_until.lock() = Some(Instant::now() + LONG);
@@ -162,12 +165,12 @@ fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
 #[test]
 fn what_is_wanted_for_longer_than_it_is_certain_is_waited_for() {
     let (session, held) = two();
-    assert_eq!(all_certain(&held, LONG / 2, Stop::default()), Certainty::Certain);
-    let soon = Stop::at(Instant::now() + Duration::from_millis(20));
+    assert_eq!(all_certain(&held, LONG / 2, WaitBound::default()), Certainty::Certain);
+    let soon = WaitBound::at(Instant::now() + Duration::from_millis(20));
     assert_eq!(all_certain(&held, LONG, soon), Certainty::InDoubt);
     session.submissions.lock().clear();
     thread::scope(|scope| {
-        let look = scope.spawn(|| all_certain(&held, LONG, Stop::default()));
+        let look = scope.spawn(|| all_certain(&held, LONG, WaitBound::default()));
         answer(&session, [stands(), stands()]);
         *session.valid_until.lock() = Some(Instant::now() + 2 * LONG);
         assert_eq!(look.join().unwrap(), Certainty::Certain);
@@ -178,7 +181,7 @@ fn what_is_wanted_for_longer_than_it_is_certain_is_waited_for() {
 fn what_was_not_seen_over_the_new_connection_is_certain_with_the_answer() {
     let (session, held) = two();
     session.connection.store(2, Ordering::Release);
-    assert_eq!(answered(&session, stands(), || all_certain(&held, NOW, Stop::default())), Certainty::Certain);
+    assert_eq!(answered(&session, stands(), || all_certain(&held, NOW, WaitBound::default())), Certainty::Certain);
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn a_znode_that_is_gone_or_another_one_by_now_is_lost() {
     for reply in [Err(SessionError::Server(ErrorCode::NoNode)), another] {
         let (session, held) = two();
         put_in_doubt(&session);
-        assert_eq!(answered(&session, reply, || all_certain(&held, NOW, Stop::default())), Certainty::Lost);
+        assert_eq!(answered(&session, reply, || all_certain(&held, NOW, WaitBound::default())), Certainty::Lost);
     }
 }
 
@@ -209,11 +212,11 @@ fn a_pause_is_no_part_of_the_time_in_which_all_may_become_certain() {
             thread::sleep(timeout / 2);
             *session.valid_until.lock() = Some(Instant::now() + LONG);
         });
-        assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Certain);
+        assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Certain);
     });
     put_in_doubt(&session);
     let begun = Instant::now();
-    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::InDoubt, "there is an end without a pause");
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::InDoubt, "there is an end without a pause");
     assert!(begun.elapsed() >= timeout);
 }
 
@@ -221,15 +224,15 @@ fn a_pause_is_no_part_of_the_time_in_which_all_may_become_certain() {
 fn the_deadline_and_the_caller_end_it_in_doubt() {
     let (session, held) = two();
     put_in_doubt(&session);
-    let soon = Stop::at(Instant::now() + Duration::from_millis(20));
+    let soon = WaitBound::at(Instant::now() + Duration::from_millis(20));
     assert_eq!(all_certain(&held, NOW, soon), Certainty::InDoubt);
-    assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now())), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now())), Certainty::InDoubt);
     let token = CancelToken::new();
     token.cancel();
-    assert_eq!(all_certain(&held, NOW, Stop { deadline: None, cancel: Some(&token) }), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, WaitBound { deadline: None, cancel: Some(&token) }), Certainty::InDoubt);
     session.connection.store(0, Ordering::Release);
     let asked = session.submissions.lock().len();
-    assert_eq!(all_certain(&held, NOW, Stop::at(Instant::now() + Duration::from_millis(20))), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now() + Duration::from_millis(20))), Certainty::InDoubt);
     assert_eq!(session.submissions.lock().len(), asked, "there is nobody to ask");
 }
 
@@ -249,5 +252,5 @@ fn a_time_without_a_connection_is_no_part_of_that_time_either() {
         thread::sleep(timeout.mul_f64(0.5));
         *this.valid_until.lock() = Some(Instant::now() + LONG);
     });
-    assert_eq!(all_certain(&held, NOW, Stop::default()), Certainty::Certain);
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Certain);
 }

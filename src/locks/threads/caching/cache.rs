@@ -1,4 +1,4 @@
-//! The threads around [`Turns`]: those that wait for a turn, the one that queues at the servers, and what is told of
+//! The threads around [`LocalQueue`]: those that wait for a turn, the one that queues at the servers, and what is told of
 //! others.
 
 use std::{
@@ -14,22 +14,22 @@ use crate::{
     base::unlocked::drop_unlocked,
     error::Result,
     framework::held::{
-        node::{HeldNode, HeldZnode, Keeper, RevocableNode, Revocation, Usage},
+        node::{HeldNode, HeldZnode, RevocableNode, Revocation, Usage, ZnodeCache},
         revocation::RevokeWord,
     },
     locks::{
         acquire::{Queued, internals::LockInternals},
         recipe::driver::stands_in_the_way,
         threads::caching::{
+            local_queue::{LocalQueue, Mode, Next, Turn, Waiter},
             options::Caching,
-            turns::{Mode, Next, Turn, Turns, Waiter},
         },
     },
     proto::{request::Request, response::Response, types::EventType},
     session::{
         api::{Reply, Submission, Ticket, WatchEvent, Watcher},
         wait::{
-            deadline::Stop,
+            deadline::WaitBound,
             pending::Watch,
             reply_slot::{ReplySender, ReplySlot},
         },
@@ -56,11 +56,11 @@ pub(crate) struct Cache {
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) turns: Turns,
-    pub(super) waiters: HashMap<Waiter, ReplySender<Word>>,
+    pub(super) local_queue: LocalQueue,
+    pub(super) waiters: HashMap<Waiter, ReplySender<Woken>>,
     pub(super) last_waiter: Waiter,
     tenures: Vec<Tenure>,
-    /// The contender of a seeker that has given up, until the next one goes on with it.
+    /// The contender of a delegate that has given up, until the next one goes on with it.
     pub(super) queued: Option<(Mode, Queued)>,
     /// The watch on the directory's children.
     watch: Option<Watch>,
@@ -85,7 +85,7 @@ struct Listener {
 }
 
 /// What a thread is woken with.
-pub(super) struct Word {
+pub(super) struct Woken {
     pub(super) turn: Turn,
     /// The znode, where it has the lock.
     pub(super) tenure: Option<Arc<HeldNode>>,
@@ -103,13 +103,13 @@ pub(super) struct Effects {
 
 /// Waiters to wake on drop, so that they wake even if a [`Session`](crate::session::api::Session) panics while a znode
 /// is deleted.
-struct Wake(Vec<(ReplySender<Word>, Word)>);
+struct Wake(Vec<(ReplySender<Woken>, Woken)>);
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        for (waiter, word) in self.0.drain(..) {
+        for (waiter, woken) in self.0.drain(..) {
             // One that gives up at this moment passes its turn on.
-            waiter.send(word);
+            waiter.send(woken);
         }
     }
 }
@@ -129,10 +129,10 @@ impl State {
     }
 
     pub(super) fn effects(&mut self, next: Next) -> Effects {
-        let word = |(who, turn)| Some((self.waiters.remove(&who)?, Word { turn, tenure: None }));
-        let mut wake: Vec<_> = next.wake.into_iter().filter_map(word).collect();
-        for (_, word) in &mut wake {
-            word.tenure = self.node(word.turn);
+        let woken = |(who, turn)| Some((self.waiters.remove(&who)?, Woken { turn, tenure: None }));
+        let mut wake: Vec<_> = next.wake.into_iter().filter_map(woken).collect();
+        for (_, woken) in &mut wake {
+            woken.tenure = self.node(woken.turn);
         }
         let tenure = |number| {
             let index = self.tenures.iter().position(|tenure| tenure.number == number)?;
@@ -154,7 +154,7 @@ impl Cache {
             state: Mutex::default(),
             listeners: Arc::default(),
         });
-        cache.lock.thread_holds.add_keeper(cache.this.clone());
+        cache.lock.thread_holds.add_cache(cache.this.clone());
         cache
     }
 
@@ -172,14 +172,14 @@ impl Cache {
 
     /// How many threads of this process wait behind the one that has the lock or queues for it.
     pub(crate) fn waiting(&self) -> usize {
-        self.state.lock().turns.waiting()
+        self.state.lock().local_queue.waiting()
     }
 
     /// One step of the turns, and what follows from it.
-    pub(super) fn step(&self, step: impl FnOnce(&mut Turns) -> Next) {
+    pub(super) fn step(&self, step: impl FnOnce(&mut LocalQueue) -> Next) {
         let effects = {
             let mut state = self.state.lock();
-            let next = step(&mut state.turns);
+            let next = step(&mut state.local_queue);
             state.effects(next)
         };
         self.carry_out(effects);
@@ -199,7 +199,7 @@ impl Cache {
             let delay = at.saturating_duration_since(Instant::now()).min(LONGEST_TICK);
             self.lock.client().core.run_later(delay, move || {
                 if let Some(cache) = this.upgrade() {
-                    cache.step(|turns| turns.tick(&cache.limits, Instant::now()));
+                    cache.step(|local_queue| local_queue.tick(&cache.limits, Instant::now()));
                 }
             });
         }
@@ -219,24 +219,24 @@ impl Cache {
         drop(before);
     }
 
-    /// `words`: where it may have been told of its turn, if it has not taken that yet.
-    pub(super) fn leave(&self, who: Waiter, words: Option<&ReplySlot<Word>>) {
+    /// `wake_ups`: where it may have been told of its turn, if it has not taken that yet.
+    pub(super) fn leave(&self, who: Waiter, wake_ups: Option<&ReplySlot<Woken>>) {
         let mut state = self.state.lock();
         let was_woken = state.waiters.remove(&who).is_none();
-        if let Some(words) = words.filter(|_| was_woken) {
+        if let Some(wake_ups) = wake_ups.filter(|_| was_woken) {
             drop(state);
             // Put there by now, or at once. What is left of a tenure that has ended since goes with whoever had the
             // turn in it.
-            if let Ok(Word { turn: Turn::Hold { tenure, grant }, .. }) = words.wait(Stop::default()) {
+            if let Ok(Woken { turn: Turn::Hold { tenure, grant }, .. }) = wake_ups.wait(WaitBound::default()) {
                 return self.end_turn(tenure, grant);
             }
             state = self.state.lock();
         }
-        let next = state.turns.leave(who);
+        let next = state.local_queue.leave(who);
         let effects = state.effects(next);
         // Nobody goes on with it any more.
-        let seeks = |mode| state.turns.seeks(mode);
-        let is_left = state.queued.as_ref().is_some_and(|(mode, _)| !seeks(*mode));
+        let queues = |mode| state.local_queue.queues(mode);
+        let is_left = state.queued.as_ref().is_some_and(|(mode, _)| !queues(*mode));
         let queued = if is_left { state.queued.take() } else { None };
         drop(state);
         if let Some((mode, queued)) = queued {
@@ -248,34 +248,34 @@ impl Cache {
     /// This turn ends.
     pub(super) fn end_turn(&self, tenure: u64, grant: u64) {
         let now = Instant::now();
-        self.step(|turns| turns.release(tenure, grant, &self.limits, now));
+        self.step(|local_queue| local_queue.release(tenure, grant, &self.limits, now));
     }
 
-    /// A tenure begins, and the seeker receives its turn. `None`: nobody knows of such a seeker.
+    /// A tenure begins, and the delegate receives its turn. `None`: nobody knows of such a delegate.
     pub(super) fn begin(
         &self,
         who: Waiter,
         mode: Mode,
         node: Arc<HeldNode>,
-        receive: impl FnOnce(&mut State, Turn) -> Word,
-    ) -> Option<Word> {
+        receive: impl FnOnce(&mut State, Turn) -> Woken,
+    ) -> Option<Woken> {
         node.serve(self.this.clone());
         // Only where events come in the order of time they come before somebody else can be granted the lock.
         let may_last = node.session().tells_in_order();
         let begun = {
             let mut state = self.state.lock();
-            state.turns.granted(who, may_last, Instant::now()).map(|(turn, number, next)| {
+            state.local_queue.granted(who, may_last, Instant::now()).map(|(turn, number, next)| {
                 state.tenures.push(Tenure { number, mode, node: node.clone() });
                 let effects = state.effects(next);
                 (receive(&mut state, turn), effects)
             })
         };
-        let Some((word, effects)) = begun else {
+        let Some((woken, effects)) = begun else {
             self.lock(mode).release_in_background(&node);
             return None;
         };
         self.carry_out(effects);
-        Some(word)
+        Some(woken)
     }
 
     /// Runs on the client's own thread: there the replies and events of one watch are handled one after the other.
@@ -293,7 +293,7 @@ impl Cache {
     fn watch_directory(&self, number: u64) {
         let (node, mode) = {
             let state = self.state.lock();
-            let tenure = state.tenure(number).filter(|_| state.turns.is_of_now(number));
+            let tenure = state.tenure(number).filter(|_| state.local_queue.is_of_now(number));
             let Some(Tenure { node, mode, .. }) = tenure else { return };
             (node.clone(), *mode)
         };
@@ -313,7 +313,9 @@ impl Cache {
             match others(&reply, &own, mode) {
                 Others::Nobody => {}
                 Others::Rivals => cache.in_background(move |cache| cache.rivals_came(number)),
-                Others::Unseen => cache.in_background(move |cache| cache.step(|turns| turns.ends_with_turn(number))),
+                Others::Unseen => {
+                    cache.in_background(move |cache| cache.step(|local_queue| local_queue.ends_with_turn(number)))
+                }
             }
         });
         let request =
@@ -328,23 +330,23 @@ impl Cache {
     /// While a thread holds the lock there is time to look who came. An idle lock goes at once, unless readers may have
     /// come to readers.
     fn directory_changed(&self, number: u64) {
-        let has_time = self.state.lock().turns.looks_for_rivals(number);
+        let has_time = self.state.lock().local_queue.looks_for_rivals(number);
         if has_time { self.watch_directory(number) } else { self.rivals_came(number) }
     }
 
     fn rivals_came(&self, number: u64) {
-        self.step(|turns| turns.rivals_came(number, Instant::now()));
+        self.step(|local_queue| local_queue.rivals_came(number, Instant::now()));
     }
 
     /// What is asked of a znode is asked of whoever holds it.
     pub(super) fn revocable_node(&self, mode: Mode) -> Arc<RevocableNode> {
         let (this, listeners) = (self.this.clone(), self.listeners.clone());
-        RevocableNode::new(Arc::new(Revocation::lasting(move |word, held| {
+        RevocableNode::new(Arc::new(Revocation::lasting(move |woken, held| {
             let is_held = |listener: &&Listener| held.as_ref().is_some_and(|held| is_same(&listener.znode, held));
             let told: Vec<_> = listeners.lock().iter().filter(is_held).map(|listener| listener.node.clone()).collect();
-            told.iter().for_each(|node| node.tell(word));
+            told.iter().for_each(|node| node.tell(woken));
             let Some(cache) = this.upgrade() else { return };
-            let unheard = told.is_empty().then(|| word.clone());
+            let unheard = told.is_empty().then(|| woken.clone());
             cache.in_background(move |cache| cache.revoked(unheard.as_ref(), held.as_deref(), mode));
         })))
     }
@@ -356,10 +358,10 @@ impl Cache {
             let state = self.state.lock();
             let number = held.and_then(|held| state.number(held.znode()));
             // Whoever has its turn may not listen yet. Whoever comes later has nothing to do with this request.
-            (number, held.is_some() && number.is_none_or(|number| state.turns.inside(number) == 0))
+            (number, held.is_some() && number.is_none_or(|number| state.local_queue.inside(number) == 0))
         };
-        if let Some((word, listener)) = unheard.zip(self.lock(mode).revocable_node()).filter(|_| !is_idle) {
-            listener.tell(word);
+        if let Some((woken, listener)) = unheard.zip(self.lock(mode).revocable_node()).filter(|_| !is_idle) {
+            listener.tell(woken);
         }
         if let Some(number) = number {
             self.rivals_came(number);
@@ -370,10 +372,10 @@ impl Cache {
     pub(super) fn look_after(&self) {
         let node = {
             let state = self.state.lock();
-            let number = state.turns.number();
+            let number = state.local_queue.number();
             state.tenures.iter().find(|tenure| Some(tenure.number) == number).map(|tenure| tenure.node.clone())
         };
-        if let Some(node) = node.filter(|node| node.znode().footing().is_gone) {
+        if let Some(node) = node.filter(|node| node.znode().evidence().is_gone) {
             self.gone(node.znode());
         }
     }
@@ -414,12 +416,12 @@ fn others(reply: &Reply, own: &str, mode: Mode) -> Others {
     }
 }
 
-impl Keeper for Cache {
+impl ZnodeCache for Cache {
     fn gone(&self, tenure: &HeldZnode) {
         let effects = {
             let mut state = self.state.lock();
             let Some(number) = state.number(tenure) else { return };
-            let next = state.turns.gone(number);
+            let next = state.local_queue.gone(number);
             state.effects(next)
         };
         self.carry_out(effects);
@@ -439,21 +441,21 @@ impl Keeper for Cache {
     }
 
     fn ends_with_turn(&self, tenure: u64) {
-        self.step(|turns| turns.ends_with_turn(tenure));
+        self.step(|local_queue| local_queue.ends_with_turn(tenure));
     }
 
     fn usage(&self) -> Usage {
         let state = self.state.lock();
-        let inside = |tenure: &Tenure| (tenure.node.path().clone(), state.turns.inside(tenure.number));
-        Usage { inside: state.tenures.iter().map(inside).collect(), waiting: state.turns.waiting() }
+        let inside = |tenure: &Tenure| (tenure.node.path().clone(), state.local_queue.inside(tenure.number));
+        Usage { inside: state.tenures.iter().map(inside).collect(), waiting: state.local_queue.waiting() }
     }
 }
 
 impl Drop for Cache {
     /// Nobody comes to use what is kept. No acquire is under way: it would borrow this.
     fn drop(&mut self) {
-        let State { turns, tenures, .. } = self.state.get_mut();
-        let kept: Vec<Tenure> = tenures.extract_if(.., |tenure| turns.inside(tenure.number) == 0).collect();
+        let State { local_queue, tenures, .. } = self.state.get_mut();
+        let kept: Vec<Tenure> = tenures.extract_if(.., |tenure| local_queue.inside(tenure.number) == 0).collect();
         for Tenure { mode, node, .. } in kept {
             self.lock(mode).release_in_background(&node);
         }

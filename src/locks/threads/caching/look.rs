@@ -6,13 +6,13 @@ use crate::{
     error::Result,
     framework::{
         client::core::CuratorFramework,
-        held::node::{Footing, HeldNode},
+        held::node::{Evidence, HeldNode},
     },
     locks::{
         acquire::last_look::{ask_session, pause},
         recipe::doubt::Doubt,
     },
-    session::wait::deadline::{Stop, WaitEnd},
+    session::wait::deadline::{WaitBound, WaitEnd},
 };
 
 /// What a look at the znode shows.
@@ -31,67 +31,73 @@ pub(super) enum Look {
 /// Whether the lock may be handed out without asking anybody: over a live connection, over which the znode was seen, in a
 /// session that the servers cannot have expired, and nothing can have happened to the znode without being told.
 /// `is_confirmed`: the server was asked over this connection, a moment ago.
-pub(super) fn is_certain(footing: &Footing, is_confirmed: bool) -> bool {
-    !footing.is_gone
-        && footing.connection != 0
-        && footing.connection == footing.seen_over
-        && (footing.is_watched || is_confirmed)
-        && footing.is_valid
+pub(super) fn is_certain(evidence: &Evidence, is_confirmed: bool) -> bool {
+    !evidence.is_gone
+        && evidence.connection != 0
+        && evidence.connection == evidence.seen_over
+        && (evidence.is_watched || is_confirmed)
+        && evidence.is_valid
 }
 
 /// Looks, and asks the server where the look does not say enough. Costs nothing where it does.
 ///
 /// The thread may have been paused at any time before this, for longer than its session. So this is the last thing that
 /// happens before it returns with the lock. `is_first`: its own contender has just been granted the znode.
-pub(super) fn look(client: &CuratorFramework, tenure: &Arc<HeldNode>, is_first: bool, stop: Stop<'_>) -> Result<Look> {
-    let footing = tenure.znode().footing();
-    if is_certain(&footing, is_first) {
+pub(super) fn look(
+    client: &CuratorFramework,
+    tenure: &Arc<HeldNode>,
+    is_first: bool,
+    bound: WaitBound<'_>,
+) -> Result<Look> {
+    let evidence = tenure.znode().evidence();
+    if is_certain(&evidence, is_first) {
         return Ok(Look::Certain);
     }
-    ask(client, tenure, stop)
+    ask(client, tenure, bound)
 }
 
 #[cold]
-fn ask(client: &CuratorFramework, tenure: &Arc<HeldNode>, stop: Stop<'_>) -> Result<Look> {
+fn ask(client: &CuratorFramework, tenure: &Arc<HeldNode>, bound: WaitBound<'_>) -> Result<Look> {
     let (timeout, mut doubt) = (tenure.session().timeout(), Doubt::default());
     // When the question was sent that was answered last, and over which connection.
     let mut confirmed: Option<(Instant, u64)> = None;
     loop {
         doubt.steps(Instant::now(), timeout);
-        // First: with the footing the session's end is what is looked at last.
-        let over = stop.is_over();
-        let footing = tenure.znode().footing();
-        let is_confirmed = confirmed.is_some_and(|(at, over)| over == footing.connection && at.elapsed() < timeout / 2);
-        if footing.is_gone {
+        // First: with the evidence the session's end is what is looked at last.
+        let over = bound.is_over();
+        let evidence = tenure.znode().evidence();
+        let is_confirmed =
+            confirmed.is_some_and(|(at, over)| over == evidence.connection && at.elapsed() < timeout / 2);
+        if evidence.is_gone {
             return Ok(Look::Gone);
         }
         if let Some(end) = over {
             return Ok(Look::Stopped(end));
         }
-        if is_certain(&footing, is_confirmed) {
+        if is_certain(&evidence, is_confirmed) {
             return Ok(Look::Certain);
         }
-        if footing.connection == 0 {
+        if evidence.connection == 0 {
             // Nobody can be asked. The wait ends with the session at the latest.
             doubt.ends();
             // The next round looks at what it finds. Where it is another session, this one has ended.
-            let found = client.core.connected_session(Some(tenure.session()), stop)?;
+            let found = client.core.connected_session(Some(tenure.session()), bound)?;
             if found.is_ok_and(|session| !Arc::ptr_eq(&session, tenure.session())) {
-                pause(timeout, stop);
+                pause(timeout, bound);
             }
             continue;
         }
         if doubt.has_lasted(Instant::now(), timeout) {
             return Ok(Look::InDoubt);
         }
-        let asks = footing.connection != footing.seen_over || !(footing.is_watched || is_confirmed);
+        let asks = evidence.connection != evidence.seen_over || !(evidence.is_watched || is_confirmed);
         let now = Instant::now();
         doubt.sleeps(now, asks);
-        if asks && ask_session(tenure.session(), vec![tenure], stop) {
-            confirmed = Some((now, footing.connection));
+        if asks && ask_session(tenure.session(), vec![tenure], bound) {
+            confirmed = Some((now, evidence.connection));
         } else {
             // The next prompt heartbeats make the session certain.
-            pause(timeout, stop);
+            pause(timeout, bound);
         }
     }
 }
@@ -117,14 +123,14 @@ mod tests {
 
     #[test]
     fn a_znode_is_handed_out_only_where_nothing_is_missing() {
-        let firm = Footing { is_gone: false, connection: 3, seen_over: 3, is_watched: true, is_valid: true };
-        let young = Footing { is_watched: false, ..firm };
+        let firm = Evidence { is_gone: false, connection: 3, seen_over: 3, is_watched: true, is_valid: true };
+        let young = Evidence { is_watched: false, ..firm };
         assert!(is_certain(&firm, false) && is_certain(&young, true) && !is_certain(&young, false));
         for shaky in [
-            Footing { is_gone: true, ..firm },
-            Footing { connection: 0, seen_over: 0, ..firm },
-            Footing { seen_over: 2, ..firm },
-            Footing { is_valid: false, ..firm },
+            Evidence { is_gone: true, ..firm },
+            Evidence { connection: 0, seen_over: 0, ..firm },
+            Evidence { seen_over: 2, ..firm },
+            Evidence { is_valid: false, ..firm },
         ] {
             assert!(!is_certain(&shaky, true), "{shaky:?}");
         }
@@ -151,7 +157,7 @@ mod tests {
         let tenure = client.core.held.add(path, session.clone(), 1, 1, Some(watch));
         session.connection.store(2, Ordering::SeqCst);
         let looked = thread::scope(|scope| {
-            let looks = scope.spawn(|| look(&client, &tenure, false, Stop::default()).unwrap());
+            let looks = scope.spawn(|| look(&client, &tenure, false, WaitBound::default()).unwrap());
             while session.submissions.lock().len() < 2 && !looks.is_finished() {
                 thread::yield_now();
             }
@@ -161,7 +167,7 @@ mod tests {
         });
         assert_eq!(looked, Look::Certain);
         session.ended.store(true, Ordering::SeqCst);
-        assert_eq!(look(&client, &tenure, false, Stop::default()).unwrap(), Look::Gone);
+        assert_eq!(look(&client, &tenure, false, WaitBound::default()).unwrap(), Look::Gone);
         assert!(session.submissions.lock().is_empty());
     }
 
@@ -172,11 +178,11 @@ mod tests {
         *session.valid_until.lock() = Some(Instant::now() + LONG);
         let path = ServerPath::from_server("/locks/m/lock-0000000000");
         let tenure = client.core.held.add(path, session.clone(), 1, 1, None);
-        let stop = Stop::default();
-        assert_eq!(look(&client, &tenure, true, stop).unwrap(), Look::Certain);
+        let bound = WaitBound::default();
+        assert_eq!(look(&client, &tenure, true, bound).unwrap(), Look::Certain);
         assert!(session.submissions.lock().is_empty(), "its contender has just seen it");
         let looked = thread::scope(|scope| {
-            let looks = scope.spawn(|| look(&client, &tenure, false, stop).unwrap());
+            let looks = scope.spawn(|| look(&client, &tenure, false, bound).unwrap());
             for connection in [2, 2] {
                 while session.submissions.lock().len() < 2 && !looks.is_finished() {
                     thread::yield_now();
@@ -215,9 +221,9 @@ mod tests {
         };
         let second = session.clone();
         *session.when_asked.lock() = Some(Box::new(move || *second.when_asked.lock() = Some(Box::new(pause))));
-        assert_eq!(look(&client, &tenure, true, Stop::default()).unwrap(), Look::Certain);
+        assert_eq!(look(&client, &tenure, true, WaitBound::default()).unwrap(), Look::Certain);
         *session.valid_until.lock() = None;
-        assert_eq!(look(&client, &tenure, true, Stop::default()).unwrap(), Look::InDoubt);
+        assert_eq!(look(&client, &tenure, true, WaitBound::default()).unwrap(), Look::InDoubt);
     }
 
     /// The znode was not seen over the connection of now, and nobody answers.
@@ -229,7 +235,7 @@ mod tests {
         session.connection.store(2, Ordering::SeqCst);
         let end = Instant::now() + Duration::from_millis(200);
         let looked = thread::scope(|scope| {
-            let looks = scope.spawn(|| look(&client, &tenure, true, Stop::at(end)).unwrap());
+            let looks = scope.spawn(|| look(&client, &tenure, true, WaitBound::at(end)).unwrap());
             // Where it begins too late it asks nobody.
             while session.submissions.lock().is_empty() && !looks.is_finished() {
                 thread::yield_now();
@@ -273,6 +279,6 @@ mod tests {
             thread::sleep(timeout.mul_f64(0.5));
             *this.valid_until.lock() = Some(Instant::now() + LONG);
         });
-        assert_eq!(look(&client, &tenure, false, Stop::default()).unwrap(), Look::Certain);
+        assert_eq!(look(&client, &tenure, false, WaitBound::default()).unwrap(), Look::Certain);
     }
 }

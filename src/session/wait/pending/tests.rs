@@ -23,8 +23,8 @@ fn request() -> Request {
     Request::Sync { path: "/".into() }
 }
 
-fn soon() -> Stop<'static> {
-    Stop::at(Instant::now() + MOMENT)
+fn soon() -> WaitBound<'static> {
+    WaitBound::at(Instant::now() + MOMENT)
 }
 
 fn is_stopped(answer: &ReplyOutcome, expected_end: WaitEnd, expected_sent: bool) -> bool {
@@ -36,7 +36,7 @@ fn a_reply_that_is_there_is_the_answer_even_when_time_is_up() {
     let (desk, session) = desk(true);
     let pending = submit_one(&session, request());
     desk.answer(Ok(Response::Done));
-    let long_ago = Stop::at(Instant::now());
+    let long_ago = WaitBound::at(Instant::now());
     assert!(matches!(pending.wait(long_ago), ReplyOutcome::Reply(Ok(Response::Done))));
 }
 
@@ -59,22 +59,22 @@ fn a_cancelled_wait_says_so_even_without_a_deadline() {
     let cancel = CancelToken::new();
     let pending = submit_one(&session, request());
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| pending.wait(Stop { deadline: None, cancel: Some(&cancel) }));
+        let wait = scope.spawn(|| pending.wait(WaitBound { deadline: None, cancel: Some(&cancel) }));
         cancel.cancel();
         assert!(is_stopped(&wait.join().unwrap(), WaitEnd::Cancelled, true));
     });
-    assert_eq!(Stop { deadline: Some(Instant::now()), cancel: Some(&cancel) }.is_over(), Some(WaitEnd::Cancelled));
+    assert_eq!(WaitBound { deadline: Some(Instant::now()), cancel: Some(&cancel) }.is_over(), Some(WaitEnd::Cancelled));
 }
 
 #[test]
 fn the_write_timeout_ends_the_wait_only_for_a_request_that_was_not_written() {
     let (_desk, session) = desk(false);
-    let unsent = submit_one(&session, request()).wait_sent(Stop::default(), MOMENT);
+    let unsent = submit_one(&session, request()).wait_sent(WaitBound::default(), MOMENT);
     assert!(is_stopped(&unsent, WaitEnd::Deadline, false));
     let (desk, session) = desk(true);
     let pending = submit_one(&session, request());
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| pending.wait_sent(Stop::default(), Duration::ZERO));
+        let wait = scope.spawn(|| pending.wait_sent(WaitBound::default(), Duration::ZERO));
         // The write timeout is over, and it waits on all the same.
         while desk.withdrawn.lock().is_empty() {
             std::thread::yield_now();
@@ -96,7 +96,7 @@ fn a_completion_that_was_dropped_leaves_nobody_waiting() {
     let (desk, session) = desk(true);
     let pending = submit_one(&session, request());
     desk.submissions.lock().clear();
-    assert!(is_stopped(&pending.wait(Stop::default()), WaitEnd::Deadline, true));
+    assert!(is_stopped(&pending.wait(WaitBound::default()), WaitEnd::Deadline, true));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 /// Who looked over the second connection may say so after the client's thread has looked over the third.
 #[test]
 fn what_was_seen_over_an_earlier_connection_puts_nothing_in_doubt() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.watched();
     scene.said.connection.store(3, Ordering::Release);
     scene.look_at(scene.begun + WATCH_AFTER);
@@ -18,7 +18,7 @@ fn what_was_seen_over_an_earlier_connection_puts_nothing_in_doubt() {
 
 #[test]
 fn a_watch_that_was_refused_is_asked_for_again_and_not_in_a_circle() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.hold();
     scene.look_at(node.since + WATCH_AFTER);
     assert_eq!(scene.requests(), 1);
@@ -38,7 +38,7 @@ fn a_watch_that_was_refused_is_asked_for_again_and_not_in_a_circle() {
 /// The watch stays, though no event may come: CVE-2024-23944.
 #[test]
 fn what_the_holder_may_not_read_is_asked_for_once_per_session_timeout() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.hold();
     let states = node.channel();
     scene.look_at(node.since + WATCH_AFTER);
@@ -62,7 +62,7 @@ fn what_the_holder_may_not_read_is_asked_for_once_per_session_timeout() {
 
 #[test]
 fn a_question_that_the_connection_took_with_it_is_asked_over_the_next_one_at_once() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.hold();
     scene.look_at(node.since + WATCH_AFTER);
     scene.said.connection.store(0, Ordering::Release);
@@ -76,7 +76,7 @@ fn a_question_that_the_connection_took_with_it_is_asked_over_the_next_one_at_onc
 
 #[test]
 fn a_watch_that_was_used_up_is_set_again_at_once() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.watched();
     let at = node.since + WATCH_AFTER + MOMENT;
     scene.look_at(at);
@@ -89,7 +89,7 @@ fn a_watch_that_was_used_up_is_set_again_at_once() {
 
 #[test]
 fn after_a_reconnect_the_znode_is_asked_for_until_it_was_seen() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.watched();
     let states = node.channel();
     let at = node.since + 2 * WATCH_AFTER;
@@ -105,7 +105,7 @@ fn after_a_reconnect_the_znode_is_asked_for_until_it_was_seen() {
 
 #[test]
 fn the_end_of_the_session_is_told_by_the_look_that_follows() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.watched();
     let states = node.channel();
     let session: Arc<dyn Session> = scene.said.clone();

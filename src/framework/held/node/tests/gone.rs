@@ -8,7 +8,7 @@ fn a_znode_that_is_gone_is_in_doubt_until_its_session_has_answered() {
         (synced(), Err(SessionError::Server(ErrorCode::NoNode))),
         (Err(SessionError::Server(ErrorCode::Unimplemented)), Ok(ours())),
     ] {
-        let scene = Scene::new(None);
+        let scene = Wanted::new(None);
         let (_node, states) = deleted(&scene);
         scene.look_at(scene.begun);
         assert_eq!(states.try_iter().collect::<Vec<_>>(), [IN_DOUBT]);
@@ -28,7 +28,7 @@ fn a_znode_that_is_gone_is_in_doubt_until_its_session_has_answered() {
 #[test]
 fn a_znode_that_goes_with_its_session_is_lost_for_that_reason() {
     for answers in [false, true] {
-        let scene = Scene::new(None);
+        let scene = Wanted::new(None);
         let (node, states) = deleted(&scene);
         scene.look_at(scene.begun);
         if answers {
@@ -47,7 +47,7 @@ fn a_znode_that_goes_with_its_session_is_lost_for_that_reason() {
 
 #[test]
 fn a_znode_that_is_gone_before_a_disconnect_was_deleted_if_the_session_has_another_connection() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let (node, states) = deleted(&scene);
     scene.look_at(scene.begun);
     scene.said.connection.store(0, Ordering::Release);
@@ -64,7 +64,7 @@ fn a_znode_that_is_gone_before_a_disconnect_was_deleted_if_the_session_has_anoth
 
 #[test]
 fn a_session_that_could_not_say_whether_it_lives_is_asked_again() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let (node, _states) = deleted(&scene);
     scene.look_at(scene.begun);
     scene.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
@@ -80,7 +80,7 @@ fn a_session_that_could_not_say_whether_it_lives_is_asked_again() {
 
 #[test]
 fn a_znode_that_the_watch_finds_gone_is_asked_about_and_told() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.hold();
     let states = node.channel();
     scene.look_at(node.since + WATCH_AFTER);

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn short_holds_one_after_the_other_wake_nobody() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.hold();
     assert!(scene.is_woken());
     scene.look_at(node.since);
@@ -19,7 +19,7 @@ fn short_holds_one_after_the_other_wake_nobody() {
 
 #[test]
 fn holds_that_are_over_before_the_look_wake_somebody_once_in_a_while() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     // Twice in vain, so no look is planned.
     scene.look_at(scene.begun);
     assert_eq!(scene.look_at(scene.begun), None);
@@ -38,7 +38,7 @@ fn holds_that_are_over_before_the_look_wake_somebody_once_in_a_while() {
 
 #[test]
 fn a_hold_that_begins_during_a_look_needs_no_other_look_at_once() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let _watched = scene.watched();
     scene.look_at(scene.begun);
     for is_over in [false, true] {
@@ -63,7 +63,7 @@ fn a_hold_that_begins_during_a_look_needs_no_other_look_at_once() {
 
 #[test]
 fn a_look_that_panics_leaves_nobody_without_a_look() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let _watched = scene.watched();
     scene.look_at(scene.begun);
     for begins_meanwhile in [false, true] {
@@ -85,7 +85,7 @@ fn a_look_that_panics_leaves_nobody_without_a_look() {
 
 #[test]
 fn a_watched_hold_that_nobody_listens_to_needs_no_look() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.watched();
     // The look that asked for the watch has planned one more, for the short hold that may follow.
     assert_eq!(scene.look_at(node.since + 2 * WATCH_AFTER), None);
@@ -98,7 +98,7 @@ fn a_watched_hold_that_nobody_listens_to_needs_no_look() {
 #[test]
 fn who_listens_is_told_of_the_doubt_when_it_begins_watched_or_not() {
     for is_watched in [true, false] {
-        let scene = Scene::new(None);
+        let scene = Wanted::new(None);
         let node = if is_watched { scene.watched() } else { scene.hold() };
         let at = node.since + WATCH_AFTER / 2;
         let doubtful = at + WATCH_AFTER / 4;
@@ -119,14 +119,14 @@ fn who_listens_is_told_of_the_doubt_when_it_begins_watched_or_not() {
 #[test]
 fn a_long_hold_is_looked_at_when_its_warning_is_due_and_never_without_a_pause() {
     let limit = Duration::from_secs(3);
-    let scene = Scene::new(Some(limit));
+    let scene = Wanted::new(Some(limit));
     let node = scene.watched();
     let at = node.since + 2 * WATCH_AFTER;
     assert_eq!(scene.look_at(at), Some(node.since + limit));
     assert_eq!(scene.look_at(node.since + limit), Some(node.since + 2 * limit));
     assert_eq!(scene.look_at(node.since + 2 * limit), Some(node.since + 4 * limit));
 
-    let scene = Scene::new(Some(Duration::from_nanos(1)));
+    let scene = Wanted::new(Some(Duration::from_nanos(1)));
     let node = scene.watched();
     let mut at = node.since + 2 * WATCH_AFTER;
     for _ in 0..100 {

@@ -47,21 +47,21 @@ fn said(valid_until: Instant) -> Arc<StubSession> {
 }
 
 /// The znodes, and what the client's thread does with them.
-struct Scene {
+struct Wanted {
     held: Arc<HeldNodes>,
     received: Receiver<Event>,
     said: Arc<StubSession>,
     begun: Instant,
 }
 
-impl Scene {
-    fn new(max_hold_time: Option<Duration>) -> Scene {
+impl Wanted {
+    fn new(max_hold_time: Option<Duration>) -> Wanted {
         let (events, received) = event_channel();
         let begun = Instant::now();
         let said = said(begun + LONG);
         let dispatcher = Arc::new(Dispatcher::new());
         dispatcher.start().unwrap();
-        Scene {
+        Wanted {
             held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher, Counters::new())),
             received,
             said,
@@ -113,7 +113,7 @@ fn ours() -> Response {
 }
 
 /// A hold whose znode is gone, and what its holder has been told.
-fn deleted(scene: &Scene) -> (Arc<HeldNode>, StateChanges) {
+fn deleted(scene: &Wanted) -> (Arc<HeldNode>, StateChanges) {
     let node = scene.watched();
     let states = node.channel();
     scene.look_at(scene.begun);

@@ -33,7 +33,7 @@ fn a_request_is_about_the_hold_that_the_contender_got_last() {
     let about = Arc::new(Mutex::new(None));
     let is_about = about.clone();
     let node = RevocableNode::new(Arc::new(Revocation::lasting(move |_, held| *is_about.lock() = held)));
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let (first, second) = (scene.hold(), scene.hold());
     node.holds(&first);
     drop(first);

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_released_hold_says_so_for_good_and_wakes_only_who_listens() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.watched();
     let states = node.channel();
     let (tell, told) = unbounded();
@@ -36,11 +36,11 @@ fn a_released_hold_says_so_for_good_and_wakes_only_who_listens() {
 #[test]
 fn a_lost_hold_stays_lost_after_its_release_and_is_told_as_lost() {
     for loses in [
-        (|_, node| node.lose(LostReason::NodeDeleted)) as fn(&Scene, &HeldNode),
+        (|_, node| node.lose(LostReason::NodeDeleted)) as fn(&Wanted, &HeldNode),
         |scene, node| scene.deletes(node),
         |scene, _| scene.said.ended.store(true, Ordering::Release),
     ] {
-        let scene = Scene::new(None);
+        let scene = Wanted::new(None);
         let node = scene.watched();
         let states = node.channel();
         loses(&scene, &node);
@@ -53,7 +53,7 @@ fn a_lost_hold_stays_lost_after_its_release_and_is_told_as_lost() {
 
 #[test]
 fn a_hold_that_is_being_released_is_certain_as_long_as_its_znode_is() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.hold();
     node.released();
     assert!(node.is_certain());
@@ -63,7 +63,7 @@ fn a_hold_that_is_being_released_is_certain_as_long_as_its_znode_is() {
 
 #[test]
 fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.watched();
     let first = node.channel();
     let begin = Instant::now();
@@ -86,7 +86,7 @@ fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once(
 
 #[test]
 fn changes_can_be_selected_on() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     let node = scene.hold();
     let never = crossbeam_channel::never::<()>();
     node.released();
@@ -98,7 +98,7 @@ fn changes_can_be_selected_on() {
 
 #[test]
 fn what_is_granted_while_the_client_is_closed_is_lost_at_once() {
-    let scene = Scene::new(None);
+    let scene = Wanted::new(None);
     scene.held.lose_all(None, LostReason::ClientClosed);
     // After the thread's last look.
     scene.look_at(scene.begun);

@@ -1,4 +1,4 @@
-//! [`Turns`] in every schedule: two processes of two or three threads each, readers and writers, against a model of the server. What
+//! [`LocalQueue`] in every schedule: two processes of two or three threads each, readers and writers, against a model of the server. What
 //! has too many states is explored up to the depth that its line prints; `MODEL_STATES` says how many are enough.
 //!
 //! The contender at the servers has a model check of its own. Here it is a create, and a grant as soon as its znode is the
@@ -20,12 +20,12 @@ use std::{
 };
 
 use self::{
-    process::{Omitted, Process, THREADS, Wish, Wishes, always},
+    process::{Omitted, Process, THREADS, Task, Tasks, always},
     schedule::Action,
     world::World,
 };
 #[cfg(doc)]
-use crate::locks::threads::caching::turns::Turns;
+use crate::locks::threads::caching::local_queue::LocalQueue;
 
 /// So many states of one scenario are enough where nobody asks for more.
 const ENOUGH_STATES: usize = 25_000;
@@ -35,8 +35,8 @@ fn hash(world: &World) -> u64 {
 }
 
 /// Who wants what: the threads of the one process, then those of the other.
-const SCENARIOS: [[Wish; 4]; 8] = {
-    use Wish::{Read, TryRead, TryWrite, Write, WriteThenRead};
+const SCENARIOS: [[Task; 4]; 8] = {
+    use Task::{Read, TryRead, TryWrite, Write, WriteThenRead};
     [
         [Write, Write, Write, Write],
         [Read, Read, Read, Read],
@@ -50,15 +50,15 @@ const SCENARIOS: [[Wish; 4]; 8] = {
 };
 
 fn explore_all(rounds: u8, faults: u8) {
-    for wishes in SCENARIOS {
-        let name = format!("{wishes:?}, {rounds} rounds, {faults} faults");
-        assert!(explore(&name, always(wishes), rounds, faults) > 1_000, "{name}");
+    for tasks in SCENARIOS {
+        let name = format!("{tasks:?}, {rounds} rounds, {faults} faults");
+        assert!(explore(&name, always(tasks), rounds, faults) > 1_000, "{name}");
     }
 }
 
-fn explore(name: &str, wishes: Wishes, rounds: u8, faults: u8) -> usize {
+fn explore(name: &str, tasks: Tasks, rounds: u8, faults: u8) -> usize {
     let processes = [1, 2].map(|session| Process::new(session, 2, rounds, true));
-    let first = World::new(wishes, processes.into(), faults, Omitted::Nothing);
+    let first = World::new(tasks, processes.into(), faults, Omitted::Nothing);
     let mut parents: HashMap<u64, Option<(u64, Action)>> = HashMap::from([(hash(&first), None)]);
     let mut queue = VecDeque::from([(first, 0)]);
     let most = env::var("MODEL_STATES").map_or(ENOUGH_STATES, |most| most.parse().unwrap());
@@ -138,13 +138,13 @@ fn by_chance(seed: u64, omitted: Omitted) -> Result<usize, String> {
 
 fn try_by_chance(seed: u64, omitted: Omitted, trace: &mut Vec<Action>) -> Result<usize, String> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut wish = || {
-        [Wish::Write, Wish::Read, Wish::Read, Wish::WriteThenRead, Wish::TryWrite, Wish::TryRead][random.usize(0..6)]
+    let mut task = || {
+        [Task::Write, Task::Read, Task::Read, Task::WriteThenRead, Task::TryWrite, Task::TryRead][random.usize(0..6)]
     };
-    let wishes = std::array::from_fn(|_| std::array::from_fn(|_| std::array::from_fn(|_| wish())));
+    let tasks = std::array::from_fn(|_| std::array::from_fn(|_| std::array::from_fn(|_| task())));
     let (threads, rounds) = (random.usize(2..=THREADS), random.u8(1..4));
     let processes = [1, 2].map(|session| Process::new(session, threads, rounds, random.u8(..4) != 0));
-    let mut world = World::new(wishes, processes.into(), random.u8(0..8), omitted);
+    let mut world = World::new(tasks, processes.into(), random.u8(0..8), omitted);
     let one_in = [3, 10, 30][random.usize(0..3)];
     for steps in 0..20_000 {
         let (actions, faults) = (world.actions(), world.faults());

@@ -7,23 +7,23 @@ use std::{
 };
 
 use crate::{
-    framework::held::node::Footing,
+    framework::held::node::Evidence,
     locks::threads::caching::{
+        local_queue::{LocalQueue, Mode, Next, Turn, Waiter},
         options::Caching,
-        turns::{Mode, Next, Turn, Turns, Waiter},
     },
 };
 
 pub(super) const THREADS: usize = 3;
 
-/// So many rounds have a wish of their own.
+/// So many rounds have a task of their own.
 pub(super) const ROUNDS: usize = 4;
 
 /// What each round of each thread of each process wants.
-pub(super) type Wishes = [[[Wish; ROUNDS]; THREADS]; 2];
+pub(super) type Tasks = [[[Task; ROUNDS]; THREADS]; 2];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Wish {
+pub(super) enum Task {
     Write,
     Read,
     /// To write, and to go on as a reader.
@@ -33,21 +33,21 @@ pub(super) enum Wish {
     TryRead,
 }
 
-impl Wish {
+impl Task {
     pub(super) fn mode(self) -> Mode {
         match self {
-            Wish::Write | Wish::WriteThenRead | Wish::TryWrite => Mode::Exclusive,
-            Wish::Read | Wish::TryRead => Mode::Shared,
+            Task::Write | Task::WriteThenRead | Task::TryWrite => Mode::Exclusive,
+            Task::Read | Task::TryRead => Mode::Shared,
         }
     }
 
     pub(super) fn only_tries(self) -> bool {
-        matches!(self, Wish::TryWrite | Wish::TryRead)
+        matches!(self, Task::TryWrite | Task::TryRead)
     }
 }
 
-pub(super) fn always(of_threads: [Wish; 4]) -> Wishes {
-    let [a, b, c, d] = of_threads.map(|wish| [wish; ROUNDS]);
+pub(super) fn always(of_threads: [Task; 4]) -> Tasks {
+    let [a, b, c, d] = of_threads.map(|task| [task; ROUNDS]);
     [[a, b, b], [c, d, d]]
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Process {
     pub(super) is_valid: bool,
     /// Watches and replies are told in the order of time.
     pub(super) tells_in_order: bool,
-    pub(super) turns: Turns,
+    pub(super) local_queue: LocalQueue,
     pub(super) threads: Vec<Thread>,
     /// The acquires of the threads, and the last one of all.
     pub(super) waiters: [Waiter; THREADS],
@@ -79,8 +79,8 @@ pub(super) struct Process {
     /// The last tenure in which one has entered.
     pub(super) entered: u64,
     pub(super) nodes: Vec<Node>,
-    pub(super) outbox: VecDeque<Request>,
-    pub(super) inbox: VecDeque<Told>,
+    pub(super) outgoing: VecDeque<Request>,
+    pub(super) incoming: VecDeque<Told>,
     /// Watches at the server: on znodes, and on the children, each for a tenure.
     pub(super) own: Vec<(i64, u64)>,
     pub(super) children: Option<u64>,
@@ -106,7 +106,7 @@ pub(super) enum Thread {
     Waiting {
         rounds: u8,
     },
-    Seeking {
+    Queueing {
         rounds: u8,
         znode: Sought,
     },
@@ -141,14 +141,14 @@ pub(super) enum Thread {
 impl Thread {
     /// It wants the lock, and has not begun to hold it.
     pub(super) fn may_leave(&self) -> bool {
-        matches!(self, Thread::Waiting { .. } | Thread::Seeking { .. } | Thread::Looking { .. })
+        matches!(self, Thread::Waiting { .. } | Thread::Queueing { .. } | Thread::Looking { .. })
     }
 
     pub(super) fn rounds(&self) -> u8 {
         match self {
             Thread::Outside { rounds }
             | Thread::Waiting { rounds }
-            | Thread::Seeking { rounds, .. }
+            | Thread::Queueing { rounds, .. }
             | Thread::Looking { rounds, .. }
             | Thread::Inside { rounds, .. }
             | Thread::Downgrading { rounds, .. }
@@ -206,7 +206,7 @@ impl Process {
             connections: 1,
             is_valid: true,
             tells_in_order,
-            turns: Turns::default(),
+            local_queue: LocalQueue::default(),
             threads: vec![Thread::Outside { rounds }; threads],
             waiters: [0; THREADS],
             modes: [Mode::Exclusive; THREADS],
@@ -214,8 +214,8 @@ impl Process {
             is_out_of_order: false,
             entered: 0,
             nodes: Vec::new(),
-            outbox: VecDeque::new(),
-            inbox: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            incoming: VecDeque::new(),
             own: Vec::new(),
             children: None,
             has_missed: false,
@@ -226,9 +226,9 @@ impl Process {
         self.nodes.iter_mut().find(|node| node.number == number)
     }
 
-    pub(super) fn footing(&self, number: u64, omitted: Omitted) -> Footing {
+    pub(super) fn evidence(&self, number: u64, omitted: Omitted) -> Evidence {
         let Some(node) = self.nodes.iter().find(|node| node.number == number) else {
-            return Footing { is_gone: true, connection: 0, seen_over: 0, is_watched: false, is_valid: false };
+            return Evidence { is_gone: true, connection: 0, seen_over: 0, is_watched: false, is_valid: false };
         };
         let Node { mut seen_over, mut is_watched, is_gone, .. } = *node;
         let (mut connection, mut is_valid) = (self.connection, self.is_valid);
@@ -238,7 +238,7 @@ impl Process {
             Omitted::Watch => is_watched = true,
             Omitted::ValidUntil => is_valid = true,
         }
-        Footing { is_gone, connection, seen_over, is_watched, is_valid }
+        Evidence { is_gone, connection, seen_over, is_watched, is_valid }
     }
 
     /// What follows from a step of the turns.
@@ -249,7 +249,7 @@ impl Process {
         if let Some(tenure) = next.look
             && let Some(czxid) = self.node(tenure).map(|node| node.czxid)
         {
-            self.outbox.push_back(Request::List { tenure, czxid });
+            self.outgoing.push_back(Request::List { tenure, czxid });
         }
         for (who, turn) in next.wake {
             let thread = self.waiters.iter().position(|waiter| *waiter == who).unwrap();
@@ -262,13 +262,13 @@ impl Process {
         let Some(place) = self.nodes.iter().position(|node| node.number == number) else { return };
         let node = self.nodes.swap_remove(place);
         if !node.is_gone {
-            self.outbox.push_back(Request::Delete(node.czxid));
+            self.outgoing.push_back(Request::Delete(node.czxid));
         }
     }
 
     pub(super) fn turned(&mut self, thread: usize, rounds: u8, turn: Turn) {
         let came_before = |t: usize| self.waiters[t] < self.waiters[thread];
-        let waits = |t: usize| matches!(self.threads[t], Thread::Waiting { .. } | Thread::Seeking { .. });
+        let waits = |t: usize| matches!(self.threads[t], Thread::Waiting { .. } | Thread::Queueing { .. });
         // Readers get theirs together.
         let are_writers = |t: usize| self.modes[t] == Mode::Exclusive && self.modes[thread] == Mode::Exclusive;
         let is_overtaken = (0..self.threads.len()).any(|t| waits(t) && came_before(t) && are_writers(t));
@@ -277,7 +277,7 @@ impl Process {
             Turn::Hold { tenure, grant } => {
                 Thread::Looking { rounds, tenure, grant, has_seen: false, confirmed_over: 0 }
             }
-            Turn::Seek => Thread::Seeking { rounds, znode: Sought::Unsent },
+            Turn::Queue => Thread::Queueing { rounds, znode: Sought::Unsent },
             Turn::Wait => Thread::Waiting { rounds },
             Turn::No => Thread::Outside { rounds: rounds - 1 },
         };
@@ -287,18 +287,18 @@ impl Process {
         if let Some(node) = self.node(number) {
             node.is_gone = true;
         }
-        let next = self.turns.gone(number);
+        let next = self.local_queue.gone(number);
         self.follow(next);
     }
 
     pub(super) fn rivals_came(&mut self, number: u64) {
-        let next = self.turns.rivals_came(number, base());
+        let next = self.local_queue.rivals_came(number, base());
         self.follow(next);
     }
 
     /// The tenure of now, if another thread than this one reads in it.
     pub(super) fn read_by_others(&self, thread: usize) -> Option<u64> {
-        let number = self.turns.number()?;
+        let number = self.local_queue.number()?;
         let reads = |t: &usize| match self.threads[*t] {
             Thread::Looking { tenure, .. } | Thread::Inside { tenure, .. } => {
                 tenure == number && self.modes[*t] == Mode::Shared
@@ -309,7 +309,7 @@ impl Process {
     }
 
     pub(super) fn idle(&self) -> Option<u64> {
-        let number = self.turns.number()?;
+        let number = self.local_queue.number()?;
         let is_used = self.threads.iter().any(|thread| match thread {
             Thread::Looking { tenure, .. } | Thread::Inside { tenure, .. } | Thread::Downgrading { tenure, .. } => {
                 *tenure == number

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::{
-    process::{Omitted, Request, Sought, Thread, Told, Wish, base, limits},
+    process::{Omitted, Request, Sought, Task, Thread, Told, base, limits},
     world::World,
 };
 use crate::locks::threads::caching::{
+    local_queue::{Mode, Turn},
     look::is_certain,
-    turns::{Mode, Turn},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +47,12 @@ impl World {
         let mut actions = Vec::new();
         for (p, process) in self.processes.iter().enumerate() {
             actions.extend((0..process.threads.len()).filter(|t| self.can_step(p, *t)).map(|t| Action::Step(p, t)));
-            let gives_up = |t: &usize| process.threads[*t].may_leave() && self.wish(p, *t).only_tries();
+            let gives_up = |t: &usize| process.threads[*t].may_leave() && self.task(p, *t).only_tries();
             actions.extend((0..process.threads.len()).filter(gives_up).map(|t| Action::GiveUp(p, t)));
-            if process.connection != 0 && !process.outbox.is_empty() {
+            if process.connection != 0 && !process.outgoing.is_empty() {
                 actions.push(Action::Serve(p));
             }
-            if process.connection != 0 && !process.inbox.is_empty() {
+            if process.connection != 0 && !process.incoming.is_empty() {
                 actions.push(Action::Deliver(p));
             }
             if process.idle().is_some() {
@@ -76,15 +76,15 @@ impl World {
         match process.threads[t] {
             Thread::Outside { rounds } => rounds > 0,
             Thread::Inside { .. } | Thread::Reading { .. } => true,
-            Thread::Waiting { .. } | Thread::Seeking { znode: Sought::Sent, .. } => false,
-            Thread::Seeking { znode: Sought::Unsent, .. } => process.connection != 0,
+            Thread::Waiting { .. } | Thread::Queueing { znode: Sought::Sent, .. } => false,
+            Thread::Queueing { znode: Sought::Unsent, .. } => process.connection != 0,
             // Granted, or gone.
-            Thread::Seeking { znode: Sought::Stands(czxid), .. } => {
+            Thread::Queueing { znode: Sought::Stands(czxid), .. } => {
                 let is_granted = self.is_granted(czxid) && process.is_valid;
                 process.connection != 0 && self.lives(p) && (!self.stands(czxid) || is_granted)
             }
             Thread::Downgrading { tenure, znode, .. } => {
-                let is_gone = process.footing(tenure, Omitted::Nothing).is_gone;
+                let is_gone = process.evidence(tenure, Omitted::Nothing).is_gone;
                 let has_answer = match znode {
                     Sought::Unsent => true,
                     Sought::Sent => false,
@@ -93,11 +93,11 @@ impl World {
                 is_gone || process.connection != 0 && has_answer
             }
             Thread::Looking { tenure, grant, confirmed_over, .. } => {
-                let footing = process.footing(tenure, self.omitted);
+                let evidence = process.evidence(tenure, self.omitted);
                 let is_confirmed = Turn::Hold { tenure, grant }.is_first() || confirmed_over == process.connection;
-                let is_seen = footing.seen_over == process.connection && (footing.is_watched || is_confirmed);
-                footing.is_gone
-                    || is_certain(&footing, is_confirmed)
+                let is_seen = evidence.seen_over == process.connection && (evidence.is_watched || is_confirmed);
+                evidence.is_gone
+                    || is_certain(&evidence, is_confirmed)
                     || process.connection != 0 && self.lives(p) && !is_seen
             }
         }
@@ -125,9 +125,9 @@ impl World {
     pub(super) fn apply(&mut self, action: Action) -> Result<(), String> {
         match action {
             Action::Step(p, t) => {
-                let read = self.processes[p].read_by_others(t).filter(|_| self.wish(p, t) == Wish::TryWrite);
+                let read = self.processes[p].read_by_others(t).filter(|_| self.task(p, t) == Task::TryWrite);
                 self.step(p, t)?;
-                if read.is_some() && self.processes[p].turns.number() != read {
+                if read.is_some() && self.processes[p].local_queue.number() != read {
                     return Err(format!("the mere try of {p}.{t} ends what others read by"));
                 }
             }
@@ -138,7 +138,7 @@ impl World {
                 let process = &mut self.processes[p];
                 let limits = limits();
                 let later = base() + Duration::from_secs(60);
-                let next = process.turns.tick(&limits, later);
+                let next = process.local_queue.tick(&limits, later);
                 process.follow(next);
             }
             Action::Heartbeat(p) => {
@@ -180,7 +180,7 @@ impl World {
                 let t = self.processes[p].threads.iter().position(is_looking).unwrap();
                 let process = &mut self.processes[p];
                 let Thread::Looking { tenure, .. } = process.threads[t] else { return };
-                let next = process.turns.gone(tenure);
+                let next = process.local_queue.gone(tenure);
                 process.follow(next);
                 self.leave(p, t);
             }
@@ -193,36 +193,36 @@ impl World {
         let process = &mut self.processes[p];
         let before = process.threads[t];
         process.threads[t] = Thread::Outside { rounds: 0 };
-        if let Thread::Seeking { znode, .. } = before
-            && let Some(next) = process.turns.bequeath(process.waiters[t])
+        if let Thread::Queueing { znode, .. } = before
+            && let Some(next) = process.local_queue.hand_over(process.waiters[t])
         {
             process.follow(next);
-            return self.inherit(p, t, znode);
+            return self.take_over(p, t, znode);
         }
-        if let Thread::Seeking { znode: Sought::Stands(czxid), .. } = before {
-            process.outbox.push_back(Request::Delete(czxid));
+        if let Thread::Queueing { znode: Sought::Stands(czxid), .. } = before {
+            process.outgoing.push_back(Request::Delete(czxid));
         }
         let next = match before {
-            Thread::Looking { tenure, grant, .. } => process.turns.release(tenure, grant, &limits, base()),
-            _ => process.turns.leave(process.waiters[t]),
+            Thread::Looking { tenure, grant, .. } => process.local_queue.release(tenure, grant, &limits, base()),
+            _ => process.local_queue.leave(process.waiters[t]),
         };
         process.follow(next);
     }
 
-    /// The next seeker goes on with the contender of the one before.
-    pub(super) fn inherit(&mut self, p: usize, before: usize, found: Sought) {
+    /// The next delegate goes on with the contender of the one before.
+    pub(super) fn take_over(&mut self, p: usize, before: usize, found: Sought) {
         let process = &mut self.processes[p];
-        let is_new = |thread: &Thread| matches!(thread, Thread::Seeking { znode: Sought::Unsent, .. });
+        let is_new = |thread: &Thread| matches!(thread, Thread::Queueing { znode: Sought::Unsent, .. });
         let successor = process.threads.iter().position(is_new).unwrap();
-        if let Thread::Seeking { znode, .. } = &mut process.threads[successor] {
+        if let Thread::Queueing { znode, .. } = &mut process.threads[successor] {
             *znode = found;
         }
-        for request in &mut process.outbox {
+        for request in &mut process.outgoing {
             if let Request::Create(t, _) = request {
                 *t = if *t == before { successor } else { *t };
             }
         }
-        for told in &mut process.inbox {
+        for told in &mut process.incoming {
             if let Told::Created(t, _) = told {
                 *t = if *t == before { successor } else { *t };
             }
@@ -250,10 +250,10 @@ impl World {
                 };
                 if !node.is_gone && process.is_valid && !self.forgiven.contains(&node.czxid) {
                     holders.push((p, t));
-                    writes |= self.wish(p, t).mode() == Mode::Exclusive;
+                    writes |= self.task(p, t).mode() == Mode::Exclusive;
                 }
             }
-            process.turns.check(&limits())?;
+            process.local_queue.check(&limits())?;
             if process.is_out_of_order {
                 return Err(format!("a thread of process {p} overtakes another one"));
             }

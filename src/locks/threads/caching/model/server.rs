@@ -4,13 +4,13 @@ use super::{
     process::{Request, Sought, Thread, Told},
     world::{World, Znode},
 };
-use crate::locks::threads::caching::turns::Mode;
+use crate::locks::threads::caching::local_queue::Mode;
 
 impl World {
     pub(super) fn serve(&mut self, p: usize) {
-        let Some(request) = self.processes[p].outbox.pop_front() else { return };
+        let Some(request) = self.processes[p].outgoing.pop_front() else { return };
         if !self.lives(p) {
-            self.processes[p].outbox.push_front(request);
+            self.processes[p].outgoing.push_front(request);
             return self.cut(p);
         }
         let told = match request {
@@ -45,7 +45,7 @@ impl World {
                 Told::Listed(tenure, self.znodes.iter().all(|znode| znode.czxid == czxid || is_beside(znode.mode)))
             }
         };
-        self.processes[p].inbox.push_back(told);
+        self.processes[p].incoming.push_back(told);
     }
 
     pub(super) fn remove(&mut self, czxid: i64) {
@@ -56,7 +56,7 @@ impl World {
         }
         for process in self.processes.iter_mut().filter(|process| process.connection != 0) {
             let told: Vec<_> = process.own.extract_if(.., |(of, _)| *of == czxid).collect();
-            process.inbox.extend(told.into_iter().map(|(_, tenure)| Told::Deleted(tenure)));
+            process.incoming.extend(told.into_iter().map(|(_, tenure)| Told::Deleted(tenure)));
         }
         self.children_changed();
     }
@@ -66,20 +66,20 @@ impl World {
             if process.connection == 0 {
                 process.has_missed = true;
             } else if let Some(tenure) = process.children.take() {
-                process.inbox.push_back(Told::ChildrenChanged(tenure));
+                process.incoming.push_back(Told::ChildrenChanged(tenure));
             }
         }
     }
 
     pub(super) fn deliver(&mut self, p: usize) {
         let process = &mut self.processes[p];
-        let Some(told) = process.inbox.pop_front() else { return };
+        let Some(told) = process.incoming.pop_front() else { return };
         match told {
             Told::Created(t, czxid) => match &mut process.threads[t] {
-                Thread::Seeking { znode: znode @ Sought::Sent, .. }
+                Thread::Queueing { znode: znode @ Sought::Sent, .. }
                 | Thread::Downgrading { znode: znode @ Sought::Sent, .. } => *znode = Sought::Stands(czxid),
                 // It has given up.
-                _ => process.outbox.push_back(Request::Delete(czxid)),
+                _ => process.outgoing.push_back(Request::Delete(czxid)),
             },
             Told::Watched(tenure, true) => {
                 if let Some(node) = process.node(tenure) {
@@ -89,9 +89,9 @@ impl World {
             Told::Watched(tenure, false) | Told::Deleted(tenure) => process.gone(tenure),
             Told::Listed(_, true) => {}
             Told::Listed(tenure, false) => process.rivals_came(tenure),
-            Told::ChildrenChanged(tenure) if process.turns.looks_for_rivals(tenure) => {
+            Told::ChildrenChanged(tenure) if process.local_queue.looks_for_rivals(tenure) => {
                 if let Some(czxid) = process.node(tenure).map(|node| node.czxid) {
-                    process.outbox.push_back(Request::List { tenure, czxid });
+                    process.outgoing.push_back(Request::List { tenure, czxid });
                 }
             }
             Told::ChildrenChanged(tenure) => process.rivals_came(tenure),
@@ -102,7 +102,7 @@ impl World {
     pub(super) fn cut(&mut self, p: usize) {
         let process = &mut self.processes[p];
         process.connection = 0;
-        let unread = std::mem::take(&mut process.inbox);
+        let unread = std::mem::take(&mut process.incoming);
         for told in unread {
             match told {
                 Told::Listed(tenure, _) => process.rivals_came(tenure),
@@ -120,11 +120,11 @@ impl World {
                 Told::Created(..) => {}
             }
         }
-        let unanswered = std::mem::take(&mut process.outbox);
+        let unanswered = std::mem::take(&mut process.outgoing);
         for request in unanswered {
             match request {
                 // The background goes on until it is known to be gone.
-                Request::Delete(_) => process.outbox.push_back(request),
+                Request::Delete(_) => process.outgoing.push_back(request),
                 // Somebody may be there.
                 Request::List { tenure, .. } => process.rivals_came(tenure),
                 Request::Create(..) | Request::CreateBehind(..) | Request::Watch { .. } => {}
@@ -143,25 +143,25 @@ impl World {
         process.is_valid = true;
         let stands = |czxid: i64| znodes.iter().any(|znode| znode.czxid == czxid);
         let missed: Vec<_> = process.own.extract_if(.., |(czxid, _)| !stands(*czxid)).collect();
-        process.inbox.extend(missed.into_iter().map(|(_, tenure)| Told::Deleted(tenure)));
+        process.incoming.extend(missed.into_iter().map(|(_, tenure)| Told::Deleted(tenure)));
         // What looks after held znodes asks again for the watch.
         let unwatched = process.nodes.iter().filter(|node| !node.is_gone && !node.is_watched);
         let again = unwatched.map(|node| Request::Watch { tenure: node.number, czxid: node.czxid });
-        process.outbox.extend(again);
+        process.outgoing.extend(again);
         if std::mem::take(&mut process.has_missed)
             && let Some(tenure) = process.children.take()
         {
-            process.inbox.push_back(Told::ChildrenChanged(tenure));
+            process.incoming.push_back(Told::ChildrenChanged(tenure));
         }
         // A contender whose create got no answer looks for its znode.
         let mut known: Vec<i64> = process.nodes.iter().map(|node| node.czxid).collect();
-        known.extend(process.outbox.iter().filter_map(|request| match request {
+        known.extend(process.outgoing.iter().filter_map(|request| match request {
             Request::Delete(czxid) => Some(*czxid),
             _ => None,
         }));
         let session = process.session;
         for thread in &process.threads {
-            if let Thread::Seeking { znode: Sought::Stands(czxid), .. }
+            if let Thread::Queueing { znode: Sought::Stands(czxid), .. }
             | Thread::Downgrading { znode: Sought::Stands(czxid), .. }
             | Thread::Reading { czxid, .. } = thread
             {
@@ -172,13 +172,13 @@ impl World {
             znodes.iter().filter(|znode| znode.session == session && znode.of.0 == p && !known.contains(&znode.czxid));
         for znode in lost {
             match &mut process.threads[znode.of.1] {
-                Thread::Seeking { znode: sought @ Sought::Sent, .. }
+                Thread::Queueing { znode: sought @ Sought::Sent, .. }
                 | Thread::Downgrading { znode: sought @ Sought::Sent, .. } => *sought = Sought::Stands(znode.czxid),
-                _ => process.outbox.push_back(Request::Delete(znode.czxid)),
+                _ => process.outgoing.push_back(Request::Delete(znode.czxid)),
             }
         }
         for thread in &mut process.threads {
-            if let Thread::Seeking { znode: sought @ Sought::Sent, .. }
+            if let Thread::Queueing { znode: sought @ Sought::Sent, .. }
             | Thread::Downgrading { znode: sought @ Sought::Sent, .. } = thread
             {
                 *sought = Sought::Unsent;
@@ -191,7 +191,7 @@ impl World {
         self.sessions += 1;
         let process = &mut self.processes[p];
         process.session = self.sessions;
-        process.outbox.clear();
+        process.outgoing.clear();
         process.own.clear();
         process.children = None;
         process.has_missed = false;
@@ -199,7 +199,7 @@ impl World {
             node.is_gone = true;
         }
         for thread in &mut process.threads {
-            if let Thread::Seeking { znode, .. } | Thread::Downgrading { znode, .. } = thread {
+            if let Thread::Queueing { znode, .. } | Thread::Downgrading { znode, .. } = thread {
                 *znode = Sought::Unsent;
             }
         }

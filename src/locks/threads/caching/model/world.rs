@@ -1,7 +1,7 @@
 //! Two processes, and the server between them.
 
-use super::process::{Omitted, Process, ROUNDS, Wish, Wishes};
-use crate::locks::threads::caching::turns::Mode;
+use super::process::{Omitted, Process, ROUNDS, Task, Tasks};
+use crate::locks::threads::caching::local_queue::Mode;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct World {
@@ -13,7 +13,7 @@ pub(super) struct World {
     pub(super) processes: Vec<Process>,
     pub(super) faults: u8,
     pub(super) omitted: Omitted,
-    pub(super) wishes: Wishes,
+    pub(super) tasks: Tasks,
     /// Deleted by somebody while it was the first: its owner may not know yet.
     pub(super) forgiven: Vec<i64>,
     /// The largest token of all, and of a writer.
@@ -31,16 +31,16 @@ pub(super) struct Znode {
 }
 
 impl World {
-    pub(super) fn new(wishes: Wishes, processes: Vec<Process>, faults: u8, omitted: Omitted) -> World {
+    pub(super) fn new(tasks: Tasks, processes: Vec<Process>, faults: u8, omitted: Omitted) -> World {
         let (znodes, dead, forgiven) = (Vec::new(), Vec::new(), Vec::new());
         let (last, last_write) = ((0, 0), (0, 0));
-        World { znodes, zxid: 0, sessions: 2, dead, processes, faults, omitted, wishes, forgiven, last, last_write }
+        World { znodes, zxid: 0, sessions: 2, dead, processes, faults, omitted, tasks, forgiven, last, last_write }
     }
 
     /// What a thread wants, in the round that it is in.
-    pub(super) fn wish(&self, p: usize, t: usize) -> Wish {
+    pub(super) fn task(&self, p: usize, t: usize) -> Task {
         let rounds = usize::from(self.processes[p].threads[t].rounds());
-        self.wishes[p][t][rounds.saturating_sub(1) % ROUNDS]
+        self.tasks[p][t][rounds.saturating_sub(1) % ROUNDS]
     }
 
     pub(super) fn stands(&self, czxid: i64) -> bool {

@@ -53,7 +53,7 @@ fn one_call(session: &Arc<dyn Session>, thread: usize, round: usize) -> bool {
     let path = format!("/{thread}/{round}");
     let token = CancelToken::new();
     let patience = [LONG, Duration::from_millis(30), Duration::from_millis(3), LONG][round % 4];
-    let stop = Stop { cancel: Some(&token), deadline: Some(Instant::now() + patience) };
+    let bound = WaitBound { cancel: Some(&token), deadline: Some(Instant::now() + patience) };
     let pending = submit_one(session, sync(&path));
     if round % 7 == thread % 7 {
         drop(pending);
@@ -64,7 +64,7 @@ fn one_call(session: &Arc<dyn Session>, thread: usize, round: usize) -> bool {
             scope.spawn(|| token.cancel());
         }
         let begun = Instant::now();
-        let answer = pending.wait(stop);
+        let answer = pending.wait(bound);
         assert!(begun.elapsed() < LONG / 2, "{:?}: {answer:?}", begun.elapsed());
         match answer {
             ReplyOutcome::Reply(Ok(Response::Synced { path: synced })) => {

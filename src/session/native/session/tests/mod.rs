@@ -24,7 +24,7 @@ use crate::{
         native::{factory::NativeSessionFactory, reader::LONGEST_READ},
         transport::{Connection, tcp::Tcp},
         wait::{
-            deadline::Stop,
+            deadline::WaitBound,
             pending::{Pending, ReplyOutcome, submit_one},
         },
     },
@@ -117,7 +117,7 @@ fn is_loss(reply: &Reply) -> bool {
 
 /// Asks, and waits for the answer.
 fn wait(session: &Arc<dyn Session>, path: &str) -> ReplyOutcome {
-    submit_one(session, sync(path)).wait(Stop::at(Instant::now() + LONG))
+    submit_one(session, sync(path)).wait(WaitBound::at(Instant::now() + LONG))
 }
 
 fn is_synced(answer: &ReplyOutcome) -> bool {

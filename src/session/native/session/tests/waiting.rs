@@ -55,7 +55,7 @@ impl Watching {
     /// Asks for a watch; `None`: the connection was lost.
     fn ask(session: &Arc<dyn Session>, path: &str) -> Option<Watching> {
         let (pending, watching) = Watching::submit(session, path);
-        match pending.wait(Stop::at(Instant::now() + LONG)) {
+        match pending.wait(WaitBound::at(Instant::now() + LONG)) {
             ReplyOutcome::Reply(Ok(_)) => Some(watching),
             ReplyOutcome::Reply(Err(SessionError::ConnectionLoss(_))) => None,
             other => panic!("{other:?}"),
@@ -68,16 +68,16 @@ impl Watching {
         let request = peer.request();
         assert_eq!(request.path(), path);
         peer.answer(&request);
-        assert!(matches!(pending.wait(Stop::at(Instant::now() + LONG)), ReplyOutcome::Reply(Ok(_))));
+        assert!(matches!(pending.wait(WaitBound::at(Instant::now() + LONG)), ReplyOutcome::Reply(Ok(_))));
         watching
     }
 
-    fn recv(&self, stop: Stop<'_>) -> Result<WatchEvent, WaitEnd> {
-        stop.recv(&self.told)
+    fn recv(&self, bound: WaitBound<'_>) -> Result<WatchEvent, WaitEnd> {
+        bound.recv(&self.told)
     }
 
     fn next(&self) -> WatchEvent {
-        self.recv(Stop::at(Instant::now() + LONG)).unwrap()
+        self.recv(WaitBound::at(Instant::now() + LONG)).unwrap()
     }
 }
 
@@ -141,7 +141,7 @@ fn a_wait_ends_at_its_deadline_whether_the_server_says_nothing_or_never_stops() 
                 let pending = submit_one(&client.session, sync("/a"));
                 peer.request();
                 let deadline = Instant::now() + patience;
-                let answer = pending.wait(Stop::at(deadline));
+                let answer = pending.wait(WaitBound::at(deadline));
                 assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
                 since(deadline)
             };
@@ -173,7 +173,7 @@ fn a_wait_ends_when_it_is_cancelled_whether_the_server_says_nothing_or_never_sto
                         token.cancel();
                         now
                     });
-                    let answer = pending.wait(Stop { cancel: Some(&token), deadline: None });
+                    let answer = pending.wait(WaitBound { cancel: Some(&token), deadline: None });
                     let ended = Instant::now();
                     let is_cancelled = matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent: true });
                     assert!(is_cancelled, "{answer:?}");
@@ -311,7 +311,7 @@ fn a_callback_that_panics_ends_the_session_after_the_others_were_told() {
     let event = server::prefixed(&server::notification(server::DELETED, "/watched"));
     let reply = server::prefixed(&server::answer(&request, 1, 0));
     peer.stream.write_all(&[reply, event].concat()).unwrap();
-    let answer = pending.wait(Stop::at(Instant::now() + LONG));
+    let answer = pending.wait(WaitBound::at(Instant::now() + LONG));
     assert!(matches!(answer, ReplyOutcome::Reply(Err(SessionError::Expired))), "{answer:?}");
     assert_eq!(watching.next(), deleted(1));
     assert_eq!(client.event(), SessionEvent::Expired);
@@ -330,7 +330,7 @@ fn a_callback_may_submit_and_drop_and_close() {
         let unwanted = submit_one(&session, sync("/unwanted"));
         drop(unwanted);
         // Nobody reads meanwhile, so it ends without a reply, but it ends.
-        let answer = submit_one(&session, sync("/in vain")).wait(Stop::at(Instant::now() + MOMENT));
+        let answer = submit_one(&session, sync("/in vain")).wait(WaitBound::at(Instant::now() + MOMENT));
         assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, .. }));
         session.close(Instant::now());
         sender.send(()).unwrap_or_default();
@@ -381,7 +381,7 @@ fn a_long_wait_ends_as_soon_as_a_thread_that_was_parked_as_long() {
     let for_reply = move |nth| {
         let fake = Fake::new();
         let (client, _peer) = Client::connected(&fake);
-        let answer = submit_one(&client.session, sync("/a")).wait(Stop::at(deadline(nth)));
+        let answer = submit_one(&client.session, sync("/a")).wait(WaitBound::at(deadline(nth)));
         let late = late(nth);
         assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
         late
@@ -390,7 +390,7 @@ fn a_long_wait_ends_as_soon_as_a_thread_that_was_parked_as_long() {
         let fake = Fake::new();
         let (client, mut peer) = Client::connected(&fake);
         let watching = Watching::set(&client, &mut peer, "/a");
-        assert_eq!(watching.recv(Stop::at(deadline(nth))).unwrap_err(), WaitEnd::Deadline);
+        assert_eq!(watching.recv(WaitBound::at(deadline(nth))).unwrap_err(), WaitEnd::Deadline);
         late(nth)
     };
     let waits: [Box<dyn Fn(u32) -> Duration + Send + Sync>; 3] =

@@ -26,7 +26,7 @@ pub(crate) enum Mode {
 
 /// One lock object as its process sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Turns {
+pub(crate) struct LocalQueue {
     stage: Stage,
     /// Who waits for a turn, first come, first served: the smallest number is in front. Nobody while the tenure of now
     /// is a shared one: whoever cannot have a turn in it ends it, and queues at the servers before its znode goes.
@@ -35,7 +35,7 @@ pub(crate) struct Turns {
     /// last who has one.
     ended: Vec<Tenure>,
     tenures: u64,
-    /// A [`Turns::tick`] is to come: one for all tenures, however short they are.
+    /// A [`LocalQueue::tick`] is to come: one for all tenures, however short they are.
     is_timed: bool,
 }
 
@@ -46,8 +46,8 @@ enum Stage {
     Vacant,
     /// This one queues at the servers, for itself and those behind it. The znode of the tenure before goes as soon as its
     /// own create is on its way, so that those who wait lose no place.
-    Seeking {
-        seeker: Waiter,
+    Queueing {
+        delegate: Waiter,
         mode: Mode,
         before: Option<u64>,
     },
@@ -84,7 +84,7 @@ pub(crate) enum Turn {
     /// The lock, if a last look shows that the znode still stands for certain.
     Hold { tenure: u64, grant: u64 },
     /// It has to queue at the servers.
-    Seek,
+    Queue,
     /// It has to wait until it is woken.
     Wait,
     /// It would have to wait.
@@ -99,7 +99,7 @@ pub(crate) struct Next {
     pub(crate) releases: Vec<u64>,
     /// Who is woken, with what.
     pub(crate) wake: Vec<(Waiter, Turn)>,
-    /// When [`Turns::tick`] is due.
+    /// When [`LocalQueue::tick`] is due.
     pub(crate) tick: Option<Instant>,
     /// The tenure whose directory is asked who else waits there.
     pub(crate) look: Option<u64>,
@@ -126,21 +126,21 @@ impl Next {
     }
 }
 
-impl Turns {
+impl LocalQueue {
     /// Somebody wants the lock. Who only tries never waits, and keeps nobody else from a turn.
-    pub(crate) fn come(&mut self, who: Waiter, mode: Mode, only_tries: bool) -> (Turn, Next) {
+    pub(crate) fn enter(&mut self, who: Waiter, mode: Mode, only_tries: bool) -> (Turn, Next) {
         let ends_tenure = match &mut self.stage {
             Stage::Vacant => true,
             Stage::Granted(tenure) if tenure.lets_in(mode) => return (tenure.give(), Next::default()),
             // It is idle, and of the other mode. Or a writer comes: no reader gets in from here on.
             Stage::Granted(tenure) => tenure.inside.is_empty() || tenure.mode == Mode::Shared && !only_tries,
-            Stage::Seeking { .. } => false,
+            Stage::Queueing { .. } => false,
         };
         if ends_tenure {
             // The znode of an idle lock goes first: nobody has waited behind it.
-            let next = Next::releasing(self.retire());
-            self.stage = Stage::Seeking { seeker: who, mode, before: None };
-            (Turn::Seek, next)
+            let next = Next::releasing(self.close());
+            self.stage = Stage::Queueing { delegate: who, mode, before: None };
+            (Turn::Queue, next)
         } else if only_tries {
             (Turn::No, Next::default())
         } else {
@@ -150,7 +150,7 @@ impl Turns {
     }
 
     /// The one that has this turn found that the znode is gone: it comes again, and keeps its place.
-    pub(crate) fn come_again(
+    pub(crate) fn enter_again(
         &mut self,
         who: Waiter,
         mode: Mode,
@@ -159,12 +159,12 @@ impl Turns {
     ) -> (Turn, Next) {
         if let Some(tenure) = self.tenure(number) {
             tenure.leave(grant);
-            let next = Next::releasing(self.retire());
-            self.stage = Stage::Seeking { seeker: who, mode, before: None };
-            return (Turn::Seek, next);
+            let next = Next::releasing(self.close());
+            self.stage = Stage::Queueing { delegate: who, mode, before: None };
+            return (Turn::Queue, next);
         }
         let next = self.leave_ended(number, grant);
-        let (turn, then) = self.come(who, mode, only_tries);
+        let (turn, then) = self.enter(who, mode, only_tries);
         if turn == Turn::Wait {
             self.queue.pop_back();
             self.wait_again(who, mode);
@@ -178,22 +178,22 @@ impl Turns {
         self.queue.insert(place, (who, mode));
     }
 
-    /// The seeker's create is on its way.
+    /// The delegate's create is on its way.
     pub(crate) fn created(&mut self, who: Waiter) -> Next {
         match &mut self.stage {
-            Stage::Seeking { seeker, before, .. } if *seeker == who => Next::releasing(before.take()),
+            Stage::Queueing { delegate, before, .. } if *delegate == who => Next::releasing(before.take()),
             _ => Next::default(),
         }
     }
 
-    /// The seeker's znode is granted. A tenure begins, of readers with all of them that wait at the head of the queue;
-    /// `None`: nobody knows of such a seeker.
+    /// The delegate's znode is granted. A tenure begins, of readers with all of them that wait at the head of the queue;
+    /// `None`: nobody knows of such a delegate.
     ///
-    /// A writer's first turn is the seeker's, unless one that came before it came again meanwhile. The first grant
-    /// counts as the seeker's in any case: nobody else has just seen the znode.
+    /// A writer's first turn is the delegate's, unless one that came before it came again meanwhile. The first grant
+    /// counts as the delegate's in any case: nobody else has just seen the znode.
     pub(crate) fn granted(&mut self, who: Waiter, may_last: bool, now: Instant) -> Option<(Turn, u64, Next)> {
-        let Stage::Seeking { seeker, mode, before } = self.stage else { return None };
-        if seeker != who {
+        let Stage::Queueing { delegate, mode, before } = self.stage else { return None };
+        if delegate != who {
             return None;
         }
         self.tenures += 1;
@@ -234,25 +234,25 @@ impl Turns {
         Some((turn, self.tenures, next))
     }
 
-    /// The seeker gives up, and the next one that waits goes on with its contender: the process keeps its place at the
+    /// The delegate gives up, and the next one that waits goes on with its contender: the process keeps its place at the
     /// servers. `None`: nobody waits, or for another kind of znode.
-    pub(crate) fn bequeath(&mut self, who: Waiter) -> Option<Next> {
-        let Stage::Seeking { seeker, mode, .. } = &mut self.stage else { return None };
-        let (successor, _) = *self.queue.front().filter(|(_, wanted)| *seeker == who && wanted == mode)?;
-        *seeker = successor;
+    pub(crate) fn hand_over(&mut self, who: Waiter) -> Option<Next> {
+        let Stage::Queueing { delegate, mode, .. } = &mut self.stage else { return None };
+        let (successor, _) = *self.queue.front().filter(|(_, wanted)| *delegate == who && wanted == mode)?;
+        *delegate = successor;
         self.queue.pop_front();
-        Some(Next { wake: vec![(successor, Turn::Seek)], ..Next::default() })
+        Some(Next { wake: vec![(successor, Turn::Queue)], ..Next::default() })
     }
 
     /// Whether somebody queues at the servers, for this kind of znode.
-    pub(crate) fn seeks(&self, wanted: Mode) -> bool {
-        matches!(self.stage, Stage::Seeking { mode, .. } if mode == wanted)
+    pub(crate) fn queues(&self, wanted: Mode) -> bool {
+        matches!(self.stage, Stage::Queueing { mode, .. } if mode == wanted)
     }
 
     /// It does not want the lock any more, and has no turn.
     pub(crate) fn leave(&mut self, who: Waiter) -> Next {
-        if let Stage::Seeking { seeker, before, .. } = self.stage
-            && seeker == who
+        if let Stage::Queueing { delegate, before, .. } = self.stage
+            && delegate == who
         {
             return self.pass_on(before);
         }
@@ -278,7 +278,7 @@ impl Turns {
         }
         let (mode, has_rivals) = (tenure.mode, tenure.rivals.is_some());
         match self.queue.front().copied() {
-            None => self.rest(limits, now),
+            None => self.idle(limits, now),
             Some((next, wanted)) if wanted == mode => {
                 self.queue.pop_front();
                 let turn = self.tenure(number).map(|tenure| (next, tenure.give()));
@@ -286,12 +286,12 @@ impl Turns {
             }
             Some(_) if has_rivals => self.end(),
             // As nobody else waits, there is no place to lose, and the new znode finds itself alone.
-            Some(_) => Next::releasing(self.retire()).and(self.pass_on(None)),
+            Some(_) => Next::releasing(self.close()).and(self.pass_on(None)),
         }
     }
 
     /// Nobody here wants the lock.
-    fn rest(&mut self, limits: &Caching, now: Instant) -> Next {
+    fn idle(&mut self, limits: &Caching, now: Instant) -> Next {
         let Stage::Granted(tenure) = &mut self.stage else { return Next::default() };
         if tenure.rivals.is_some() || limits.keep_idle.is_zero() {
             return self.end();
@@ -361,7 +361,7 @@ impl Turns {
     fn now(&self) -> Option<&Tenure> {
         match &self.stage {
             Stage::Granted(tenure) => Some(tenure),
-            Stage::Vacant | Stage::Seeking { .. } => None,
+            Stage::Vacant | Stage::Queueing { .. } => None,
         }
     }
 
@@ -392,7 +392,7 @@ impl Turns {
     pub(crate) fn ahead(&self, mode: Mode) -> usize {
         let has_turn = match &self.stage {
             Stage::Vacant => false,
-            Stage::Seeking { .. } => true,
+            Stage::Queueing { .. } => true,
             Stage::Granted(tenure) => !tenure.inside.is_empty() && !tenure.lets_in(mode),
         };
         self.queue.len() + usize::from(has_turn)
@@ -411,12 +411,12 @@ impl Turns {
 
     /// The tenure of now ends.
     fn end(&mut self) -> Next {
-        let left = self.retire();
+        let left = self.close();
         self.pass_on(left)
     }
 
     /// Nobody gets a turn in the tenure of now any more. Its number, if nobody has one: then its znode goes.
-    fn retire(&mut self) -> Option<u64> {
+    fn close(&mut self) -> Option<u64> {
         let Stage::Granted(tenure) = mem::take(&mut self.stage) else { return None };
         if tenure.inside.is_empty() {
             return Some(tenure.number);
@@ -428,12 +428,12 @@ impl Turns {
     /// The next one that waits queues at the servers, and the znode of the tenure before goes after that; at once if nobody
     /// waits.
     fn pass_on(&mut self, before: Option<u64>) -> Next {
-        let Some((seeker, mode)) = self.queue.pop_front() else {
+        let Some((delegate, mode)) = self.queue.pop_front() else {
             self.stage = Stage::Vacant;
             return Next::releasing(before);
         };
-        self.stage = Stage::Seeking { seeker, mode, before };
-        Next { wake: vec![(seeker, Turn::Seek)], ..Next::default() }
+        self.stage = Stage::Queueing { delegate, mode, before };
+        Next { wake: vec![(delegate, Turn::Queue)], ..Next::default() }
     }
 
     /// What is left of a tenure that has ended goes with its last holder.
@@ -451,7 +451,7 @@ impl Turns {
     fn tenure(&mut self, number: u64) -> Option<&mut Tenure> {
         match &mut self.stage {
             Stage::Granted(tenure) if tenure.number == number => Some(tenure),
-            Stage::Vacant | Stage::Seeking { .. } | Stage::Granted(_) => None,
+            Stage::Vacant | Stage::Queueing { .. } | Stage::Granted(_) => None,
         }
     }
 }

@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, io, net::SocketAddr};
 
 /// The last trouble with each server, since there was a connection.
 #[derive(Debug, Default)]
-pub(super) struct Troubles(BTreeMap<String, String>);
+pub(super) struct ConnectErrors(BTreeMap<String, String>);
 
-impl Troubles {
+impl ConnectErrors {
     /// A name has no address.
     pub(super) fn unresolved(&mut self, host: &str, why: &str) {
         self.0.insert(host.to_owned(), why.to_owned());
     }
 
-    /// A server does not take the session. Gives all troubles as one error.
+    /// A server does not take the session. Gives all connect_errors as one error.
     pub(super) fn refused(&mut self, host: &str, address: SocketAddr, error: &io::Error) -> io::Error {
         let address = address.to_string();
         // An address that was given as such stands there once.
@@ -53,19 +53,19 @@ mod tests {
 
     #[test]
     fn each_server_stands_there_once_with_its_last_trouble() {
-        let mut troubles = Troubles::default();
-        assert!(troubles.of_names().is_none());
+        let mut connect_errors = ConnectErrors::default();
+        assert!(connect_errors.of_names().is_none());
         let at = |last: u8| SocketAddr::from(([127, 0, 0, last], 2181));
         let refused = io::Error::from_raw_os_error(111);
-        troubles.unresolved("zk3", "no such host");
-        let _ = troubles.refused("zk1", at(1), &io::Error::other("no answer to the handshake"));
-        let _ = troubles.refused("zk1", at(1), &refused);
-        let all = troubles.refused("127.0.0.2", at(2), &refused);
+        connect_errors.unresolved("zk3", "no such host");
+        let _ = connect_errors.refused("zk1", at(1), &io::Error::other("no answer to the handshake"));
+        let _ = connect_errors.refused("zk1", at(1), &refused);
+        let all = connect_errors.refused("127.0.0.2", at(2), &refused);
         assert_eq!(all.kind(), io::ErrorKind::ConnectionRefused);
         let expected =
             "127.0.0.2:2181: Connection refused; zk1 (127.0.0.1:2181): Connection refused; zk3: no such host";
         assert_eq!(all.to_string(), expected);
-        troubles.clear();
-        assert!(troubles.of_names().is_none());
+        connect_errors.clear();
+        assert!(connect_errors.of_names().is_none());
     }
 }

@@ -39,7 +39,7 @@ use crate::{
 
 /// What a contender contends for.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct Wanted<'a> {
     pub(super) lock: &'a LockInternals,
     pub(super) spec: &'a Spec,
     /// How many leases there are; `None`: one.
@@ -48,7 +48,7 @@ pub(super) struct Scene<'a> {
     pub(super) stays_idle: bool,
 }
 
-impl Scene<'_> {
+impl Wanted<'_> {
     /// Whether a create may go out without a list.
     fn goes_by_numbers(&self) -> bool {
         self.lock.goes_by_numbers && self.spec.companion.is_none()
@@ -57,7 +57,7 @@ impl Scene<'_> {
 
 /// A contender with its watches and its holds.
 #[derive(Default)]
-pub(super) struct LiveContender {
+pub(super) struct Contention {
     pub(super) contender: Contender,
     /// The session that was connected last.
     pub(super) session: Option<Arc<dyn Session>>,
@@ -85,17 +85,17 @@ type Mail = (Input<Error>, Instant);
 
 /// What is to be cleared away, under no lock.
 #[must_use = "znodes and watches stay otherwise"]
-pub(super) struct Debris {
+pub(super) struct Leftovers {
     watches: Vec<(WatchId, Watch)>,
     pub(super) held: Vec<Arc<HeldNode>>,
     leftovers: Vec<Leftover>,
     owner: Option<Arc<dyn Session>>,
 }
 
-impl LiveContender {
+impl Contention {
     /// `revocable`: who is told about requests to give the lock back.
-    pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> LiveContender {
-        LiveContender { revocable, ..LiveContender::default() }
+    pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> Contention {
+        Contention { revocable, ..Contention::default() }
     }
 
     fn mailbox(&mut self) -> &Mailbox {
@@ -112,19 +112,24 @@ impl LiveContender {
         &self.mailbox().1
     }
 
-    pub(super) fn step(&mut self, scene: Scene<'_>, is_time_up: bool, mut input: Input<Error>) -> (Do<Error>, Debris) {
+    pub(super) fn step(
+        &mut self,
+        wanted: Wanted<'_>,
+        is_time_up: bool,
+        mut input: Input<Error>,
+    ) -> (Do<Error>, Leftovers) {
         if let Input::Answers(answers) = &mut input {
-            answers.iter_mut().for_each(|answer| unpack(scene.lock, answer));
-            self.answered(scene.lock, answers);
+            answers.iter_mut().for_each(|answer| unpack(wanted.lock, answer));
+            self.answered(wanted.lock, answers);
         }
         let view = view_of(self.session.as_ref(), is_time_up);
         let contender = &mut self.contender;
-        let surroundings = ProcessEnvironment { scene, session: self.session.as_ref() };
-        let next = contender.step(scene.spec, &surroundings, &view, input);
+        let surroundings = ProcessEnvironment { wanted, session: self.session.as_ref() };
+        let next = contender.step(wanted.spec, &surroundings, &view, input);
         let leftovers = contender.take_discarded();
         let watches = self.watches.extract_if(.., |(watch, _)| !contender.wants(*watch)).collect();
         let held = if contender.is_held { Vec::new() } else { std::mem::take(&mut self.held) };
-        (next, Debris { watches, held, leftovers, owner: self.owner.clone() })
+        (next, Leftovers { watches, held, leftovers, owner: self.owner.clone() })
     }
 
     /// Requests are about to be sent: in this session.
@@ -192,23 +197,23 @@ impl LiveContender {
     }
 
     /// The own znodes become holds, and the watch on them the holder's.
-    pub(super) fn hold(&mut self, scene: Scene<'_>) -> Input<Error> {
+    pub(super) fn hold(&mut self, wanted: Wanted<'_>) -> Input<Error> {
         let own = self.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
         let mut watch = own.map(|index| self.watches.swap_remove(index).1);
         let is_watched = watch.is_some();
         for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
-            let (token, grant) = scene.spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
-            let (path, has_waited) = (scene.lock.child(&node.name), self.contender.has_waited);
-            let is_place = scene.lock.is_queue;
+            let (token, grant) = wanted.spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
+            let (path, has_waited) = (wanted.lock.child(&node.name), self.contender.has_waited);
+            let is_place = wanted.lock.is_queue;
             let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, is_place };
-            let (registry, over) = (&scene.lock.client().core.held, self.contender.seen_over);
+            let (registry, over) = (&wanted.lock.client().core.held, self.contender.seen_over);
             // Each of several hears of its own requests.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
             let revocable =
-                if scene.spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
+                if wanted.spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
             self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable));
         }
-        self.remember(scene);
+        self.remember(wanted);
         let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held));
         Input::Held { is_deleted }
     }
@@ -230,15 +235,15 @@ impl LiveContender {
     }
 
     /// For those who come later.
-    fn remember(&self, scene: Scene<'_>) {
-        let Scene { lock, spec, .. } = scene;
+    fn remember(&self, wanted: Wanted<'_>) {
+        let Wanted { lock, spec, .. } = wanted;
         let [node] = &self.contender.nodes[..] else { return };
         // Only for one that has waited: whoever queued behind one that has not saw in its own list that it is the
         // first.
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
-        if self.contender.is_alone && scene.goes_by_numbers() {
+        if self.contender.is_alone && wanted.goes_by_numbers() {
             let useless = lock.unlisted.lock().stands_alone(&node.name);
             drop(useless);
         }
@@ -266,13 +271,13 @@ impl LiveContender {
     }
 
     /// All that has to be cleared away if nobody takes another step.
-    pub(super) fn take_debris(&mut self) -> Debris {
+    pub(super) fn take_leftovers(&mut self) -> Leftovers {
         let (watches, held) = (std::mem::take(&mut self.watches), std::mem::take(&mut self.held));
-        Debris { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
+        Leftovers { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
     }
 }
 
-impl Debris {
+impl Leftovers {
     /// Deletes the znodes, and waits for that no longer than the call lasts. What is not known to be gone then stays.
     pub(super) fn delete_nodes(&mut self, call: &Call<'_>, lock: &LockInternals) {
         let Some(owner) = self.owner.as_ref().filter(|owner| owner.connection() != 0) else { return };
@@ -343,7 +348,7 @@ fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
 
 /// What a contender asks of this process.
 struct ProcessEnvironment<'a> {
-    scene: Scene<'a>,
+    wanted: Wanted<'a>,
     session: Option<&'a Arc<dyn Session>>,
 }
 
@@ -356,37 +361,37 @@ impl ProcessEnvironment<'_> {
 
 impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
-        let (lock, session) = (self.scene.lock, self.session.map_or(0, |session| session.id()));
+        let (lock, session) = (self.wanted.lock, self.session.map_or(0, |session| session.id()));
         // Others are to see of which znodes they cannot know whether somebody holds by them.
-        let stays_idle = self.scene.stays_idle && self.over().is_some();
+        let stays_idle = self.wanted.stays_idle && self.over().is_some();
         if stays_idle { protection_of_cached(session) } else { (lock.unique)(session) }
     }
 
     fn max_leases(&self) -> usize {
-        self.scene.limit.map_or(1, Limit::current)
+        self.wanted.limit.map_or(1, Limit::current)
     }
 
     fn plan(&self) -> Plan {
-        let lock = self.scene.lock;
+        let lock = self.wanted.lock;
         // The server is slow to answer creates. A list with each create would make it slower, as lists grow with every
         // znode left in doubt; a contender that gets its znode in time asks for the list then.
         if lock.client().core.cleanup.is_searching(lock.directory()) {
             return Plan::Bare;
         }
-        let over = self.over().filter(|_| self.scene.goes_by_numbers());
+        let over = self.over().filter(|_| self.wanted.goes_by_numbers());
         over.map_or(Plan::List, |over| lock.unlisted.lock().plan(over))
     }
 
     fn proves_alone(&self, name: &str, follows: u32) -> bool {
-        self.over().is_some_and(|over| self.scene.lock.unlisted.lock().proves_alone(name, follows, over))
+        self.over().is_some_and(|over| self.wanted.lock.unlisted.lock().proves_alone(name, follows, over))
     }
 
     fn was_granted_here(&self, name: &str) -> bool {
-        self.scene.lock.client().core.grants.contains(&self.scene.lock.child(name))
+        self.wanted.lock.client().core.grants.contains(&self.wanted.lock.child(name))
     }
 
     fn node_gone(&self) -> Error {
-        self.scene.lock.node_gone()
+        self.wanted.lock.node_gone()
     }
 }
 
