@@ -53,10 +53,10 @@ pub struct UncleanDeath {
 #[derive(Debug)]
 pub(in crate::locks) struct UncleanDeaths {
     /// How long the next holder waits before it has the lock.
-    pub(super) delay: Duration,
-    pub(super) directory: ServerPath,
+    pub(in crate::locks) delay: Duration,
+    pub(in crate::locks) directory: ServerPath,
     /// What this object's holds have heard, by the czxid of their znodes.
-    pub(super) holders: Mutex<HashMap<i64, Arc<[UncleanDeath]>>>,
+    pub(in crate::locks) holders: Mutex<HashMap<i64, Arc<[UncleanDeath]>>>,
 }
 
 impl UncleanDeaths {
@@ -76,7 +76,7 @@ impl UncleanDeaths {
     }
 
     /// Where a hold leaves its mark.
-    pub(super) fn mark_path(&self, held: &HeldNode) -> ServerPath {
+    pub(in crate::locks) fn mark_path(&self, held: &HeldNode) -> ServerPath {
         self.directory.join(&format!("{:x}", held.czxid()))
     }
 }

@@ -287,7 +287,7 @@ pub enum End<E> {
 }
 
 /// Whether an event of a znode's own watch says that it is gone.
-pub(super) fn is_end(event: &WatchEvent) -> bool {
+pub(in crate::locks) fn is_end(event: &WatchEvent) -> bool {
     matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended)
 }
 
