@@ -396,12 +396,12 @@ impl<'a> Run<'a> {
             None => next_recheck(self.client()),
         };
         let bound = self.acquire.wait.bound;
-        let bound = recheck.map_or(bound, |at| bound.by(at));
-        let news = bound.recv(self.contention.inputs());
+        let until = recheck.map_or(bound, |at| bound.by(at));
+        let news = until.recv(self.contention.inputs());
         self.has_waited();
         match news {
             Ok(mail) => self.contention.read(mail),
-            Err(end) => match bound.is_over().or((bound.deadline == bound.deadline).then_some(end)) {
+            Err(end) => match bound.is_over().or((until.deadline == bound.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),
                 None => Input::Woken,
             },

@@ -314,7 +314,7 @@ impl Cache {
                 Others::Nobody => {}
                 Others::Rivals => cache.in_background(move |cache| cache.rivals_came(number)),
                 Others::Unseen => {
-                    cache.in_background(move |cache| cache.step(|local_queue| local_queue.ends_with_turn(number)))
+                    cache.in_background(move |cache| cache.step(|local_queue| local_queue.ends_with_turn(number)));
                 }
             }
         });

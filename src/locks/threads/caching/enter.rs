@@ -119,8 +119,8 @@ impl<'a> Entering<'a> {
         // Not before: a cycle in which nobody waits is to read the clock as seldom as can be.
         let (bound, since) = (self.wait.bound, *self.wait.since.get_or_insert_with(Instant::now));
         loop {
-            let bound = next_recheck(self.lock.client()).map_or(bound, |at| bound.by(at));
-            let end = match wake_ups.wait(bound) {
+            let until = next_recheck(self.lock.client()).map_or(bound, |at| bound.by(at));
+            let end = match wake_ups.wait(until) {
                 Ok(woken) => {
                     (self.wake_ups, self.turn) = (None, woken.turn);
                     if matches!(woken.turn, Turn::Hold { .. }) {
@@ -128,7 +128,7 @@ impl<'a> Entering<'a> {
                     }
                     return Ok(Some(woken));
                 }
-                Err(end) => bound.is_over().or((bound.deadline == bound.deadline).then_some(end)),
+                Err(end) => bound.is_over().or((until.deadline == bound.deadline).then_some(end)),
             };
             match end {
                 Some(WaitEnd::Cancelled) => return Err(self.call().cancelled()),
