@@ -82,7 +82,7 @@ impl Background {
             // Sessions, providers and tasks may run the caller's code, which may panic. Without this thread no holder would
             // be told of anything.
             match event {
-                Some(Event::WaitBound) => {
+                Some(Event::Stop) => {
                     self.look(Instant::now());
                     return self.core.dispatcher.stop();
                 }
@@ -96,7 +96,7 @@ impl Background {
     fn take(&mut self, event: Event) {
         match event {
             Event::Session(generation, event) if generation == self.generation => self.session_event(event),
-            Event::Session(..) | Event::WaitBound => {}
+            Event::Session(..) | Event::Stop => {}
             Event::Look => self.next_look = Some(Instant::now()),
             Event::CleanUp => self.clean_up(),
             Event::Run(task) => task(),

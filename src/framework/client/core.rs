@@ -399,7 +399,7 @@ impl Core {
         self.closed.cancel();
         self.held.lose_all(None, LostReason::ClientClosed);
         // The background thread tells the holders, and then ends itself and the dispatcher.
-        self.events.send(Event::WaitBound);
+        self.events.send(Event::Stop);
         // Before the session ends, because the background thread may not have come round to it: containers that never had
         // a child stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {

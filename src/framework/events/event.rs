@@ -24,7 +24,7 @@ pub(crate) enum Event {
     /// Something of that kind to run then.
     RunAt(Instant, Task),
     /// The client is closed.
-    WaitBound,
+    Stop,
 }
 
 /// Tells the client's own thread. Never blocks.

@@ -12,9 +12,10 @@ use crate::{
     },
     proto::{
         request::Request,
+        response::Response,
         types::{Acl, CreateMode, ErrorCode},
     },
-    session::api::Session,
+    session::api::{Session, SessionError},
 };
 
 /// In front of the uuid.
@@ -83,13 +84,17 @@ impl CuratorFramework {
         chain.push(directory.clone());
         let looks = chain.iter().map(|path| Request::Exists { path: path.as_str().to_owned(), watch: false });
         let replies = call.ask_all(session, looks);
-        let mut missing = Vec::new();
+        let (mut missing, mut is_below_ephemeral) = (Vec::new(), false);
         for (path, reply) in chain.into_iter().zip(replies) {
             match reply {
-                Ok(_) => {}
+                Ok(found) => is_below_ephemeral = matches!(found, Response::Stat(stat) if stat.ephemeral_owner != 0),
                 Err(error) if error.is_no_node() => missing.push(path),
                 Err(error) => return Err(error),
             }
+        }
+        if is_below_ephemeral && !missing.is_empty() {
+            // The server would refuse the creates one by one.
+            return Err(call.error(SessionError::Server(ErrorCode::NoChildrenForEphemerals)));
         }
         let made = self.make_missing(call, session, &missing, containers);
         if made.is_err() {

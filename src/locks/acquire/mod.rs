@@ -20,6 +20,7 @@ use std::{
 };
 
 use crate::{
+    base::paths::ServerPath,
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::Job,
@@ -47,7 +48,11 @@ use crate::{
             spec::{Answer, Ask, Companion, Do, End, Failed, Input, Naming, Reaction, Spec},
         },
     },
-    proto::types::CreateMode,
+    proto::{
+        request::Request,
+        response::Response,
+        types::{CreateMode, ErrorCode},
+    },
     session::{
         machine::liveness::longest_round_trip,
         wait::{
@@ -365,12 +370,27 @@ impl<'a> Run<'a> {
     }
 
     fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {
+        self.sent = Instant::now();
         let (directory, containers) = (self.acquire.lock.directory(), !self.acquire.lock.has_persistent_directory);
         let make = |session| self.client().make_directory(self.call, &session, directory, containers);
         let made = self.call.session().and_then(make);
         // The servers remove a container that was used, and never one that was not.
         self.has_made_directory |= containers && matches!(made, Ok(true));
-        made.map(drop).map_err(|error| self.failed(error, false))
+        made.map(drop).map_err(|error| {
+            let is_below_ephemeral = error.code() == Some(ErrorCode::NoChildrenForEphemerals);
+            let is_final = is_below_ephemeral && !self.is_parent_ephemeral();
+            let failed = self.failed(error, false);
+            Failed { code: failed.code.filter(|_| !is_final), ..failed }
+        })
+    }
+
+    /// Whether it is the directory's own parent that can have no children, and no znode further up.
+    fn is_parent_ephemeral(&self) -> bool {
+        let look = |path: &ServerPath| Request::Exists { path: path.as_str().to_owned(), watch: false };
+        let parent = self.acquire.lock.directory().ancestors().last();
+        let found =
+            parent.zip(self.call.session().ok()).map(|(path, session)| self.call.ask_all(&session, [look(&path)]));
+        matches!(found.as_deref(), Some([Ok(Response::Stat(stat))]) if stat.ephemeral_owner != 0)
     }
 
     fn again(&mut self, error: Error) -> Input<Error> {
@@ -425,8 +445,9 @@ impl<'a> Run<'a> {
     }
 
     fn ended(mut self, end: End<Error>) -> Result<Outcome> {
-        // Whoever goes on with a number that is the last one would not find that out.
-        let is_of_use = !matches!(end, End::Granted | End::Exhausted(_));
+        // Another thread would not find out that the number is the last one. And others have waited for a session timeout
+        // already behind a znode that its session cannot vouch for.
+        let is_of_use = !matches!(end, End::Granted | End::Exhausted(_) | End::Uncertain);
         let outcome = self.outcome(end);
         if is_of_use {
             self.hand_over();

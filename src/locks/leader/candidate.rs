@@ -25,7 +25,7 @@ use crate::{
             leadership::Leadership,
         },
         options::{acquire::AcquireOptions, wait::Wait},
-        recipe::{machine::Contender, spec::Do},
+        recipe::{doubt::Doubt, machine::Contender, spec::Do},
     },
     session::wait::{cancel::CancelToken, deadline::WaitBound},
 };
@@ -275,7 +275,7 @@ impl Campaign for CandidateTask {
         let Some(held) = self.acquire()? else { return Ok(false) };
         let candidate = self.candidate.clone();
         let mut telling = None;
-        while let Some(term) = self.next_term(&held) {
+        while let Some(term) = self.next_term(&held)? {
             telling.get_or_insert_with(|| candidate.telling.lock());
             self.serve(&term);
         }
@@ -374,21 +374,34 @@ impl CandidateTask {
         }
     }
 
-    /// Waits until the hold is certain and its object may lead. `None`: it was given up, or is lost.
-    fn next_term(&self, held: &Arc<HeldNode>) -> Option<Leadership> {
-        let core = &self.candidate.lock.client().core;
+    /// Waits until the hold is certain and its object may lead. `None`: it was given up, or is lost. A hold that does not
+    /// become certain for a session timeout is released: others wait behind it, and nobody leads.
+    fn next_term(&self, held: &Arc<HeldNode>) -> Result<Option<Leadership>> {
+        let (lock, timeout) = (&self.candidate.lock, held.session().timeout());
+        let core = &lock.client().core;
+        let mut doubt = Doubt::default();
         loop {
+            doubt.steps(Instant::now(), timeout);
+            if held.session().connection() == 0 {
+                doubt.ends();
+            }
             let term = self.begin_term(held);
             if term.is_some() {
                 self.candidate.listeners.granted();
             }
             self.tell_caller();
             if term.is_some() || self.left.is_cancelled() || held.lost().is_some() || core.check_open().is_err() {
-                return term;
+                return Ok(term);
             }
+            if doubt.has_lasted(Instant::now(), timeout) {
+                self.write(|state| state.node = None);
+                lock.release_in_background(held);
+                return Err(lock.uncertain(Duration::ZERO));
+            }
+            doubt.sleeps(Instant::now(), false);
             // Nothing becomes certain without a connection. Whatever comes of the wait, the next round looks at it.
             let _ = core.connected_session(Some(held.session()), self.stop());
-            pause(held.session().timeout(), self.stop());
+            pause(timeout, self.stop());
         }
     }
 

@@ -176,7 +176,7 @@ impl Leadership {
     }
 
     /// Blocks so long, or until the leader is to come to an end: then `true`. Java: `Thread.sleep`, which is interrupted.
-    #[must_use = "true asks the leader to bound"]
+    #[must_use = "true asks the leader to stop"]
     pub fn sleep(&self, duration: Duration) -> bool {
         // Nothing is ever sent: the end of the channel is the end of the term.
         let _ = self.cancelled().recv_timeout(duration);

@@ -12,9 +12,9 @@ pub struct Doubt {
     since: Option<Instant>,
     /// When the last step was taken, and whether it asked the servers.
     last: Option<(Instant, bool)>,
-    /// How long the quickest answer took, at most half of the timeout. On a slow link each of them takes long, which is no
-    /// pause.
-    quickest: Option<Duration>,
+    /// How long the last two answers took, each at most half of the timeout. On a slow link both took long, so that a third
+    /// that does is no pause, whatever the link was like before.
+    answers: [Option<Duration>; 2],
 }
 
 impl Doubt {
@@ -23,13 +23,14 @@ impl Doubt {
         let Some((at, has_asked)) = self.last.take() else { return };
         let took = now.saturating_duration_since(at);
         let late = timeout / 4;
-        let usual = if has_asked { self.quickest.unwrap_or(late) } else { Duration::ZERO };
+        let quicker = self.answers.into_iter().flatten().min();
+        let usual = if has_asked { quicker.unwrap_or(late) } else { Duration::ZERO };
         if took > usual + late {
             self.since = None;
         }
         if has_asked {
             // No answer takes longer on a connection that lives: it ends where nothing comes for two thirds of the timeout.
-            self.quickest = Some(self.quickest.unwrap_or(timeout / 2).min(took));
+            self.answers = [Some(took.min(timeout / 2)), self.answers[0]];
         }
     }
 
@@ -99,6 +100,15 @@ mod tests {
             let lasted = has_lasted(std::iter::repeat_n((round_trip, true), 100)).unwrap_or(u64::MAX);
             // The first answer may have come late for another reason.
             assert!(lasted < 100 + 2 * round_trip, "{round_trip}: {lasted}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_gets_slow_is_no_pause_either() {
+        for round_trip in [30, 50, 66] {
+            let quick = [(1, true), (1, true), (1, true)];
+            let lasted = has_lasted(quick.into_iter().chain(std::iter::repeat_n((round_trip, true), 100)));
+            assert!(lasted.is_some_and(|second| second < 3 + 100 + 3 * round_trip), "{round_trip}: {lasted:?}");
         }
     }
 
