@@ -20,7 +20,7 @@ enum Word {
     End(Sender<()>),
 }
 
-/// `None` where there is no thread to be had: then whoever speaks writes.
+/// `None` if no thread could be started: then the speaking thread writes.
 static VOICE: OnceLock<Option<Sender<Word>>> = OnceLock::new();
 
 fn begin() -> Option<Sender<Word>> {
@@ -46,7 +46,7 @@ pub(crate) fn say(text: impl std::fmt::Display) {
 /// Text as it is.
 pub(crate) fn write(text: String) {
     if let Some(voice) = VOICE.get_or_init(begin) {
-        // It listens as long as the program lives.
+        // The thread listens as long as the program lives.
         let _ = voice.send(Word::Text(text));
     } else {
         put(&text);
@@ -54,7 +54,7 @@ pub(crate) fn write(text: String) {
 }
 
 fn put(text: &str) {
-    // There is nobody else to complain to.
+    // A failure cannot be reported anywhere else.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
