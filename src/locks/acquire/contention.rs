@@ -270,7 +270,7 @@ impl Contention {
         std::mem::take(&mut self.held)
     }
 
-    /// All that has to be cleared away if nobody takes another step.
+    /// All that has to be cleared away if the acquire takes no further step.
     pub(super) fn take_leftovers(&mut self) -> Leftovers {
         let (watches, held) = (std::mem::take(&mut self.watches), std::mem::take(&mut self.held));
         Leftovers { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }

@@ -156,7 +156,7 @@ pub trait InterProcessLock: Send + Sync {
 
 /// Holds a lock as long as it lives. Java: `Locker`.
 ///
-/// For locks as trait objects. Where you know the type, prefer the lock's own guard: it also reports the state.
+/// For locks as trait objects. If you know the type, prefer the lock's own guard: it also reports the state.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

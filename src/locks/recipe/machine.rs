@@ -102,7 +102,7 @@ pub struct Contender {
     is_granted: bool,
     /// For how long it has held the lock in a session that is in doubt.
     doubt: Doubt,
-    /// How many were in front when the queue was read last, where somebody wants to know.
+    /// How many contenders were in front when the queue was read last, if they are counted.
     pub ahead: Option<usize>,
 }
 
@@ -308,7 +308,7 @@ impl<E: Clone> Step<'_, E> {
         Do::Connect
     }
 
-    /// Somebody has deleted an own znode.
+    /// An own znode was deleted from outside.
     fn gone(&mut self) -> Do<E> {
         self.me.forget();
         self.again(self.env.node_gone())

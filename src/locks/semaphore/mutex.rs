@@ -27,8 +27,8 @@ use crate::error::Error;
 /// back its own hold. A thread that releases for another one can name the hold:
 /// [`release_holds`](crate::InterProcessLock::release_holds).
 ///
-/// Uncontended, acquire and release are one round trip each. What happens when the connection goes is as for the
-/// [semaphore](InterProcessSemaphoreV2).
+/// Uncontended, acquire and release are one round trip each. After a lost connection it behaves as the
+/// [semaphore](InterProcessSemaphoreV2) does.
 ///
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).

@@ -13,10 +13,9 @@ const SHORTEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Without caching each acquire is a znode of its own. With it one znode stays for a *tenure*: the threads that use the lock
 /// object queue in this process, first come, first served, and a release wakes the next of them. A lock that no other process
 /// wants costs less than a microsecond, and no request but a look at the queue once in a while: in each
-/// [`max_tenure`](Caching::max_tenure) that it is used, and now and then while it is idle. As soon as another process queues
-/// for the lock, in any language, the tenure ends: at once if the lock is idle, otherwise after
-/// [`max_grants`](Caching::max_grants) or [`max_tenure`](Caching::max_tenure), whichever comes first. Threads that still wait
-/// by then queue again before the znode goes.
+/// [`max_tenure`](Caching::max_tenure) of use, and now and then while it is idle. As soon as another process queues for the
+/// lock, in any language, the tenure ends: at once if the lock is idle, otherwise after [`max_grants`](Caching::max_grants) or
+/// [`max_tenure`](Caching::max_tenure), whichever comes first. Threads still waiting then queue again before the znode goes.
 ///
 /// Readers share a tenure. It ends for later readers as soon as a writer of any process queues, and the limits do not
 /// apply; readers of other processes do not end it.

@@ -1,6 +1,5 @@
 //! [`LocalQueue`] in every schedule: two processes of two or three threads each, readers and writers, against a model of the
-//! server. A scenario with too many states is explored up to the depth that its line prints; `MODEL_STATES` says how many are
-//! enough.
+//! server. With too many states a scenario is explored up to the depth that it prints; `MODEL_STATES` says how many are enough.
 //!
 //! The contender at the servers has a model check of its own. Here it is a create, and a grant as soon as its znode is
 //! the first; all the rest is as in [`crate::locks::threads::caching::cache`]: the requests and their order, and the
