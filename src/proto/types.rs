@@ -13,12 +13,12 @@ use std::fmt;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CreateMode {
-    /// Stays until somebody deletes it.
+    /// The znode stays until it is deleted.
     #[default]
     Persistent,
     /// The server deletes it when the session ends.
     Ephemeral,
-    /// Stays until somebody deletes it; the server appends a 10-digit sequence number to the name.
+    /// The znode stays until it is deleted; the server appends a 10-digit sequence number to the name.
     PersistentSequential,
     /// The server deletes it when the session ends, and appends a 10-digit sequence number to the name.
     EphemeralSequential,

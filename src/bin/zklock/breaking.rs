@@ -1,4 +1,4 @@
-//! `zklock revoke` and `zklock break`: locks that somebody should give back, and that are taken.
+//! `zklock revoke` and `zklock break`: asking for a lock back, and taking it away.
 
 use std::io::{self, IsTerminal};
 

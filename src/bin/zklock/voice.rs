@@ -1,5 +1,5 @@
-//! Messages on standard error. No thread waits until somebody reads them: a full pipe or a stopped terminal must not
-//! keep a heartbeat, or the end of a command, from its time.
+//! Messages on standard error. No thread waits until they are read: a full pipe or a stopped terminal must not keep a
+//! heartbeat, or the end of a command, from its time.
 
 use std::{
     io::{self, Write},
@@ -11,8 +11,8 @@ use std::{
 use crossbeam_channel::{Sender, bounded, unbounded};
 use nix::sys::signal::{SigSet, Signal};
 
-/// For how long the end of the program waits until all is written: only where nobody reads it. A busy machine may not
-/// run the thread that writes for some hundreds of milliseconds, and why the program has failed would not be said.
+/// For how long the end of the program waits until all is written, if nothing reads it. A busy machine may not run the
+/// thread that writes for some hundreds of milliseconds, and why the program has failed would not be said.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Word {

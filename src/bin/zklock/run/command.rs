@@ -137,7 +137,7 @@ pub(super) fn supervise(
     }
     let (is_interrupted, known) = (watch.is_interrupted, watch.status);
     let otherwise = watch.finish();
-    // Now that nobody signals its group any more. Signals without a name are told only here.
+    // From here on no signal goes to its group. Signals without a name are told only here.
     let status = started.wait().ok().and_then(|status| status.code().or_else(|| Some(128 + status.signal()?)));
     let status = status.and_then(|status| u8::try_from(status).ok()).or(known).unwrap_or(FAILED);
     Ok(Ended { status: otherwise.unwrap_or(status), is_interrupted })
@@ -218,7 +218,7 @@ impl Watch<'_> {
             None => self.watchdog.end_now(),
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // The watchdog has done it, unless somebody has stopped that.
+        // The watchdog has done it, unless the watchdog was stopped.
         if left.is_none_or(|left| left < self.limits.kill) {
             self.was_ended = true;
             self.family.signal(Signal::SIGKILL);
