@@ -32,7 +32,7 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 /// way. A slow answer makes a proof older, not weaker. How old a proof may get is a matter of how often a heartbeat goes out:
 /// where the round trip r is shorter than T/12, 11/40 T after the answer to the one before, so that a proof is never older
 /// than 3 r + 0.55 T when the next one comes. On slower links heartbeats overlap, one each T/40, and a proof is never
-/// older than 2 r + 0.3 T. Of the 0.95 T for which it lasts something is left up to r = 0.3 T
+/// older than 2 r + 0.3 T. It lasts 0.95 T, of which something is left up to r = 0.3 T
 /// ([`longest_round_trip`]). A session that is new, or was just resumed, has to do with its handshake until the first pair
 /// after that, 3 r + 0.28 T after the handshake was sent. Beyond r = 0.22 T that is too late: it is in doubt once.
 ///
