@@ -1,4 +1,4 @@
-//! Errors, structured by who is to blame, and the one table of what they call for.
+//! Errors, structured by who is to blame, and the one table of how to react to them.
 
 use std::{error::Error as _, fmt, io, sync::Arc, time::Duration};
 
@@ -235,8 +235,8 @@ pub enum Error {
         operation: &'static str,
         /// The path as the caller sees it.
         path: String,
-        /// The client sent a request and got no answer, so nobody knows whether the server carried it out. Otherwise it
-        /// sent nothing.
+        /// The client sent a request and got no answer, so it is unknown whether the server carried it out. Otherwise
+        /// it sent nothing.
         maybe_done: bool,
         /// Why there is no connection, as far as known: what each server or the operating system said.
         cause: Option<Arc<io::Error>>,
@@ -369,9 +369,9 @@ pub(crate) enum Meaning {
     SessionGone,
     /// Whether it was carried out is unknown.
     Unknown,
-    /// It was not carried out, because the server has too much to do, or answers too late. Later it may be.
+    /// The request was not carried out, because the server has too much to do, or answers too late. Later it may be.
     NotNow,
-    /// It was refused, and this says why.
+    /// The request was refused, and this says why.
     Final,
 }
 

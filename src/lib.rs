@@ -44,15 +44,15 @@
 //! |---|---|
 //! | the client | [`CuratorFramework`], its [`Builder`] and [`RetryPolicy`]; operations on znodes in [`operations`] |
 //! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
-//! | locks that belong to nobody | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
-//! | several at once, or any | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
-//! | a leader, told or on a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
+//! | locks without an owner thread | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
+//! | several locks at once, locks of any kind | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
+//! | leader election, with listeners or a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
 //! | the lock of ZooKeeper's own recipes | [`zookeeper_recipe`] |
-//! | what a holder has | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`], [`HoldState`] and [`Deadline`]. Without a guard: [`InterProcessMutex::hold`] |
+//! | a held lock | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`], [`HoldState`] and [`Deadline`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`], [`RevocationRequest`] |
-//! | who holds, who waits, since when | [`LockQueue`], of every kind of lock and of other clients, too; of a leader [`LeaderLatch::participants`] |
-//! | what a client counts, for operators | [`CuratorFramework::metrics`]: [`Metrics`], with [`Times`], [`Acquires`], [`Losses`], [`Connections`], [`Requests`] |
+//! | holders and waiters, and since when | [`LockQueue`], of every kind of lock and of other clients, too; of a leader [`LeaderLatch::participants`] |
+//! | a client's numbers, for operators | [`CuratorFramework::metrics`]: [`Metrics`], with [`Times`], [`Acquires`], [`Losses`], [`Connections`], [`Requests`] |
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |

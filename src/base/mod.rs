@@ -1,5 +1,5 @@
-//! What the rooms above share: paths ([`paths`]), what a client counts ([`telemetry`]), panics of a caller's code
-//! ([`panics`]), threads ([`threads`]), and dropping outside of a lock ([`unlocked`]).
+//! The parts that the rooms above share: paths ([`paths`]), a client's counters ([`telemetry`]), panics of a caller's
+//! code ([`panics`]), threads ([`threads`]), and dropping outside of a lock ([`unlocked`]).
 
 pub(crate) mod panics;
 pub(crate) mod paths;

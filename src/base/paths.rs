@@ -1,4 +1,4 @@
-//! Paths: which are valid, how they come apart, and how the caller's view maps to the server's.
+//! Paths: their validity, their parts, and how the caller's view maps to the server's.
 //!
 //! The caller sees paths inside the namespace, the server sees them behind chroot and namespace. The two are different
 //! types here, because a prefix that is applied twice deletes or locks another node than was meant.
@@ -35,7 +35,7 @@ fn broken_rule(path: &str) -> Option<String> {
     })
 }
 
-/// ZooKeeper looks at UTF-16 units: what is not in the Basic Multilingual Plane is a surrogate pair there, and refused.
+/// ZooKeeper looks at UTF-16 units: a character outside the Basic Multilingual Plane is a surrogate pair there, and refused.
 fn is_forbidden(c: char) -> bool {
     matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
@@ -156,7 +156,7 @@ impl Prefix {
         self.whole.get(self.chroot_length + 1..).unwrap_or("")
     }
 
-    /// Where a caller's path is at the server; `/` is the namespace's root.
+    /// A caller's path as the server knows it; `/` is the namespace's root.
     ///
     /// # Errors
     /// [`Error::InvalidPath`] if ZooKeeper would refuse the caller's path.

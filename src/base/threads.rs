@@ -8,7 +8,7 @@ thread_local! {
     pub(crate) static HAS_NONE_LEFT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Starts a thread that nobody joins.
+/// Starts a thread that is never joined.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     let refused = |source: std::io::Error| {
         Err(Error::Io { what: format!("cannot start the thread {name}"), source: source.into() })

@@ -96,7 +96,7 @@ pub struct Transaction {
 
 #[derive(Debug, Clone)]
 struct TransactionStep {
-    /// As the caller sees it.
+    /// The path as the caller sees it.
     path: String,
     op: Request,
 }
@@ -171,8 +171,8 @@ impl Transaction {
     /// Sends the operations, which the server carries out together or not at all, and returns their results in order. Java:
     /// `commit`.
     ///
-    /// If the reply is lost, nobody knows whether the server carried it out: the call fails with [`Error::ConnectionLoss`]
-    /// and never sends the transaction again. Read back what it writes; a version, or a znode of its own, tells.
+    /// If the reply is lost, it is unknown whether the server carried it out: the call fails with [`Error::ConnectionLoss`] and
+    /// never sends the transaction again. Read the written data back; a version, or a znode of its own, tells.
     ///
     /// Blocks until the server has answered. While the connection is gone it waits for it as the retry policy says. A
     /// transaction without operations does nothing.
@@ -261,7 +261,7 @@ impl LockCheck {
             return Error::Server { code, operation: "check", path: self.lock.clone() };
         }
         if Arc::ptr_eq(session, self.held.session()) {
-            // So that the holder hears of it, too.
+            // Tells the holder, too.
             self.held.znode().seen(session.connection(), Err(SessionError::Server(ErrorCode::NoNode)));
         } else if self.held.lost().is_none() {
             // Another client may ask other servers: that says nothing of the lock.
@@ -331,7 +331,7 @@ impl TransactionCreateBuilder {
         self
     }
 
-    /// Its ACL. Defaults to what the client's ACL provider says.
+    /// Sets the znode's ACL. Defaults to that of the client's ACL provider.
     pub fn with_acl(mut self, acl: Vec<Acl>) -> Self {
         self.acl = Some(acl);
         self

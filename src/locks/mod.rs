@@ -1,9 +1,9 @@
 //! The locks. All stand on [`LockInternals`]: create a znode, decide from the names, watch the predecessor.
 //!
-//! The rooms stand on each other, the lowest first, and a room uses only rooms below it (`ci/layers`): `options` is what an
-//! acquire may ask for, `recipe` decides from names and replies, `holds` is what a holder knows, `acquire` speaks with the
-//! servers and keeps who holds what, `face` has the methods that all locks share, `threads` what threads of one process settle
-//! among themselves. Above them each lock is a file or a room of its own.
+//! The rooms stand on each other, the lowest first, and a room uses only rooms below it (`ci/layers`): `options` are
+//! the options of an acquire, `recipe` decides from names and replies, `holds` is a holder's knowledge, `acquire`
+//! speaks with the servers and knows who holds what, `face` has the methods that all locks share, `threads` shares a
+//! lock among threads of one process. Above them each lock is a file or a room of its own.
 
 mod acquire;
 mod face;

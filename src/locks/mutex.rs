@@ -33,13 +33,13 @@ use crate::{
 ///
 /// Uncontended, acquire and release are one round trip each.
 ///
-/// A clone is the same lock: what a thread holds through one, it holds through the other. Each `with_` method makes another
-/// lock object on the same path, as [`new`](InterProcessMutex::new) does, and leaves clones that were made before as they
-/// are: they hold what they held, listen for what they listened for, and queue with the other one. So call it right after
-/// `new`, and not on a lock that is held: without a clone nobody can release what was acquired without a guard.
+/// A clone is the same lock: a thread that holds it through one holds it through the other. Each `with_` method makes
+/// another lock object on the same path, as [`new`](InterProcessMutex::new) does, and leaves clones that were made
+/// before as they are: they keep their holds and their listeners, and queue with the other one. So call it right after
+/// `new`, and not on a lock that is held: without a clone, a hold that was acquired without a guard cannot be released.
 ///
 /// # When the connection goes
-/// While it is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
+/// While the connection is suspended a waiter keeps its place, and a holder is told when the lock is in doubt
 /// ([`Hold::state`](crate::Hold::state)). When the session is lost, the holder is told, and a waiter queues again in
 /// the session that follows.
 ///
@@ -108,7 +108,7 @@ use crate::{
 pub struct InterProcessMutex {
     internals: Arc<LockInternals>,
     owners: Arc<Owners>,
-    /// The threads that hold the write lock, of a read lock: they need not queue.
+    /// A read lock's writers: the owners of the write lock, which need not queue.
     writers: Option<Arc<Owners>>,
     cache: Option<Arc<Cache>>,
 }
@@ -155,14 +155,14 @@ impl InterProcessMutex {
         self
     }
 
-    /// What this mutex's znodes carry, for others to read. Defaults to the client's default data. Java:
+    /// Sets the data of this mutex's znodes, for others to read. Defaults to the client's default data. Java:
     /// `getLockNodeBytes`.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessMutex {
         self.configured(|internals| internals.set_data(data))
     }
 
-    /// How this object's contenders wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
+    /// Sets how this object's contenders wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
     #[must_use]
     pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessMutex {
         self.configured(|internals| internals.strategy = strategy)
@@ -192,7 +192,7 @@ impl InterProcessMutex {
         self.cache.as_ref().map(|cache| cache.limits)
     }
 
-    /// Has the two halves of a read/write lock keep what they are granted, and hand it on among themselves.
+    /// Gives both halves of a read/write lock one cache, which keeps their znodes for the next threads.
     pub(in crate::locks) fn cache_both(read: &mut InterProcessMutex, write: &mut InterProcessMutex, caching: Caching) {
         let cache = Cache::new(write.internals.clone(), Some(read.internals.clone()), caching);
         write.cache = Some(cache.clone());
@@ -273,7 +273,7 @@ impl InterProcessMutex {
         self.revocable(listener, executor, |mutex| mutex);
     }
 
-    /// `lock` makes what the listener is given, of this mutex.
+    /// `lock` makes the listener's argument of this mutex.
     pub(in crate::locks) fn revocable<L: Send + 'static>(
         &self,
         listener: impl RevocationListener<L>,
@@ -291,7 +291,7 @@ impl InterProcessMutex {
         self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
     }
 
-    /// What the lock stands on.
+    /// The lock's internals: its directory and its driver.
     #[must_use]
     pub fn internals(&self) -> &LockInternals {
         &self.internals

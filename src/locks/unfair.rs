@@ -27,8 +27,8 @@ pub(in crate::locks) const DIRECTORY: &str = "lock/holder";
 /// The end of the name of the holder's znode.
 const NAME: &str = "lock";
 
-/// A mutex that processes share, without a queue: whoever creates a znode in `<path>/lock/holder` while nobody else has
-/// one there has it. Re-entrant per thread.
+/// A mutex that processes share, without a queue: the contender that creates a znode in `<path>/lock/holder` while no
+/// other has one there has the lock. Re-entrant per thread.
 ///
 /// This is the simplest of the classical ZooKeeper locks, one ephemeral znode that only one can create; Curator has none
 /// like it. The classical one has a fixed name, so that a delete that comes late takes the next holder's. Here each
@@ -43,8 +43,8 @@ const NAME: &str = "lock";
 /// many, a lock per order of which there are thousands.
 ///
 /// It is a bad one where many wait. Each release wakes **all** waiters; each sends a create, one wins, and the others
-/// set their watch anew: 2 n requests, n of them writes, for one hand-over among n waiters. Nobody is first in line, so
-/// a waiter can starve while others come and go. From a handful of constant waiters on, take the
+/// set their watch anew: 2 n requests, n of them writes, for one hand-over among n waiters. No waiter is first in line,
+/// so it can starve while others come and go. From a handful of constant waiters on, take the
 /// [`InterProcessMutex`](crate::InterProcessMutex), where a release wakes one.
 ///
 /// # When the connection goes
@@ -117,10 +117,10 @@ impl InterProcessUnfairMutex {
         Ok(InterProcessUnfairMutex { mutex: InterProcessMutex::of(internals) })
     }
 
-    /// What the holder's znode carries, for others to read. Defaults to the client's default data.
+    /// Sets the data of the holder's znode, for others to read. Defaults to the client's default data.
     ///
-    /// To be called right after `new`: as each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it makes another
-    /// lock object.
+    /// Call this right after `new`: like each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it
+    /// makes another lock object.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessUnfairMutex {
         InterProcessUnfairMutex { mutex: self.mutex.with_lock_data(data) }

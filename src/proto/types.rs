@@ -13,12 +13,12 @@ use std::fmt;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CreateMode {
-    /// Stays until somebody deletes it.
+    /// The znode stays until it is deleted.
     #[default]
     Persistent,
     /// The server deletes it when the session ends.
     Ephemeral,
-    /// Stays until somebody deletes it; the server appends a 10-digit sequence number to the name.
+    /// The znode stays until it is deleted; the server appends a 10-digit sequence number to the name.
     PersistentSequential,
     /// The server deletes it when the session ends, and appends a 10-digit sequence number to the name.
     EphemeralSequential,
@@ -114,7 +114,7 @@ pub mod perms {
     /// assert_eq!(editors.perms & perms::WRITE, perms::WRITE);
     /// ```
     pub const WRITE: i32 = 2;
-    /// Create children. Whoever queues for a lock needs it on the lock's directory.
+    /// Create children. Each contender for a lock needs it on the lock's directory.
     ///
     /// ```
     /// use curator_locks::{Acl, perms};
@@ -124,7 +124,7 @@ pub mod perms {
     /// assert_eq!(acl[1].perms & perms::CREATE, perms::CREATE);
     /// ```
     pub const CREATE: i32 = 4;
-    /// Delete children. It counts on the parent: whoever releases a lock needs it on the lock's directory.
+    /// Delete children. It counts on the parent: each holder needs it on the lock's directory, to release the lock.
     ///
     /// ```
     /// use curator_locks::{Acl, perms};
@@ -329,17 +329,17 @@ error_codes! {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It was created.
+    /// The znode was created.
     NodeCreated,
-    /// It was deleted.
+    /// The znode was deleted.
     NodeDeleted,
-    /// Its data changed.
+    /// The znode's data changed.
     NodeDataChanged,
-    /// A child came or went.
+    /// A child was created or deleted.
     NodeChildrenChanged,
-    /// Its data watch was removed at the server.
+    /// The znode's data watch was removed at the server.
     DataWatchRemoved,
-    /// Its child watch was removed at the server.
+    /// The znode's child watch was removed at the server.
     ChildWatchRemoved,
     /// A type that this crate has no name for.
     Other(i32),

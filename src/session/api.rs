@@ -209,7 +209,7 @@ pub enum SessionEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// One request with what to do with its reply.
+/// One request, with the receivers of its reply and of its watch's events.
 ///
 /// ```
 /// use curator_locks::unversioned::{Request, SessionError, Submission};
@@ -224,7 +224,7 @@ pub struct Ticket(pub u64);
 pub struct Submission {
     /// The request.
     pub request: Request,
-    /// Hears of the watch that the request leaves; required exactly if the request asks for a watch.
+    /// Told of the events of the watch that the request leaves; required exactly if the request asks for a watch.
     pub watcher: Option<Watcher>,
     /// Called once with the reply, unless the request is withdrawn in time.
     pub on_reply: OnReply,
@@ -238,8 +238,8 @@ impl fmt::Debug for Submission {
 
 /// One ZooKeeper session. All methods return without waiting for the server, but for [`Session::close`].
 ///
-/// What only tells of the session, such as [`Session::connection`] and [`Session::valid_until`], the client asks under
-/// locks of its own as well: a session must not call anything of the client there.
+/// The client calls the getters, such as [`Session::connection`] and [`Session::valid_until`], under locks of its own
+/// as well: a session must not call anything of the client there.
 ///
 /// ```
 /// # #[cfg(not(feature = "testing"))] fn main() {}
@@ -280,8 +280,8 @@ pub trait Session: Send + Sync + 'static {
     /// called. `false`: it is, or was, on the wire.
     fn withdraw(&self, ticket: Ticket) -> bool;
 
-    /// Gives up the watch that this request left, at the server too where nobody else in this session watches the
-    /// znode. Its watcher is not called any more, except for calls already under way.
+    /// Gives up the watch that this request left, at the server too if nothing else in this session watches the znode.
+    /// Its watcher is not called any more, except for calls already under way.
     fn unwatch(&self, ticket: Ticket);
 
     /// Whether a watcher is called before the reply to any request that the server carried out after the change is handed
@@ -296,7 +296,7 @@ pub trait Session: Send + Sync + 'static {
     /// The session's password, as the server gave it; empty where unknown.
     fn password(&self) -> Vec<u8>;
 
-    /// The session timeout: what was negotiated, or before that what is asked for.
+    /// The session timeout: the negotiated one, or before that the one that is asked for.
     fn timeout(&self) -> Duration;
 
     /// The number of the live connection, counted from 1; 0 while there is none.
@@ -370,7 +370,7 @@ pub struct SessionConfig {
     pub connection_timeout: Duration,
     /// Scheme and credentials, sent first on every connection.
     pub authorizations: Vec<(String, Vec<u8>)>,
-    /// Whether only what a majority of the servers has agreed on proves that the session lives.
+    /// Whether only an answer that a majority of the servers has agreed on proves that the session lives.
     pub quorum_heartbeats: bool,
     /// The largest frame accepted in either direction, in bytes.
     pub max_frame_size: usize,
@@ -422,6 +422,6 @@ pub trait SessionFactory: Send + Sync + 'static {
     /// Begins a new session; connecting goes on in the background and is reported to the observer.
     ///
     /// # Errors
-    /// Only what makes a session impossible from the start, for instance no thread to be had.
+    /// Only errors that make a session impossible from the start, for instance if no thread can be had.
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> error::Result<Arc<dyn Session>>;
 }

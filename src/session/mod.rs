@@ -7,7 +7,7 @@
 //! | open | for |
 //! |---|---|
 //! | `api` | the trait and its values |
-//! | `machine` | what a session does, as a state machine: requests, watches, heartbeats |
+//! | `machine` | the session as a state machine: requests, watches, heartbeats |
 //! | `native` | the threads and the socket around the machine |
 //! | `servers`, `transport` | which server comes next; TCP and TLS |
 //! | `wait` | how a caller waits: deadline, cancellation, reply |

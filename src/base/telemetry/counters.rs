@@ -1,4 +1,4 @@
-//! All that one client counts, each in one place, and what the facade `metrics` calls it.
+//! All counters of one client, each in one place, and their names in the facade `metrics`.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     proto::request::Request,
 };
 
-/// Counters that differ in one label: what a user reads, and what counts.
+/// Counters that differ in one label: the numbers for a user, and the counters themselves.
 macro_rules! family {
     (
         $(#[$doc:meta])* $public:ident, $private:ident, $name:literal by $label:literal:
@@ -70,7 +70,7 @@ family! {
     granted,
     /// Granted without a request: the lock object [had kept its znode](crate::Caching).
     cached,
-    /// Granted to somebody who is told of it instead of waiting: leaders, and
+    /// Granted to a listener instead of a waiting thread: leaders, and
     /// [`WriteLock`](crate::zookeeper_recipe::WriteLock).
     told,
     /// The time was up, or a mere try found the lock taken.
@@ -160,11 +160,11 @@ family! {
     sync,
     /// Transactions.
     multi,
-    /// What the session sends for itself: credentials, watches to set again or to remove, its end.
+    /// Requests of the session itself: credentials, watches to set again or to remove, its end.
     session,
 }
 
-/// What a session counts for its client.
+/// The numbers that a session counts for its client.
 ///
 /// Sessions of your own hand each request to [`requested`](Self::requested), and have nothing else to do with it.
 ///
@@ -244,7 +244,7 @@ impl SessionCounters {
     }
 }
 
-/// All that one client counts.
+/// All counters of one client.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) acquires: AcquireCounters,
@@ -275,7 +275,7 @@ impl Counters {
         })
     }
 
-    /// An acquire ended with the lock. Gives the outcome's name.
+    /// An acquire ended with the lock. Returns the outcome's name.
     pub(crate) fn granted(&self, is_cached: bool) -> &'static str {
         let (counter, outcome) =
             if is_cached { (&self.acquires.cached, "cached") } else { (&self.acquires.granted, "granted") };
@@ -283,7 +283,7 @@ impl Counters {
         outcome
     }
 
-    /// An acquire ended without it. Gives the outcome's name.
+    /// An acquire ended without the lock. Returns the outcome's name.
     pub(crate) fn not_granted(&self, error: Option<&Error>) -> &'static str {
         let (counter, outcome) = match error {
             None | Some(Error::StillTaken { .. }) => (&self.acquires.timed_out, "timed_out"),
@@ -294,7 +294,7 @@ impl Counters {
         outcome
     }
 
-    /// Counts as long as it is there.
+    /// Counts a clean-up job as long as the result lives.
     pub(crate) fn clean_up_job(self: &Arc<Self>) -> CountedJob {
         self.clean_up_jobs.add(1);
         CountedJob(self.clone())

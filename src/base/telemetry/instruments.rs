@@ -1,6 +1,6 @@
 //! One counter, one gauge, one timer: relaxed atomics, and with the feature `metrics` the facade's as well.
 //!
-//! The facade's handles are asked for once, as to ask takes a lock and allocates.
+//! The facade's handles are asked for once, as asking takes a lock and allocates.
 
 use std::{
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use super::times::Times;
 /// The value of the facade's label, where there is one.
 pub(super) type Label = Option<(&'static str, &'static str)>;
 
-/// Grows. On a cache line of its own: threads that count something else must not wait for it.
+/// A number that grows. On a cache line of its own: threads that count something else must not wait for it.
 #[repr(align(64))]
 #[derive(Debug)]
 pub(crate) struct Counter {
@@ -64,7 +64,7 @@ impl Gauge {
         }
     }
 
-    /// What was counted as `before` counts as `now`.
+    /// Replaces the count `before` by `now`.
     pub(crate) fn change(&self, before: usize, now: usize) {
         let signed = |count| i64::try_from(count).unwrap_or(i64::MAX);
         self.add(signed(now) - signed(before));
@@ -77,7 +77,7 @@ impl Gauge {
     }
 
     pub(super) fn read(&self) -> u64 {
-        // What goes may be seen before what came.
+        // A decrease may be seen before the increase that it follows.
         u64::try_from(self.value.load(Ordering::Relaxed)).unwrap_or(0)
     }
 }

@@ -1,11 +1,11 @@
-//! What operators see of a client: its numbers, and spans for those who trace.
+//! The numbers of a client for operators, and spans for users of `tracing`.
 //!
 //! | open | for |
 //! |---|---|
 //! | `instruments` | one counter, one gauge, one timer |
-//! | `counters` | all that one client counts, and under which names |
-//! | `snapshot` | what a user reads |
-//! | `spans` | what the feature `tracing` adds, and what stands there without it |
+//! | `counters` | all counters of one client, and their names |
+//! | `snapshot` | the numbers as a user reads them |
+//! | `spans` | the spans of the feature `tracing`, and empty types without it |
 
 pub(crate) mod counters;
 pub(crate) mod instruments;

@@ -1,4 +1,4 @@
-//! What a user reads.
+//! A client's numbers, as a user reads them.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use super::{
     times::Times,
 };
 
-/// What a client has counted since it was made: for operators, who are told what to alert on in
-/// [Running it](crate::docs::operations#what-to-alert-on).
+/// A client's numbers since it was made, for operators: [Running it](crate::docs::operations#what-to-alert-on) says
+/// what to alert on.
 ///
-/// The numbers are read one after the other while others count, so two of them may differ by what happened in between.
+/// The numbers are read one after the other while others count, so two of them may differ by the events in between.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -27,11 +27,11 @@ use super::{
 pub struct Metrics {
     /// How acquires ended.
     pub acquires: Acquires,
-    /// How long those waited who were granted a lock: from the call to its return, requests included. A thread that finds a
-    /// kept znode free ([`Acquires::cached`]) is not timed.
+    /// How long granted acquires took: from the call to its return, requests included. A thread that finds a kept znode
+    /// free ([`Acquires::cached`]) is not timed.
     pub waits: Times,
-    /// How long a waiter took from the news that ended its sleep to the grant: the lock was free for about so long,
-    /// plus the way of the news. Threads that pass on a kept znode are not in it.
+    /// How long a waiter took from the wake-up that ended its sleep to the grant: the lock was free for about this
+    /// long, plus the way of the wake-up. Threads that pass on a kept znode are not in it.
     pub hand_overs: Times,
     /// Locks held now; a lost one until its holder has released it. A znode that is kept counts once, in use or not.
     pub held: u64,
@@ -40,7 +40,7 @@ pub struct Metrics {
     /// Locks that were lost.
     pub losses: Losses,
     /// How often a held lock was found [in doubt](crate::HoldState::InDoubt): after each reconnect until the server has
-    /// confirmed its znode, and where somebody listens also while the servers are silent.
+    /// confirmed its znode, and with a listener also while the servers are silent.
     pub doubts: u64,
     /// How often the connection got into each state.
     pub connections: Connections,

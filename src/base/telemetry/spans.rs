@@ -17,12 +17,12 @@ impl AcquireSpan {
         use tracing::field::Empty;
 
         let span = tracing::info_span!(target: "curator_locks", "acquire", path, kind, outcome = Empty, waited = Empty);
-        // The clock is read for those only who want to know.
+        // The clock is read only for a span that is recorded.
         let since = (!span.is_disabled()).then(std::time::Instant::now);
         AcquireSpan { span, since }
     }
 
-    /// What is logged meanwhile belongs to the span.
+    /// Log messages in between belong to the span.
     pub(crate) fn run<T>(&self, acquire: impl FnOnce() -> T) -> T {
         self.span.in_scope(acquire)
     }
@@ -62,7 +62,7 @@ pub(crate) struct HoldSpan {
 
 #[cfg(feature = "tracing")]
 impl HoldSpan {
-    /// `None`: nobody wants to know.
+    /// `None`: the span is not recorded.
     pub(crate) fn begin(path: &str, token: i64) -> Option<HoldSpan> {
         let span = tracing::info_span!(target: "curator_locks", "hold", path, token, end = tracing::field::Empty);
         (!span.is_disabled()).then(|| HoldSpan { span, end: String::new() })

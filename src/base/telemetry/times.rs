@@ -2,8 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-/// How often something happened since the client was made, and how long it took altogether. How the times are spread, the
-/// histograms of the facade tell (feature `metrics`).
+/// How often something happened since the client was made, and how long it took altogether. The histograms of the
+/// facade tell how the times are spread (feature `metrics`).
 ///
 /// ```
 /// # use curator_locks::Times;

@@ -1,4 +1,4 @@
-//! `zklock revoke` and `zklock break`: locks that somebody should give back, and that are taken.
+//! `zklock revoke` and `zklock break`: asking for a lock back, and taking it away.
 
 use std::io::{self, IsTerminal};
 
@@ -49,7 +49,7 @@ pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
     if !args.yes && !confirmed(&args.node)? {
         return Err(Failure::new("nothing was done"));
     }
-    // It may have been given back meanwhile.
+    // The lock may have been given back meanwhile.
     let stat = client.check_exists().for_path(&args.node)?;
     match stat {
         Some(stat) if stat.czxid == entry.fencing_token.value() => client.delete().for_path(&args.node)?,

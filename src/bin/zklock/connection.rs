@@ -1,4 +1,4 @@
-//! The client, as the command line, the environment and a file say.
+//! The client, by the command line, the environment and a file.
 
 use std::{
     env, fs, io,
@@ -34,7 +34,7 @@ struct File {
     tls_key: Option<PathBuf>,
 }
 
-/// Where to connect, and how.
+/// The settings of the connection.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) connect: String,
@@ -75,7 +75,7 @@ impl Settings {
         let tls = match (ca.or(file.tls_ca), identity) {
             (Some(ca), identity) => Some(Tls { ca, identity }),
             (None, None) => None,
-            // Not to be taken for a wish not to encrypt.
+            // A certificate without tls-ca must not mean that nothing is encrypted.
             (None, Some(_)) => return Err(Failure::new("a certificate without tls-ca: whom to trust?")),
         };
         Ok(Settings {
@@ -124,7 +124,7 @@ impl Settings {
         self.await_connection_for(self.connection_timeout, client, || false)
     }
 
-    /// The same, for the connection timeout or for a shorter `time`, and until it is over.
+    /// Waits for a connection for the connection timeout, or a shorter `time`, or until `is_over`.
     pub(crate) fn await_connection_for(
         &self,
         time: Duration,

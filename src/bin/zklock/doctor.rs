@@ -66,7 +66,7 @@ pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     Ok(u8::from(report.is_wrong))
 }
 
-/// Asks one server what it is. Gives its tick, if it tells.
+/// Asks one server for its version and mode. Returns its tick, if it tells.
 fn check_server(report: &mut Report, settings: &Settings, host: &str, port: u16) -> Option<Duration> {
     let name = format!("{host}:{port}");
     let begun = Instant::now();

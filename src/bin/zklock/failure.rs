@@ -1,10 +1,10 @@
-//! How the program ends other than well.
+//! How the program fails.
 
 use curator_locks::Error;
 
 /// The lock was lost, or about to be lost, and the command was ended.
 pub(crate) const LOST: u8 = 123;
-/// The lock was not to be had.
+/// The lock could not be acquired.
 pub(crate) const NOT_HAD: u8 = 124;
 /// The program itself failed.
 pub(crate) const FAILED: u8 = 125;
@@ -17,7 +17,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: u8,
-    /// Nothing is said where it is empty.
+    /// The message; nothing is printed if it is empty.
     pub(crate) text: String,
 }
 
@@ -28,7 +28,7 @@ impl Failure {
         Failure { status: FAILED, text: text.into() }
     }
 
-    /// By a signal, as a shell shows it.
+    /// A failure by a signal, with the exit status that a shell shows.
     pub(crate) fn ended_by(signal: i32) -> Failure {
         Failure { status: u8::try_from(128 + signal).unwrap_or(u8::MAX), text: String::new() }
     }
@@ -40,7 +40,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Says of an error of the operating system what was tried.
+/// Adds the tried action to an error of the operating system.
 pub(crate) fn cannot<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Failure {
     move |error| Failure::new(format!("cannot {what}: {error}"))
 }

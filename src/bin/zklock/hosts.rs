@@ -1,4 +1,4 @@
-//! Where sessions are connected from, asked of the servers by a four-letter word.
+//! The addresses of sessions, asked of the servers by a four-letter word.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(2);
 const LONGEST: usize = 1 << 20;
 
-/// The address of each session; `None`: nobody wants to know.
+/// The address of each session; `None`: not wanted.
 pub(crate) struct Hosts(Option<BTreeMap<i64, String>>);
 
 impl Hosts {

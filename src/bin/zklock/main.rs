@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            // Nobody may read it any more.
+            // The output may not be read any more.
             let _ = error.print();
             return if is_help { ExitCode::SUCCESS } else { ExitCode::from(FAILED) };
         }
@@ -74,7 +74,7 @@ fn obey(cli: &Cli) -> Result<u8> {
 /// The manual page of the program, or of one of its commands.
 fn manual(of: Option<&str>) -> Result<String> {
     let mut program = Cli::command();
-    // Or the pages of its commands would not know its name, and what all of them take.
+    // Otherwise the pages of its commands would lack its name and the global options.
     program.build();
     let page = match of {
         None => program,

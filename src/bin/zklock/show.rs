@@ -1,4 +1,4 @@
-//! `zklock ls`: what a lock's queue looks like, as a table and as JSON.
+//! `zklock ls`: a lock's queue, as a table and as JSON.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -78,7 +78,7 @@ pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> R
     }
 }
 
-/// Waits for so long, or until nobody reads standard output any more: in an outage nothing is written that would tell.
+/// Waits for this time, or until standard output is closed: in an outage no write would tell.
 fn is_unread_after(pause: Duration) -> bool {
     let out = io::stdout();
     let mut waits = [PollFd::new(out.as_fd(), PollFlags::empty())];
@@ -87,7 +87,7 @@ fn is_unread_after(pause: Duration) -> bool {
     waits.iter().any(|wait| wait.any().unwrap_or_default())
 }
 
-/// Writes to standard output; `false`: nobody reads it any more, as in `zklock ls | head`.
+/// Writes to standard output; `false`: it is not read any more, as in `zklock ls | head`.
 pub(crate) fn print(text: &str) -> Result<bool> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -197,7 +197,7 @@ fn row(queue: &LockQueue, entry: &QueueEntry) -> Vec<String> {
     ]
 }
 
-/// Whether its process keeps the lock between holds, so that nobody may be inside.
+/// Whether its process keeps the lock between holds, so that it may be idle.
 pub(crate) fn is_cached(entry: &QueueEntry) -> bool {
     matches!(entry.state, EntryState::Cached(_))
 }
@@ -235,7 +235,7 @@ pub(crate) fn data(entry: &QueueEntry) -> String {
     }
 }
 
-/// By this machine's clock, of a moment of the server's; never negative.
+/// The age of a moment of the server's clock, by this machine's clock; never negative.
 pub(crate) fn age(since_millis: i64) -> Duration {
     let elapsed = Timestamp::now().as_millisecond().saturating_sub(since_millis);
     Duration::from_millis(u64::try_from(elapsed).unwrap_or_default())

@@ -87,7 +87,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Those of kazoo's semaphores are beside them, and shown with them.
+    /// The queues of kazoo's semaphores are beside them, and shown with them.
     fn drop_queues_of_semaphores(&mut self) {
         let is_kazoos = |lock: &&LockQueue| {
             lock.kind == LockKind::Semaphore && lock.entries.iter().any(|entry| entry.names == NameStyle::Kazoo)

@@ -1,5 +1,5 @@
-//! Messages on standard error. No thread waits until somebody reads them: a full pipe or a stopped terminal must not
-//! keep a heartbeat, or the end of a command, from its time.
+//! Messages on standard error. No thread waits until they are read: a full pipe or a stopped terminal must not keep a
+//! heartbeat, or the end of a command, from its time.
 
 use std::{
     io::{self, Write},
@@ -11,8 +11,8 @@ use std::{
 use crossbeam_channel::{Sender, bounded, unbounded};
 use nix::sys::signal::{SigSet, Signal};
 
-/// For how long the end of the program waits until all is written: only where nobody reads it. A busy machine may not
-/// run the thread that writes for some hundreds of milliseconds, and why the program has failed would not be said.
+/// For how long the end of the program waits until all is written, if nothing reads it. A busy machine may not run the
+/// thread that writes for some hundreds of milliseconds, and why the program has failed would not be said.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Word {
@@ -20,7 +20,7 @@ enum Word {
     End(Sender<()>),
 }
 
-/// `None` where there is no thread to be had: then whoever speaks writes.
+/// `None` if no thread could be started: then the speaking thread writes.
 static VOICE: OnceLock<Option<Sender<Word>>> = OnceLock::new();
 
 fn begin() -> Option<Sender<Word>> {
@@ -46,7 +46,7 @@ pub(crate) fn say(text: impl std::fmt::Display) {
 /// Text as it is.
 pub(crate) fn write(text: String) {
     if let Some(voice) = VOICE.get_or_init(begin) {
-        // It listens as long as the program lives.
+        // The thread listens as long as the program lives.
         let _ = voice.send(Word::Text(text));
     } else {
         put(&text);
@@ -54,7 +54,7 @@ pub(crate) fn write(text: String) {
 }
 
 fn put(text: &str) {
-    // There is nobody else to complain to.
+    // A failure cannot be reported anywhere else.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 

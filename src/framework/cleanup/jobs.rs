@@ -1,4 +1,4 @@
-//! Znodes that have to go, whatever happens to the calls that made them.
+//! Clean-up jobs: znodes that have to go, whatever happens to the calls that made them.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -32,10 +32,10 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// One thing to clean up.
+/// One clean-up job.
 pub(crate) struct Job {
     removal: Removal,
-    /// The session that owns the znode: when it ends, so does the job. `None`: whatever session there is.
+    /// The session that owns the znode: when it ends, so does the job. `None`: any session will do.
     session: Option<Arc<dyn Session>>,
     /// Dropped when the job is done.
     done: Option<Sender<()>>,
@@ -118,12 +118,12 @@ impl Job {
     }
 }
 
-/// The list of what has to be cleaned up. The background thread works it off whenever there is a connection.
+/// The list of clean-up jobs. The background thread works it off whenever there is a connection.
 pub(crate) struct Cleanup {
     jobs: Mutex<Jobs>,
     next_id: AtomicU64,
-    /// The background thread was told that there is something to do, and has yet to look. It clears this before it looks,
-    /// so it overlooks nothing that comes later.
+    /// Whether the background thread was told of work, and has yet to look. It clears this before it looks, so it
+    /// overlooks no later job.
     is_told: AtomicBool,
     events: EventSender,
     counters: Arc<Counters>,
@@ -133,7 +133,7 @@ pub(crate) struct Cleanup {
 #[derive(Default)]
 struct Jobs {
     waiting: BTreeMap<u64, Job>,
-    /// Each until its pause is over.
+    /// The jobs in a pause, with its end.
     resting: BTreeMap<(Instant, u64), Job>,
     under_way: HashMap<u64, Job>,
     /// The directories that are being listed.

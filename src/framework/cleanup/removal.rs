@@ -1,4 +1,4 @@
-//! What to ask a server until a znode is known to be gone: (state, replies) -> next requests, with no session,
+//! Decides what to ask a server until a znode is known to be gone: (state, replies) -> next requests, with no session,
 //! thread or clock in it.
 
 use crate::{
@@ -15,15 +15,15 @@ use crate::{
 /// One removal and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Removal {
-    /// These znodes, on names that nobody else uses.
+    /// These znodes, whose names no other client uses.
     Nodes(Vec<ServerPath>),
-    /// The child with this prefix: a protected create whose outcome nobody knows.
+    /// The child with this prefix: a protected create whose outcome is unknown.
     Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, search: SearchIn },
     /// A container that was made for a child which never came. The server removes containers that had a child once.
     NeverUsed(ServerPath),
 }
 
-/// Where a search looks.
+/// The list in which a search looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum SearchIn {
     /// Among the directory's children.
@@ -33,7 +33,7 @@ pub(crate) enum SearchIn {
     Ephemerals { limit: usize },
 }
 
-/// What the replies mean.
+/// The progress of a removal after some replies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Progress {
     /// The znode is known to be gone.
@@ -56,7 +56,7 @@ impl Removal {
         Removal::Protected { parent, prefix, is_ephemeral, search: SearchIn::Children }
     }
 
-    /// What to send next, in one write.
+    /// The next requests, to be sent in one write.
     pub(crate) fn requests(&self) -> Vec<Request> {
         let sync = |path: &ServerPath| Request::Sync { path: path.as_str().to_owned() };
         match self {
@@ -159,7 +159,7 @@ fn is_synced(reply: &Reply) -> bool {
     matches!(reply, Ok(_) | Err(SessionError::Server(ErrorCode::Unimplemented)))
 }
 
-/// Whether asking once more would bring the same.
+/// Whether the same request would get the same answer.
 fn is_answered(reply: &Reply) -> bool {
     let is_final = |code: ErrorCode| code.meaning() == Meaning::Final;
     match reply {

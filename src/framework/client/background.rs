@@ -35,15 +35,15 @@ pub(crate) struct Background {
     states: ConnectionStateMachine,
     /// The configuration of the next session: the servers may have changed.
     session: SessionConfig,
-    /// Counts sessions, so that what an old one still says is not taken for the new one's word.
+    /// Counts sessions, so that late events of an old one are not taken for events of the new one.
     generation: u64,
     has_session: bool,
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
-    /// The next one first, as every event looks at it: there may be tens of thousands.
+    /// The delayed tasks, the next one first, as every event looks at it: there may be tens of thousands.
     later: BTreeMap<(Instant, u64), Task>,
     next_later: u64,
-    /// The log has said that there was no connection so far.
+    /// Whether the log has said that there was no connection so far.
     has_warned: bool,
 }
 
@@ -191,7 +191,7 @@ impl Background {
         self.raise(states);
         if let Some(session) = retired {
             session.abandon();
-            // Whoever has a place in it waits for its end.
+            // A contender with znodes in it waits for its end.
             self.core.wake_waiting();
         }
         self.states.set_timeout(self.session.session_timeout);
@@ -206,8 +206,8 @@ impl Background {
         let observer: SessionObserver = Arc::new(move |event| events.send(Event::Session(generation, event)));
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
         let opened = self.core.config.session_factory.open(&self.session, observer);
-        // What a session that never was has raised must not have another one opened at once; nor must a factory that fails
-        // late.
+        // The events of a session that failed to open must not have another one opened at once; nor must a factory that
+        // fails late.
         let session = opened.inspect_err(|_| {
             self.generation += 1;
             self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);

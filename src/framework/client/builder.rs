@@ -192,8 +192,8 @@ impl Builder {
         self
     }
 
-    /// Has each heartbeat agreed on by a majority of the servers: a transaction that changes nothing, instead of a `sync`.
-    /// Defaults to no.
+    /// Makes each heartbeat a transaction that changes nothing, instead of a `sync`: a majority of the servers has to
+    /// agree on it. Defaults to no.
     ///
     /// A leader that is cut off from the other servers, but not from its clients, answers a `sync` by itself, for up to
     /// 2 `syncLimit` + 1 ticks if its own packets are lost first and the others' later. They have another leader long
@@ -207,7 +207,7 @@ impl Builder {
         self
     }
 
-    /// The largest request or reply in bytes. Defaults to 1,048,575 for a request, which is what servers take unless their
+    /// The largest request or reply in bytes. Defaults to 1,048,575 for a request, the servers' limit unless their
     /// `jute.maxbuffer` says otherwise, and 4 MiB for a reply; 1,024 to 2^31-1.
     ///
     /// The client refuses a larger request with [`Error::FrameTooLarge`]. A server would end the connection instead, which
@@ -231,7 +231,7 @@ impl Builder {
         self
     }
 
-    /// In which connection states a leader gives leadership up. Defaults to
+    /// Sets in which connection states a leader gives leadership up. Defaults to
     /// [`Standard`](ConnectionStateErrorPolicy::Standard): suspended and lost.
     pub fn connection_state_error_policy(mut self, policy: ConnectionStateErrorPolicy) -> Self {
         self.error_policy = policy;
@@ -269,12 +269,12 @@ impl Builder {
     /// Checks the configuration and makes a client, without any I/O: [`CuratorFramework::start`] does that.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for whatever is missing or out of range.
+    /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for a setting that is missing or out of range.
     pub fn build(self) -> Result<CuratorFramework> {
         let session_factory = self.session_factory;
         #[cfg(feature = "tls")]
         let session_factory: Option<Arc<dyn SessionFactory>> = match (session_factory, self.tls) {
-            // Dropping the one or the other in silence would send in the clear what was to be secret.
+            // Dropping the one or the other in silence could send secrets in the clear.
             (Some(_), Some(_)) => {
                 let rule = "a session_factory() of your own brings its own transport: give one of the two";
                 return Err(invalid("tls", String::new(), rule));

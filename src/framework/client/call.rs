@@ -24,14 +24,14 @@ use crate::{
 pub(crate) struct Call<'a> {
     core: &'a Core,
     operation: &'static str,
-    /// As the caller sees it.
+    /// The path as the caller sees it.
     path: &'a str,
     bound: WaitBound<'a>,
     /// When it began, or last went on after a wait.
     started: Cell<Instant>,
     /// The session it began with.
     session: OnceCell<Arc<dyn Session>>,
-    /// In some attempt a request was sent and never answered.
+    /// Whether in some attempt a request was sent and never answered.
     is_in_doubt: Cell<bool>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Call<'a> {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// The server may have carried it out.
+    /// Whether the server may have carried the request out.
     pub(crate) maybe_done: bool,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// `Ok` if the policy allows another attempt, after it has slept; else the error to end with.
+    /// `Ok` if the policy allows another attempt, after it has slept; otherwise the error to end with.
     pub(crate) fn allow_retry(&self, retries: &mut u32, error: Error) -> Result<()> {
         if self.core.config.retry_policy.allows_error(&error) {
             return self.allow_again(retries, error);
@@ -78,7 +78,7 @@ impl<'a> Call<'a> {
         Err(error)
     }
 
-    /// As `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
+    /// Like `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
     pub(crate) fn allow_again(&self, retries: &mut u32, error: Error) -> Result<()> {
         let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.get().elapsed(), self);
         *retries += 1;
@@ -91,7 +91,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// After a wait for others, which is no time that went by in vain: the retry policy counts from here.
+    /// Begins anew after a wait for others, which was no failure: the retry policy counts from here.
     pub(crate) fn begin_anew(&self) {
         self.started.set(Instant::now());
     }

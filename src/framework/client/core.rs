@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// Where a client is in its life. Java: `CuratorFrameworkState`.
+/// The stage of a client's life. Java: `CuratorFrameworkState`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +44,7 @@ use crate::{
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CuratorFrameworkState {
-    /// Nobody has called `start` yet.
+    /// `start` was not called yet.
     Latent,
     /// In use.
     Started,
@@ -92,11 +92,11 @@ pub(super) struct Lifecycle {
     pub(super) life: CuratorFrameworkState,
     pub(super) state: Option<ConnectionState>,
     pub(super) session: Option<Arc<dyn Session>>,
-    /// The server rejected the credentials of this scheme: no session will come.
+    /// The scheme whose credentials the server rejected: no session will come.
     pub(super) auth_failed: Option<String>,
     /// Sessions given up, on their way to be closed at the server.
     pub(super) retired: Vec<Arc<dyn Session>>,
-    /// One for each thread that waits for a connection; woken on every change.
+    /// The threads that wait for a connection, woken on every change.
     pub(super) waiting: Vec<Sender<()>>,
 }
 
@@ -222,7 +222,7 @@ impl Core {
         self.post_task(Event::Run(Box::new(task)));
     }
 
-    /// The same after a while.
+    /// Runs a task on the client's own thread after a while.
     pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
         if delay.is_zero() {
             return self.run_in_background(task);
@@ -246,11 +246,11 @@ impl Core {
         self.link.lock().check_open()
     }
 
-    /// The current session if it is connected, waiting for that if need be. `place`: the session of what the caller has at
-    /// the servers. Once that has ended there is nothing to wait for any more, and it is what the caller gets.
+    /// The current session if it is connected, waiting for that if need be. `place`: the session that owns the caller's
+    /// znodes. Once that has ended there is nothing to wait for any more, and it is returned.
     ///
     /// A change between the look and the wait is not lost: the channel is registered under the lock under which the
-    /// look was made, and whoever makes a change wakes all that are registered.
+    /// look was made, and every change wakes all that are registered.
     pub(crate) fn connected_session(
         &self,
         place: Option<&Arc<dyn Session>>,
@@ -370,7 +370,7 @@ impl Core {
         link.wake_all();
     }
 
-    /// Wakes whoever waits for a connection, to look again.
+    /// Wakes the threads that wait for a connection, to look again.
     pub(crate) fn wake_waiting(&self) {
         self.link.lock().wake_all();
     }

@@ -24,8 +24,8 @@ impl CuratorFramework {
     /// reach: the client then tries until there is one, or it is closed. Java: `start`.
     ///
     /// # Errors
-    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had, and what an
-    /// [`EnsembleProvider::start`](crate::EnsembleProvider::start) of your own fails with: then the client is closed.
+    /// [`Error::AlreadyStarted`], [`Error::ClientClosed`]; [`Error::Io`] if no thread can be had, and the error of an
+    /// [`EnsembleProvider::start`](crate::EnsembleProvider::start) of your own: then the client is closed.
     pub fn start(&self) -> Result<()> {
         {
             let mut link = self.core.link.lock();
@@ -64,12 +64,12 @@ impl CuratorFramework {
     /// confirmation at most [`Builder::max_close_wait`]. Every blocked call fails with [`Error::ClientClosed`], and every
     /// holder is told [`ClientClosed`](crate::LostReason::ClientClosed). A second call does nothing. Java: `close`.
     ///
-    /// Where no server can confirm it, the locks stay taken until the servers have expired the session.
+    /// If no server can confirm it, the locks stay taken until the servers have expired the session.
     pub fn close(&self) {
         self.core.close(self.core.config.max_close_wait);
     }
 
-    /// Where the client is in its life.
+    /// The stage of the client's life.
     #[must_use]
     pub fn state(&self) -> CuratorFrameworkState {
         self.core.link.lock().life
@@ -81,7 +81,7 @@ impl CuratorFramework {
         self.core.link.lock().state
     }
 
-    /// In which connection states a leader gives leadership up, as configured.
+    /// The policy that says in which connection states a leader gives leadership up, as configured.
     #[must_use]
     pub fn connection_state_error_policy(&self) -> ConnectionStateErrorPolicy {
         self.core.config.error_policy
@@ -93,8 +93,8 @@ impl CuratorFramework {
         self.core.link.lock().session.as_ref().is_some_and(|session| session.connection() != 0)
     }
 
-    /// Why there is no connection, as far as known: what each server said to the last attempt, or why the last connection
-    /// ended. `None` while there is one, and before the first attempt has failed.
+    /// Why there is no connection, as far as known: each server's answer to the last attempt, or the end of the last
+    /// connection. `None` while there is one, and before the first attempt has failed.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -123,7 +123,7 @@ impl CuratorFramework {
         self.core.current_session().and_then(|session| session.last_error())
     }
 
-    /// What the client has counted so far: waits, holds, losses, requests. Handles of one client share the numbers. Reads
+    /// The client's counters so far: waits, holds, losses, requests. Handles of one client share the numbers. Reads
     /// atomics, and never blocks.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
@@ -151,7 +151,7 @@ impl CuratorFramework {
         self.core.link.lock().session.as_ref().map_or(0, |session| session.id())
     }
 
-    /// The password of the current session; whoever has it and the id can take the session over.
+    /// The password of the current session; a client that has it and the id can take the session over.
     #[must_use]
     pub fn session_password(&self) -> Vec<u8> {
         self.core.link.lock().session.as_ref().map(|session| session.password()).unwrap_or_default()

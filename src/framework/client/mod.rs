@@ -2,8 +2,8 @@
 //!
 //! | open | for |
 //! |---|---|
-//! | `core` | what all handles of a client share: its life, its session, who waits for a connection |
-//! | `handle` | what a user calls |
+//! | `core` | the state that all handles of a client share: its life, its session, the threads that wait for a connection |
+//! | `handle` | the methods for users |
 //! | `builder` | how a client is configured |
 //! | `call` | one call: its deadline, its cancellation, its retries |
 //! | `background` | the client's own thread |

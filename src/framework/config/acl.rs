@@ -1,4 +1,4 @@
-//! Which access control list a new znode gets.
+//! The access control list of a new znode.
 
 use crate::proto::types::Acl;
 
@@ -39,7 +39,7 @@ pub trait AclProvider: Send + Sync + 'static {
     fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>>;
 }
 
-/// Everybody may do everything; what a client uses unless told otherwise. Java: `DefaultACLProvider`.
+/// Lets everybody do everything: the default of a client. Java: `DefaultACLProvider`.
 ///
 /// ```
 /// use curator_locks::{Acl, AclProvider, DefaultAclProvider};
@@ -59,7 +59,7 @@ impl AclProvider for DefaultAclProvider {
     }
 }
 
-/// The creator of a znode may do everything with it, and nobody else anything. Java: `CreatorAllACLProvider`.
+/// The creator of a znode may do everything with it, and all others nothing. Java: `CreatorAllACLProvider`.
 ///
 /// It needs an [authorization](crate::Builder::authorization), and all processes that share a lock need the same one.
 ///

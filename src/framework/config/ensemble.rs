@@ -1,4 +1,4 @@
-//! Where the connect string comes from.
+//! The source of the connect string.
 
 use std::sync::Arc;
 

@@ -243,8 +243,7 @@ impl RetryPolicy for BoundedExponentialBackoffRetry {
 
 /// Retries until an operation has taken too long. Java: `RetryUntilElapsed`.
 ///
-/// What counts is the time from the operation's begin to its last failure: the sleep after it and the retry itself come
-/// on top.
+/// The time counts from the operation's begin to its last failure: the sleep after it and the retry itself come on top.
 ///
 /// ```
 /// use std::time::Duration;

@@ -49,7 +49,7 @@ impl fmt::Display for ConnectionState {
     }
 }
 
-/// In which connection states the client tells a leader that it leads no more. Java: `ConnectionStateErrorPolicy`.
+/// Says in which connection states the client tells a leader that it leads no more. Java: `ConnectionStateErrorPolicy`.
 ///
 /// Under any policy, a leader is told at [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
 ///
@@ -70,7 +70,7 @@ pub enum ConnectionStateErrorPolicy {
 }
 
 impl ConnectionStateErrorPolicy {
-    /// Whether nobody should lead in this state.
+    /// Whether a leader should not lead in this state.
     #[must_use]
     pub fn is_error_state(self, state: ConnectionState) -> bool {
         match state {
@@ -81,7 +81,7 @@ impl ConnectionStateErrorPolicy {
     }
 }
 
-/// LocalQueue what happens to sessions into the states to raise, in order. Java: `ConnectionStateManager`.
+/// Turns the events of sessions into the states to raise, in order. Java: `ConnectionStateManager`.
 ///
 /// Pure: the caller passes the time in, and must not pass on events of a session that it has replaced.
 #[derive(Debug)]
@@ -193,7 +193,7 @@ mod tests {
 
         /// Just before a suspension is too long.
         EarlyTick,
-        /// When it is.
+        /// When a suspension is too long.
         DueTick,
     }
 

@@ -15,7 +15,7 @@ thread_local! {
     static IS_LISTENER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread runs a listener, which must not wait for what other listeners have yet to hear.
+/// Whether the calling thread runs a listener, which must not wait until other listeners were told.
 pub(crate) fn is_listener() -> bool {
     IS_LISTENER.get()
 }
@@ -29,7 +29,7 @@ pub(crate) fn as_listener(run: impl FnOnce()) {
 
 /// Runs user callbacks one after the other, in the order in which they were handed in.
 pub(crate) struct Dispatcher {
-    /// Taken by `stop`. A task that came later would keep alive whatever it refers to, even the client.
+    /// Taken by `stop`. A later task would keep alive all that it refers to, even the client.
     tasks: Mutex<Option<Sender<Task>>>,
     /// Taken when it is started.
     queue: Mutex<Option<Receiver<Task>>>,
@@ -41,7 +41,7 @@ impl Dispatcher {
         Dispatcher { tasks: Mutex::new(Some(tasks)), queue: Mutex::new(Some(queue)) }
     }
 
-    /// Starts the thread. It ends when `stop` was called and what was handed in before has run.
+    /// Starts the thread. It ends when `stop` was called and all earlier tasks have run.
     pub(crate) fn start(&self) -> Result<()> {
         let Some(queue) = self.queue.lock().take() else { return Ok(()) };
         spawn("curator-dispatch", move || {
@@ -54,11 +54,11 @@ impl Dispatcher {
         })
     }
 
-    /// Runs one callback. Give each callback a task of its own: a panic ends its task. `false`: it was stopped before.
+    /// Runs one callback. Give each callback a task of its own: a panic ends its task. `false`: stopped before.
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) -> bool {
         let tasks = self.tasks.lock();
         if let Some(tasks) = &*tasks {
-            // It fails only where the thread has gone: nobody can be told then.
+            // The send fails only if the thread has gone: then no listener can be told.
             let _ = tasks.send(Box::new(task));
         }
         tasks.is_some()

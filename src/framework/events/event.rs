@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::session::api::{Reply, SessionEvent};
 
-/// What does not block.
+/// A task that does not block.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 /// A message to the thread.
@@ -19,9 +19,9 @@ pub(crate) enum Event {
     CleanUp,
     /// The replies to the requests of some jobs.
     CleanedUp(Vec<u64>, Vec<Reply>),
-    /// Something to run that does not block.
+    /// A task to run.
     Run(Task),
-    /// Something of that kind to run then.
+    /// A task to run at this time.
     RunAt(Instant, Task),
     /// The client is closed.
     Stop,
@@ -39,7 +39,7 @@ pub(crate) fn event_channel() -> (EventSender, Receiver<Event>) {
 
 impl EventSender {
     pub(crate) fn send(&self, event: Event) {
-        // It fails when the client is gone, which has the receiver.
+        // The send fails when the client is gone, which has the receiver.
         let _ = self.0.send(event);
     }
 }

@@ -1,4 +1,4 @@
-//! Events of a client and who receives them: connection states, reactions of recipes, listeners.
+//! Events of a client and their receivers: connection states, reactions of recipes, listeners.
 
 pub(crate) mod connection_state;
 pub(crate) mod dispatch;

@@ -1,4 +1,4 @@
-//! Recipes react here to a client's connection states, and wake-ups that no listener can delay.
+//! Reactions of recipes to a client's connection states, and wake-ups: no listener can delay them.
 
 use std::sync::{Arc, Weak};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::connection_state::ConnectionState;
 
-/// Wakes somebody: at once, on the thread that has the news, and before any listener is told. It must not block.
+/// Wakes a waiter: at once, on the thread of the event, and before any listener is told. Must not block.
 pub(crate) type WakeUp = dyn Fn() + Send + Sync;
 
 /// A recipe's own reaction to a change of the connection state: before the caller's listeners are told, of which one may
@@ -31,7 +31,7 @@ impl Reactions {
         list.push(reaction);
     }
 
-    /// Those that live, to be called under no lock.
+    /// The living reactions, to be called under no lock.
     pub(crate) fn living(&self) -> Vec<Arc<Reaction>> {
         let mut list = self.list.lock();
         list.retain(|reaction| reaction.strong_count() > 0);

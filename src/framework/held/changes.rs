@@ -1,4 +1,4 @@
-//! What a holder knows of its lock, and its changes as a channel.
+//! The state of a hold, and its changes as a channel.
 
 use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 
 use crate::error::LostReason;
 
-/// What a holder knows about its lock.
+/// The state of a hold, as its holder knows it.
 ///
 /// ```
 /// use curator_locks::{HoldState, LostReason};

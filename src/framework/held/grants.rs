@@ -1,4 +1,4 @@
-//! Which znodes have got a lock in this process lately.
+//! The znodes that were granted a lock in this process lately.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Which thread holds which locks of one client, to tell when a thread would wait for itself.
+//! The locks that each thread holds through one client, to tell when a thread would wait for itself.
 
 use std::{
     collections::HashMap,
@@ -12,20 +12,20 @@ use parking_lot::Mutex;
 use super::node::{HeldNode, ZnodeCache};
 use crate::base::{paths::ServerPath, unlocked::drop_unlocked};
 
-/// What a lock keeps others from.
+/// The holders that a lock keeps out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoldKind {
-    /// One thread, and nobody beside it.
+    /// All others: one thread holds it alone.
     Mutex,
-    /// Any number of threads, but no writer.
+    /// Writers: any number of threads hold it together.
     Read,
-    /// One thread, and nobody beside it.
+    /// All others: one thread holds it alone.
     Write,
-    /// A driver from outside decides who may be beside whom.
+    /// A driver from outside decides which holders.
     Custom,
-    /// One thread, and nobody beside it; but it is another lock than those that queue in the same directory.
+    /// All others: one thread holds it alone; but it is another lock than those that queue in the same directory.
     Unfair,
-    /// Nobody beside it; but any thread may release it, so a thread that waits for itself may be helped.
+    /// All others; but any thread may release it, so a thread that waits for itself may be helped.
     AnyThread,
 }
 
@@ -62,12 +62,12 @@ pub(crate) struct Holds {
     directories: Arc<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
 }
 
-/// Those of one directory. It is looked up once for each lock object, and not at each acquire.
+/// The holds of one directory. They are looked up once for each lock object, and not at each acquire.
 #[derive(Debug)]
 pub(crate) struct DirectoryHolds {
     directory: ServerPath,
     holds: Mutex<Vec<ThreadHold>>,
-    /// Who keeps znodes there between holds.
+    /// The caches that keep znodes there between holds.
     caches: Mutex<Vec<Weak<dyn ZnodeCache>>>,
     directories: Weak<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
 }
@@ -88,24 +88,24 @@ impl Holds {
 }
 
 impl DirectoryHolds {
-    /// The calling thread holds this znode.
+    /// Notes that the calling thread holds this znode.
     pub(crate) fn add(&self, kind: HoldKind, node: &Arc<HeldNode>) {
         self.holds.lock().push(ThreadHold { thread: thread_id(), kind, node: node.clone() });
     }
 
-    /// This one keeps znodes there between holds, as long as it lives.
+    /// Adds a cache that keeps znodes there between holds, as long as it lives.
     pub(crate) fn add_cache(&self, cache: Weak<dyn ZnodeCache>) {
         let mut caches = self.caches.lock();
         caches.retain(|cache| cache.strong_count() > 0);
         caches.push(cache);
     }
 
-    /// Those who keep znodes there. Dropping the last reference to one gives its znodes back.
+    /// The caches that keep znodes there. Dropping the last reference to one gives its znodes back.
     pub(crate) fn caches(&self) -> Vec<Arc<dyn ZnodeCache>> {
         self.caches.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Some thread has released it.
+    /// Removes the hold of a znode that some thread has released.
     pub(crate) fn remove(&self, node: &HeldNode) {
         let mut holds = self.holds.lock();
         let index = holds.iter().position(|hold| std::ptr::eq(&raw const *hold.node, node));
@@ -113,7 +113,7 @@ impl DirectoryHolds {
         drop_unlocked(holds, hold);
     }
 
-    /// What the calling thread holds. A lost lock is not held: nobody waits for it.
+    /// The holds of the calling thread, without lost ones: no contender waits for those.
     pub(crate) fn of_current_thread(&self) -> Vec<ThreadHold> {
         let me = thread_id();
         let mut holds: Vec<ThreadHold> = self.holds.lock().iter().filter(|hold| hold.thread == me).cloned().collect();

@@ -11,7 +11,7 @@ pub(super) const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// The limits of one hold.
 #[derive(Default)]
 pub(super) struct Limits {
-    /// From then on they are counted: of one lock of several, once all are held.
+    /// When the limits begin to count: for a member of a multi lock, once all are held.
     begun: Option<Instant>,
     least: Option<Duration>,
     most: Option<Duration>,
@@ -37,19 +37,19 @@ impl Limits {
         Some(begun.checked_add(least).unwrap_or(begun + FAR))
     }
 
-    /// What gives the lock back, once, if the hold has lasted too long. The moment stays: without it the hold would be
-    /// certain again up to the loss.
+    /// The function that gives the lock back, once, if the hold has lasted too long. The end stays: without it the hold
+    /// would be certain again up to the loss.
     pub(super) fn take_over(&mut self, now: Instant) -> Option<GiveBack> {
         self.end().filter(|end| now >= *end).and_then(|_| self.give_back.take())
     }
 
-    /// Nobody has to end the hold any more. The caller drops what this returns without the lock.
+    /// Ends the limits: the hold needs no end any more. The caller drops the result without the lock.
     pub(super) fn ended(&mut self) -> Option<GiveBack> {
         self.most = None;
         self.give_back.take()
     }
 
-    /// When it ends at the latest.
+    /// When the hold ends at the latest.
     pub(super) fn end(&self) -> Option<Instant> {
         self.begun?.checked_add(self.most?)
     }

@@ -46,7 +46,7 @@ struct Registry {
     /// The last look found nothing to come back for. The thread stops looking when that happens twice in a row, because
     /// short holds one after the other must not wake it each time.
     was_idle: bool,
-    /// The client is closed. What is granted while that is under way is lost at once: nobody looks at it any more.
+    /// Whether the client is closed. A lock that is granted during the close is lost at once: no look follows.
     is_closed: bool,
 }
 
@@ -129,12 +129,12 @@ impl HeldNodes {
         if let Some(counters) = first.counters() {
             counters.held.add(-1);
         }
-        // The znode and its first hold have each other otherwise.
+        // Otherwise the znode and its first hold would keep each other alive.
         first.znode().attend_no_more(&first);
     }
 
-    /// Marks every znode of the session (`None`: of the client) as lost. Listeners hear of it at the next
-    /// look, which is the caller's to see to.
+    /// Marks every znode of the session (`None`: of the client) as lost. Listeners are told at the next look, which the
+    /// caller has to see to.
     pub(crate) fn lose_all(&self, session: Option<&Arc<dyn Session>>, reason: LostReason) {
         let nodes: Vec<_> = {
             let mut registry = self.nodes.lock();
@@ -209,7 +209,7 @@ impl<'a> Looking<'a> {
 }
 
 impl Drop for Looking<'_> {
-    /// The look has panicked, and does not come back for what was added meanwhile.
+    /// The look has panicked, and does not come back for znodes that were added meanwhile.
     fn drop(&mut self) {
         let was_added = self.0.end_of_look().next_look.take().is_some();
         if was_added {

@@ -1,13 +1,13 @@
 //! Requests to give a lock back, as they stand in the data of its znode.
 
-/// What a request writes, the same in all languages.
+/// The data that a request writes, the same in all languages.
 pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
-/// Stands between the data of a znode and who asks for its lock, and why. Curator's holders understand the bare message
-/// alone.
+/// The mark between the data of a znode and a request's name and reason. Curator's holders understand only the bare
+/// message.
 const REQUEST_MARK: &[u8] = b"\n__REVOKE_BY__\n";
 
-/// Who asks, and why, as far as they say so.
+/// A request: the asker's name and the reason, as far as they are given.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RevokeWord {
     pub(crate) who: Option<String>,
@@ -20,7 +20,7 @@ pub(crate) fn with_request(data: &[u8], who: &str, why: &str) -> Vec<u8> {
     [without_request(data), REQUEST_MARK, who.as_bytes(), b"\n", why.as_bytes()].concat()
 }
 
-/// What the znode carried before somebody asked for its lock.
+/// The znode's data without a request.
 pub(crate) fn without_request(data: &[u8]) -> &[u8] {
     mark_in(data).and_then(|at| data.get(..at)).unwrap_or(data)
 }

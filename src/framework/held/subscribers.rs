@@ -1,4 +1,4 @@
-//! Who is told of a hold's changes, or some time before its end.
+//! The subscribers of a hold's changes, and of warnings before its end.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 
 pub(crate) type Listener<E> = Arc<dyn Fn(E) + Send + Sync>;
 
-/// Where events go.
+/// The receiver of events.
 pub(super) enum Outlet<E> {
     Channel(Sender<E>),
     /// Called on the dispatch thread.
@@ -23,7 +23,7 @@ pub(super) enum Outlet<E> {
 }
 
 impl<E: Send + 'static> Outlet<E> {
-    /// To be called under the hold's lock only: so each hold's changes come in order.
+    /// Call this under the hold's lock only: so each hold's changes come in order.
     fn send(&self, event: E, dispatcher: &Dispatcher) {
         match self {
             // A receiver that has gone is about to end its subscription.
@@ -62,9 +62,9 @@ impl Warning {
     }
 }
 
-/// One who subscribes, with what it was told last.
+/// A subscriber, with the last state that it was told.
 pub(super) enum Subscriber {
-    /// To all changes of the state; a hold begins as [`HoldState::Held`].
+    /// Told of all changes of the state; a hold begins as [`HoldState::Held`].
     States(HoldState, Outlet<HoldState>),
     /// Cancelled as soon as the lock may be another's.
     Token(CancelToken),
@@ -84,7 +84,7 @@ pub(super) struct Standing {
 }
 
 impl Subscriber {
-    /// One who is to be warned; at once, if so little is left already.
+    /// A subscriber to a warning, which comes at once if too little is left already.
     pub(super) fn warned(
         margin: Duration,
         left: Duration,
@@ -124,7 +124,7 @@ impl Subscriber {
         true
     }
 
-    /// How soon it has to be told again; `None`: not before something happens.
+    /// How soon it needs the next message; `None`: not before something happens.
     fn next_look(&self, standing: &Standing) -> Option<Duration> {
         match self {
             Subscriber::States(told, _) => (*told != standing.state).then_some(Duration::ZERO),
@@ -140,14 +140,14 @@ impl Subscriber {
     }
 }
 
-/// All who subscribe to one hold.
+/// All subscribers of one hold.
 #[derive(Default)]
 pub(super) struct Subscribers {
     /// In the order in which they came, each with its number.
     list: Vec<(u64, Subscriber)>,
     next: u64,
-    /// Somebody has subscribed at some time. The thread plans looks from then on, so that one who subscribes again and
-    /// again need not wake it each time.
+    /// Whether there has ever been a subscriber. The thread plans looks from then on, so that repeated subscriptions
+    /// need not wake it each time.
     pub(super) was_asked: bool,
 }
 
@@ -165,18 +165,18 @@ impl Subscribers {
         self.list.push((id, subscriber));
     }
 
-    /// The caller drops it without the lock: it may own anything of the caller's.
+    /// Returns the subscriber, to be dropped without the lock: it may own values of the caller.
     pub(super) fn remove(&mut self, id: u64) -> Option<impl Sized + use<>> {
         let index = self.list.iter().position(|(other, _)| *other == id)?;
         Some(self.list.remove(index))
     }
 
-    /// To be called under the hold's lock only: the order of the calls is the order in which all are told.
+    /// Call this under the hold's lock only: the order of the calls is the order of the messages.
     pub(super) fn tell(&mut self, standing: &Standing, dispatcher: &Dispatcher) {
         self.list.retain_mut(|(_, subscriber)| subscriber.tell(standing, dispatcher));
     }
 
-    /// How soon the first of them has to be told.
+    /// How soon the first of them needs a message.
     pub(super) fn next_look(&self, standing: &Standing) -> Option<Duration> {
         self.list.iter().filter_map(|(_, subscriber)| subscriber.next_look(standing)).min()
     }

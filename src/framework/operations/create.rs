@@ -61,7 +61,7 @@ impl CreateBuilder<'_> {
         self
     }
 
-    /// Its ACL. Defaults to what the client's ACL provider says.
+    /// Sets the znode's ACL. Defaults to that of the client's ACL provider.
     pub fn with_acl(mut self, acl: Vec<Acl>) -> Self {
         self.acl = Some(acl);
         self
@@ -73,7 +73,7 @@ impl CreateBuilder<'_> {
         self
     }
 
-    /// The same as [`CreateBuilder::creating_parents_if_needed`], under Curator's other name for it.
+    /// [`CreateBuilder::creating_parents_if_needed`] under Curator's other name for it.
     pub fn creating_parent_containers_if_needed(self) -> Self {
         self.creating_parents_if_needed()
     }
@@ -90,8 +90,8 @@ impl CreateBuilder<'_> {
     /// with another number: [`with_protection`](CreateBuilder::with_protection) finds the first one instead.
     ///
     /// # Errors
-    /// [`Error::Server`] with `NodeExists`, `NoNode` (no parent) or `NoAuth`, [`Error::InvalidPath`], and what every
-    /// operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    /// [`Error::Server`] with `NodeExists`, `NoNode` (no parent) or `NoAuth`, [`Error::InvalidPath`], and the errors of
+    /// every operation: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn for_path(self, path: &str) -> Result<String> {
         let data = self.client.core.config.default_data.clone();
         self.for_path_and_data(path, data)
@@ -120,12 +120,12 @@ struct Creation<'a> {
     wanted: &'a CreateBuilder<'a>,
     call: &'a Call<'a>,
     parent: ServerPath,
-    /// Without protection and sequence number.
+    /// The name without protection and sequence number.
     name: &'a str,
     data: &'a [u8],
-    /// The parent is of this call's making, and has no child yet.
+    /// Whether this call has made the parent, and it has no child yet.
     made_parents: bool,
-    /// A protected create whose outcome is unknown: who sent it, and its prefix. What it made is deleted in the background
+    /// A protected create whose outcome is unknown: its session and its prefix. Its znode is deleted in the background
     /// unless it is found.
     doubt: Option<(Arc<dyn Session>, String)>,
 }
@@ -165,7 +165,7 @@ impl Creation<'_> {
                         self.made_parents |= made;
                         continue;
                     }
-                    // One that was there a moment ago has been removed: the create finds out, and it is made anew.
+                    // A parent that was there a moment ago has been removed: the create finds out, and it is made anew.
                     Err(removed) if removed.is_no_node() => continue,
                     Err(other) => error = other,
                 }
@@ -224,8 +224,8 @@ impl Creation<'_> {
         }
     }
 
-    /// Looks for what an earlier attempt in the same session may have made. The sync makes sure that the server asked
-    /// has seen it, also if it is another one than the server that was sent the create.
+    /// Looks for the znode that an earlier attempt in the same session may have made. The sync makes sure that the
+    /// server asked has seen it, also if the create was sent to another server.
     fn search(&self, session: &Arc<dyn Session>, prefix: &str) -> Result<Option<ServerPath>> {
         let parent = self.parent.as_str().to_owned();
         let sync = Request::Sync { path: parent.clone() };

@@ -13,10 +13,10 @@
 //! Several writes as one: [`CuratorFramework::transaction`].
 //!
 //! # When the connection goes
-//! Each blocks until the server has answered: one round trip, unless it says otherwise. While the connection is suspended a
-//! call waits for it, at most the client's [connection timeout](crate::Builder::connection_timeout), and is tried again as
-//! the [retry policy](crate::RetryPolicy) says; where the session is lost, in the one that follows. A retry may find what
-//! the first attempt has done, though its reply was lost: a create then ends with `NodeExists`, a delete with `NoNode`.
+//! Each operation blocks until the server has answered: one round trip, unless it says otherwise. While the connection is
+//! suspended a call waits for it, at most the client's [connection timeout](crate::Builder::connection_timeout), and is tried
+//! again as the [retry policy](crate::RetryPolicy) says; if the session is lost, in the next one. A retry may find the result
+//! of the first attempt, whose reply was lost: a create then ends with `NodeExists`, a delete with `NoNode`.
 //!
 //! # Errors
 //! | every operation | when |
@@ -139,8 +139,8 @@ impl DeleteBuilder<'_> {
     /// Deletes the znode. After a lost reply a retry finds none, and the call fails with `NoNode`, whoever has deleted it.
     ///
     /// # Errors
-    /// [`Error::Server`] with `NoNode`, `NotEmpty`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and what every
-    /// operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    /// [`Error::Server`] with `NoNode`, `NotEmpty`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and the errors of
+    /// every operation: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn for_path(self, path: &str) -> Result<()> {
         let target = self.client.prefix.to_server(path)?;
         let call = self.client.call("delete", path, WaitBound::default());
@@ -208,8 +208,8 @@ impl ExistsBuilder<'_> {
     /// The znode's stat, `None` if there is no such znode.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`], and what every operation can end with: [`Error::ConnectionLoss`],
-    /// [`Error::SessionExpired`], [`Error::ClientClosed`].
+    /// [`Error::InvalidPath`], and the errors of every operation: [`Error::ConnectionLoss`], [`Error::SessionExpired`],
+    /// [`Error::ClientClosed`].
     pub fn for_path(self, path: &str) -> Result<Option<Stat>> {
         match self.client.ask("exists", path, |path| Request::Exists { path, watch: false }) {
             Ok(Response::Stat(stat)) => Ok(Some(stat)),
@@ -247,7 +247,7 @@ impl<'a> GetDataBuilder<'a> {
     /// The znode's data.
     ///
     /// # Errors
-    /// [`Error::Server`] with `NoNode` or `NoAuth`, [`Error::InvalidPath`], and what every operation can end with:
+    /// [`Error::Server`] with `NoNode` or `NoAuth`, [`Error::InvalidPath`], and the errors of every operation:
     /// [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn for_path(self, path: &str) -> Result<Vec<u8>> {
         match self.client.ask("get_data", path, |path| Request::GetData { path, watch: false })? {
@@ -289,8 +289,8 @@ impl SetDataBuilder<'_> {
     /// time; with a version it fails with `BadVersion` instead.
     ///
     /// # Errors
-    /// [`Error::Server`] with `NoNode`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and what every operation can
-    /// end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
+    /// [`Error::Server`] with `NoNode`, `BadVersion` or `NoAuth`, [`Error::InvalidPath`], and the errors of every
+    /// operation: [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn for_path_and_data(self, path: &str, data: impl Into<Vec<u8>>) -> Result<Stat> {
         let (data, version) = (data.into(), self.version);
         let request = |path| Request::SetData { path, data: data.clone(), version };
@@ -328,7 +328,7 @@ impl<'a> GetChildrenBuilder<'a> {
     ///
     /// # Errors
     /// [`Error::Server`] with `NoNode` or `NoAuth`, [`Error::InvalidPath`], [`Error::FrameTooLarge`] for a list beyond
-    /// the limit, and what every operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`],
+    /// the limit, and the errors of every operation: [`Error::ConnectionLoss`], [`Error::SessionExpired`],
     /// [`Error::ClientClosed`].
     pub fn for_path(self, path: &str) -> Result<Vec<String>> {
         let with_stat = self.stat.is_some();
@@ -431,8 +431,8 @@ impl SyncBuilder<'_> {
     /// Returns when the server that this client talks to has seen everything that the leader had seen before.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`], and what every operation can end with: [`Error::ConnectionLoss`],
-    /// [`Error::SessionExpired`], [`Error::ClientClosed`].
+    /// [`Error::InvalidPath`], and the errors of every operation: [`Error::ConnectionLoss`], [`Error::SessionExpired`],
+    /// [`Error::ClientClosed`].
     pub fn for_path(self, path: &str) -> Result<()> {
         self.client.ask("sync", path, |path| Request::Sync { path }).map(drop)
     }

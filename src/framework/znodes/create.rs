@@ -18,19 +18,19 @@ use crate::{
     session::api::{Session, SessionError},
 };
 
-/// In front of the uuid.
+/// The text in front of the uuid.
 const PROTECTION: &str = "_c_";
-/// Where the version stands in a uuid's text.
+/// The position of the version in a uuid's text.
 const VERSION_AT: usize = 14;
-/// Behind the version of this crate's uuids: of a znode that goes with its hold.
+/// The byte behind the version of this crate's uuids, for a znode that goes with its hold.
 const FOR_ONE_HOLD: u8 = 0;
-/// The same, of one that may stay where nobody holds it.
+/// That byte for a znode that may stay while it is idle.
 const MAY_STAY_IDLE: u8 = 1;
 /// The text of version 8 and [`MAY_STAY_IDLE`].
 const IDLE_MARK: &str = "8001";
 
-/// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is everybody's own, where Curator's is
-/// of version 4: so that [`is_curators`] can tell. To Curator and kazoo it is a uuid as any other.
+/// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is for private use, Curator's is of
+/// version 4: so that [`is_curators`] can tell. To Curator and kazoo it is a uuid as any other.
 pub(crate) fn protection(_session_id: i64) -> String {
     protection_with(FOR_ONE_HOLD)
 }
@@ -49,7 +49,7 @@ fn protection_with(mark: u8) -> String {
     [PROTECTION, own.hyphenated().encode_lower(&mut hyphenated), "-"].concat()
 }
 
-/// Whether a name says that its process keeps the znode between holds, so that nobody may be inside.
+/// Whether a name says that its process keeps the znode between holds, so that it may be idle.
 pub(crate) fn may_stay_idle(name: &str) -> bool {
     let mark = name.strip_prefix(PROTECTION).and_then(|uuid| uuid.get(VERSION_AT..)?.get(..IDLE_MARK.len()));
     mark == Some(IDLE_MARK)
@@ -98,7 +98,7 @@ impl CuratorFramework {
         }
         let made = self.make_missing(call, session, &missing, containers);
         if made.is_err() {
-            // Some may be there. The server removes only those that had a child once.
+            // Some containers may be there. The server removes only those that had a child once.
             for path in missing {
                 self.core.clean_up(Job::never_used(path));
             }

@@ -1,4 +1,4 @@
-//! A contender with all that it has brought about, and its mailbox.
+//! A contender with its watches, its holds and its mailbox.
 
 use std::{
     sync::{Arc, Weak},
@@ -37,7 +37,7 @@ use crate::{
     },
 };
 
-/// What a contender contends for.
+/// The lock that a contender wants, and how it wants it.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) lock: &'a LockInternals,
@@ -61,29 +61,29 @@ pub(super) struct Contention {
     pub(super) contender: Contender,
     /// The session that was connected last.
     pub(super) session: Option<Arc<dyn Session>>,
-    /// The one in which znodes were made.
+    /// The session in which the last creates were sent: it owns the znodes.
     owner: Option<Arc<dyn Session>>,
     /// The watches that were asked for with the last requests.
     asked: Vec<Option<WatchId>>,
     watches: Vec<(WatchId, Watch)>,
     held: Vec<Arc<HeldNode>>,
-    /// To whom the watch on the own znode reports.
+    /// The receiver of the own znode's events: the waiter, later the hold.
     target: Option<Arc<Mutex<OwnWatchTarget>>>,
-    /// Who is told about requests to give the lock back; a waiter can be asked, too.
+    /// The listener of requests to give the lock back; a waiter can be asked, too.
     revocable: Option<Arc<RevocableNode>>,
-    /// What wakes the contender: made when it first has to wait, before the watches are sent for, so that no event is
-    /// lost.
+    /// The wake-ups of the contender: made when it first has to wait, before the watches are sent for, so that no event
+    /// is lost.
     mailbox: Option<Mailbox>,
-    /// When the news came that was read last.
+    /// When the wake-up that was read last came.
     told: Option<Instant>,
 }
 
 type Mailbox = (Sender<Mail>, Receiver<Mail>);
 
-/// What wakes a contender, and when it came.
+/// A wake-up of a contender, and when it came.
 type Mail = (Input<Error>, Instant);
 
-/// What is to be cleared away, under no lock.
+/// The watches, holds and znodes to clear away, under no lock.
 #[must_use = "znodes and watches stay otherwise"]
 pub(super) struct Leftovers {
     watches: Vec<(WatchId, Watch)>,
@@ -93,7 +93,7 @@ pub(super) struct Leftovers {
 }
 
 impl Contention {
-    /// `revocable`: who is told about requests to give the lock back.
+    /// `revocable`: the listener of requests to give the lock back.
     pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> Contention {
         Contention { revocable, ..Contention::default() }
     }
@@ -132,7 +132,7 @@ impl Contention {
         (next, Leftovers { watches, held, leftovers, owner: self.owner.clone() })
     }
 
-    /// Requests are about to be sent: in this session.
+    /// Notes that requests are about to be sent. Returns the session to send them in.
     pub(super) fn sends(&mut self, ask: &Ask) -> Option<Arc<dyn Session>> {
         if ask.iter().any(|(request, _)| is_creation(request)) {
             self.owner.clone_from(&self.session);
@@ -141,13 +141,13 @@ impl Contention {
         self.session.clone()
     }
 
-    /// They are sent, and leave watches.
+    /// Takes over the watches that the sent requests leave.
     pub(super) fn sent(&mut self, sent: &mut [(Pending, Option<Watch>)]) {
         let left = self.asked.iter().zip(sent).filter_map(|(id, (_, watch))| Some(((*id)?, watch.take()?)));
         self.watches.extend(left);
     }
 
-    /// Reads what has come.
+    /// Takes a wake-up's input, and notes when it came.
     pub(super) fn read(&mut self, (input, at): Mail) -> Input<Error> {
         self.told = Some(at);
         input
@@ -207,7 +207,7 @@ impl Contention {
             let is_place = wanted.lock.is_queue;
             let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, is_place };
             let (registry, over) = (&wanted.lock.client().core.held, self.contender.seen_over);
-            // Each of several hears of its own requests.
+            // Each of several holds is told of the requests for its own znode.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
             let revocable =
                 if wanted.spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
@@ -234,12 +234,12 @@ impl Contention {
         !ends.is_empty()
     }
 
-    /// For those who come later.
+    /// Notes the grant for the contenders that come later.
     fn remember(&self, wanted: Wanted<'_>) {
         let Wanted { lock, spec, .. } = wanted;
         let [node] = &self.contender.nodes[..] else { return };
-        // Only for one that has waited: whoever queued behind one that has not saw in its own list that it is the
-        // first.
+        // Only for one that has waited: a contender that queued behind one that has not saw in its own list that this
+        // one is first.
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
@@ -270,7 +270,7 @@ impl Contention {
         std::mem::take(&mut self.held)
     }
 
-    /// All that has to be cleared away if nobody takes another step.
+    /// All that has to be cleared away if the acquire takes no further step.
     pub(super) fn take_leftovers(&mut self) -> Leftovers {
         let (watches, held) = (std::mem::take(&mut self.watches), std::mem::take(&mut self.held));
         Leftovers { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
@@ -278,7 +278,7 @@ impl Contention {
 }
 
 impl Leftovers {
-    /// Deletes the znodes, and waits for that no longer than the call lasts. What is not known to be gone then stays.
+    /// Deletes the znodes, waiting no longer than the call lasts. Znodes that are not known to be gone stay.
     pub(super) fn delete_nodes(&mut self, call: &Call<'_>, lock: &LockInternals) {
         let Some(owner) = self.owner.as_ref().filter(|owner| owner.connection() != 0) else { return };
         let delete = |leftover: &Leftover| match leftover {
@@ -311,7 +311,7 @@ impl Leftovers {
     }
 }
 
-/// To whom the watch on the own znode reports.
+/// The receiver of the events of a contender's own znode.
 enum OwnWatchTarget {
     Waiter(Box<dyn Fn(&WatchEvent) + Send + Sync>),
     Holder(Weak<HeldZnode>),
@@ -346,7 +346,7 @@ fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
     })
 }
 
-/// What a contender asks of this process.
+/// The environment of a contender in this process.
 struct ProcessEnvironment<'a> {
     wanted: Wanted<'a>,
     session: Option<&'a Arc<dyn Session>>,
@@ -362,7 +362,7 @@ impl ProcessEnvironment<'_> {
 impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
         let (lock, session) = (self.wanted.lock, self.session.map_or(0, |session| session.id()));
-        // Others are to see of which znodes they cannot know whether somebody holds by them.
+        // The prefix tells other clients of which znodes they cannot know whether somebody holds by them.
         let stays_idle = self.wanted.stays_idle && self.over().is_some();
         if stays_idle { protection_of_cached(session) } else { (lock.unique)(session) }
     }
@@ -395,7 +395,7 @@ impl Environment<Error> for ProcessEnvironment<'_> {
     }
 }
 
-/// What a contender sees of its session. The clock comes last: what it is compared with can only be older.
+/// A contender's view of its session. The clock comes last: the values that it is compared with can only be older.
 fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
     let (session, connection, valid_until, timeout, is_ended) = match session {
         None => (0, 0, None, Duration::ZERO, false),

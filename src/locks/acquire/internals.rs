@@ -1,4 +1,4 @@
-//! What all kinds of lock share: a directory, a driver, and how the znodes are named.
+//! The part that all kinds of lock share: a directory, a driver, and how the znodes are named.
 
 use std::{fmt, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     session::wait::pending::Watch,
 };
 
-/// What the recipes share: a directory, whose children queue in the order that a driver decides. Java:
+/// A lock's directory, whose children queue in the order that a driver decides: the part that the recipes share. Java:
 /// `LockInternals`.
 ///
 /// Looking at a queue:
@@ -51,24 +51,24 @@ pub struct LockInternals {
     driver: Arc<dyn LockInternalsDriver>,
     base_path: String,
     directory: ServerPath,
-    /// What threads of this process hold there.
+    /// The holds of this process's threads in the directory.
     pub(in crate::locks) thread_holds: Arc<DirectoryHolds>,
     naming: Naming,
     /// Makes a prefix from the session's id.
     pub(in crate::locks) unique: fn(i64) -> String,
-    /// Whom the next hold tells about requests to give it back.
+    /// The listener that the next hold tells about requests to give it back.
     pub(super) revocation: Mutex<Option<Arc<Revocation>>>,
     pub(in crate::locks) kind: HoldKind,
     pub(in crate::locks) strategy: WaitStrategy,
-    /// What the znodes carry from now on.
+    /// The data of the znodes created from now on.
     data: Mutex<Vec<u8>>,
-    /// What this object knows of the directory from its last hold, so that the next acquire may do without a list.
+    /// This object's knowledge of the directory from its last hold, so that the next acquire may skip the list.
     pub(super) unlisted: Arc<Mutex<Unlisted<Watch>>>,
-    /// Whether a create may be sent without a list, where the number says all.
+    /// Whether a create may be sent without a list, where its number proves that nobody else came.
     pub(in crate::locks) goes_by_numbers: bool,
-    /// For a recipe whose directory is no container, and stays.
+    /// Whether the recipe's directory is no container, and stays.
     pub(in crate::locks) has_persistent_directory: bool,
-    /// Its znodes are no locks, but places in the queue for one: who has its turn there holds nothing yet.
+    /// Whether its znodes are no locks, but places in the queue for one: the contender at the head holds nothing yet.
     pub(in crate::locks) is_queue: bool,
     pub(in crate::locks) deaths: Option<UncleanDeaths>,
 }
@@ -106,8 +106,8 @@ impl LockInternals {
         })
     }
 
-    /// The same settings but for this change, in a lock object that shares nothing with this one: neither what threads hold
-    /// through it, nor who listens for requests to give it back.
+    /// A lock object with the same settings but for this change, which shares nothing with this one: neither holds of
+    /// threads, nor listeners of requests to give the lock back.
     pub(in crate::locks) fn configured(&self, change: impl FnOnce(&mut LockInternals)) -> LockInternals {
         let mut internals = LockInternals {
             client: self.client.clone(),
@@ -134,7 +134,7 @@ impl LockInternals {
         &self.directory
     }
 
-    /// The directory has one znode at most, and whoever creates it has the lock.
+    /// The directory has one znode at most, and the contender that creates it has the lock.
     pub(crate) fn set_sole(&mut self) {
         self.naming = Naming::Sole(self.driver.lock_name().to_owned());
     }
@@ -225,7 +225,7 @@ impl LockInternals {
         Ok(sorted_children(&children, lock_name, sorter).into_iter().map(str::to_owned).collect())
     }
 
-    /// What this kind of lock is, for one acquire.
+    /// Describes one acquire of this kind of lock.
     pub(in crate::locks) fn spec(&self, wait: Wait<'_>) -> Spec {
         Spec {
             directory: self.directory.as_str().to_owned(),

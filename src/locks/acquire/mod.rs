@@ -1,9 +1,9 @@
 //! One acquire, and its release: carries out what a contender wants, on the thread that waits.
 //!
-//! [`contention`] is what a contender has brought about so far, [`last_look`] makes sure of several holds at one moment,
-//! [`validity`] of one, [`unclean`] tells how the holder before went. [`release`] is how a lock is given back; where the
-//! outcome is unknown, the client's clean-up goes on. [`internals`] is what all of them know of a lock, [`owners`] which
-//! thread holds it, [`limit`] how many may.
+//! [`contention`] is a contender with its watches and holds, [`last_look`] makes sure of several holds at one moment,
+//! [`validity`] of one, [`unclean`] tells how the holder before went. [`release`] gives a lock back; where the outcome
+//! is unknown, the client's clean-up goes on. [`internals`] is the part of a lock that all of them use, [`owners`]
+//! knows which thread holds it, [`limit`] how many may.
 
 pub(in crate::locks) mod contention;
 pub(crate) mod internals;
@@ -66,18 +66,18 @@ use crate::{
 /// background. A call whose time is up thus returns within 50 ms, also where the network has died without a word.
 const WITHDRAWAL: Duration = Duration::from_millis(25);
 
-/// One acquire: of which lock, and how.
+/// One acquire: its lock, what kind of contender it needs, and how long it waits.
 pub(crate) struct Acquire<'a> {
     pub(crate) lock: &'a LockInternals,
     pub(crate) spec: Spec,
     pub(crate) wait: Wait<'a>,
     /// How many leases there are; `None`: one.
     pub(crate) limit: Option<&'a Limit>,
-    /// The place at the head of another queue, without which it may not wait.
+    /// Semaphores: the head of the wait queue, without which it may not wait.
     pub(crate) place: Option<QueueHead<'a>>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
-    /// Whom it queues for, where its znode is to serve many threads.
+    /// The thread that queues for others, where the znode serves many threads.
     pub(crate) delegate: Option<&'a dyn Delegate>,
     /// Called after each step, where a candidate queues and nobody waits for the return. It must not block.
     pub(crate) on_step: Option<&'a OnStep<'a>>,
@@ -91,16 +91,16 @@ pub(crate) trait Delegate {
     /// Whether its znode may stay while nobody holds it.
     fn stays_idle(&self) -> bool;
 
-    /// Its create is on its way, or was carried out.
+    /// Notes that the create is on its way, or was carried out.
     fn created(&self);
 
-    /// Who is told about requests to give the znode back.
+    /// The listener of requests to give the znode back.
     fn revocable_node(&self) -> Arc<RevocableNode>;
 
-    /// The contender with which it goes on, where a thread before it has left one in the queue.
+    /// Takes over the contender that an earlier thread has left in the queue, if there is one.
     fn take_over(&self) -> Option<Queued>;
 
-    /// The thread gives up: the next one that waits goes on with the contender, which comes back where nobody does.
+    /// Hands the contender over to the next thread that waits. Returns it if no thread waits.
     fn hand_over(&self, contender: Queued) -> Option<Queued>;
 }
 
@@ -114,13 +114,13 @@ impl Queued {
     }
 }
 
-/// How it ended.
+/// How an acquire ended.
 pub(crate) enum Outcome {
     /// With the lock; whether others were in front.
     Granted { held: Vec<Arc<HeldNode>>, has_waited: bool },
     /// The time was up, or it would have had to wait.
     TimeUp,
-    /// The place in the other queue was lost.
+    /// The head of the wait queue was lost.
     Barred,
     /// The write lock does not stand any more.
     WriterGone,
@@ -178,7 +178,7 @@ impl LockInternals {
 }
 
 impl<'a> Acquire<'a> {
-    /// Of a lock whose leases, place, owners and threads are its own affair.
+    /// An acquire with the defaults: one lease, no queue head, no owners, no delegate.
     pub(crate) fn new(lock: &'a LockInternals, spec: Spec, wait: Wait<'a>) -> Acquire<'a> {
         Acquire { lock, spec, wait, limit: None, place: None, owners: None, delegate: None, on_step: None }
     }
@@ -224,13 +224,13 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// Of a new contender, or of the one that it goes on with.
+    /// A new contender, or the one that this thread takes over.
     fn contender(&self) -> Contention {
         let Some(delegate) = self.delegate else { return Contention::new(self.lock.revocable_node()) };
         let Some(Queued(mut contention)) = delegate.take_over() else {
             return Contention::new(Some(delegate.revocable_node()));
         };
-        // This thread has yet to be told how many are in front.
+        // This thread does not know yet how many are in front.
         contention.contender.ahead = None;
         contention
     }
@@ -295,8 +295,8 @@ impl<'a> Run<'a> {
         self.acquire.lock.client()
     }
 
-    /// While its znodes may stand it waits as long as its session lasts, as one that sleeps in the queue does, which hears of
-    /// that end from its watches. Without a place the connection timeout and the retry policy end the wait.
+    /// While its znodes may stand it waits as long as its session lasts, like a contender asleep in the queue, which
+    /// its watches tell of that end. Without znodes the connection timeout and the retry policy end the wait.
     fn connect(&mut self) -> Input<Error> {
         let found = if self.contention.contender.stands() {
             let bound = self.acquire.wait.waits_until().unwrap_or(self.io);
@@ -357,8 +357,8 @@ impl<'a> Run<'a> {
             requests.push((with_acl(self.client(), request), watcher));
         }
         let mut sent = submit(&session, requests);
-        // Not where the session has ended, or waits for a connection: the process would give up a place without another
-        // one.
+        // Not where the session has ended, or waits for a connection: the process would give up its place without
+        // having another.
         let is_on_its_way = |(pending, _): &(Pending, _)| session.connection() != 0 && !pending.is_settled();
         if let Some(delegate) = self.acquire.delegate.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
             delegate.created();
@@ -445,7 +445,7 @@ impl<'a> Run<'a> {
     }
 
     fn ended(mut self, end: End<Error>) -> Result<Outcome> {
-        // Another thread would not find out that the number is the last one. And others have waited for a session timeout
+        // A thread that took over an exhausted number would not find that out. And others have waited for a session timeout
         // already behind a znode that its session cannot vouch for.
         let is_of_use = !matches!(end, End::Granted | End::Exhausted(_) | End::Uncertain);
         let outcome = self.outcome(end);
@@ -455,7 +455,7 @@ impl<'a> Run<'a> {
         outcome
     }
 
-    /// Leaves the contender to the next thread of the process, which so keeps its place.
+    /// Hands the contender over to the next thread of the process, which so keeps the place in the queue.
     fn hand_over(&mut self) {
         let Some(delegate) = self.acquire.delegate.filter(|_| !self.contention.contender.leftovers().is_empty()) else {
             return;
@@ -519,7 +519,7 @@ impl Drop for Run<'_> {
     fn drop(&mut self) {
         let mut leftovers = self.contention.take_leftovers();
         let (client, lock, spec) = (self.client(), self.acquire.lock, &self.acquire.spec);
-        // Where nobody may queue behind a must_be_empty, this one queues there next.
+        // With `must_be_empty` it does not wait for the deletes: this contender queues in that directory next.
         if spec.must_be_empty.is_none() {
             leftovers.delete_nodes(
                 &client.call("release", lock.base_path(), WaitBound::at(Instant::now() + WITHDRAWAL)),

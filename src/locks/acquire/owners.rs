@@ -30,11 +30,11 @@ enum OwnerState {
     Holds(usize),
     /// Being given back right now.
     Leaving,
-    /// It was given back and the server has not confirmed that. The channel is disconnected when the znode is gone.
+    /// Given back, but not confirmed by the server. The channel is disconnected when the znode is gone.
     Unconfirmed(Receiver<()>),
 }
 
-/// Which of several acquires a release is for, the last one first.
+/// How an acquire stands: of several candidates a release takes the one that stands highest, the last variant.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     Lost,
@@ -61,8 +61,8 @@ impl Owner {
 }
 
 /// The acquires of a lock that are not released yet: at most one of each thread, or any number where any thread may
-/// release. Of the latter at most one is held. The others were lost, and stay here until their own release has been
-/// told: without them that release would end somebody else's hold.
+/// release, of which at most one is held. The others were lost, and stay here until their own release has been told:
+/// without them that release would end somebody else's hold.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     /// The lock, if any thread may release it.
@@ -73,7 +73,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Of a lock that is not re-entrant, and that any thread may release.
+    /// The owners of a lock that is not re-entrant, and that any thread may release.
     pub(crate) fn of_any_thread(lock: &Arc<LockInternals>) -> Arc<Owners> {
         Arc::new(Owners { of_any_thread: Some(lock.clone()), owners: Mutex::default(), guards: Arc::default() })
     }
@@ -82,7 +82,7 @@ impl Owners {
     fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
         let me = thread_id();
         if self.of_any_thread.is_none() {
-            // It has one at most.
+            // A thread has one acquire at most.
             return owners.iter().rposition(|owner| owner.thread == me && is_candidate(owner));
         }
         let candidates = owners.iter().enumerate().filter(|(_, owner)| is_candidate(owner));
@@ -106,7 +106,7 @@ impl Owners {
         lock.thread_holds.add(lock.kind, &held);
         let thread = thread_id();
         let mut owners = self.owners.lock();
-        // Nobody asks for the outcome of an earlier release any more.
+        // The outcome of this thread's earlier release is of no use any more.
         let is_obsolete =
             |owner: &mut Owner| owner.thread == thread && matches!(owner.state, OwnerState::Unconfirmed(_));
         let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
@@ -137,7 +137,7 @@ impl Owners {
                 return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
             }
             if let Some((cache, tenure)) = owner.held.cache() {
-                // Nothing is waited for, and whoever is woken by it comes here next.
+                // A cached release waits for nothing, and the thread that it wakes comes here next.
                 let held = owners.remove(index).held;
                 drop(owners);
                 return cache.release(&held, tenure);
@@ -167,7 +167,7 @@ impl Owners {
         index_of(&owners, held).map(|index| owners.remove(index).held)
     }
 
-    /// As [`release`](Self::release) without waiting, and without an answer. `false`: there was nothing to give back.
+    /// Like [`release`](Self::release), without waiting and without a result. `false`: there was nothing to give back.
     pub(crate) fn abandon(&self, lock: &LockInternals, named: &[Hold]) -> bool {
         let mut owners = self.owners.lock();
         let is_candidate = |owner: &Owner| owner.is_holder() && is_meant(&owner.held, named);
@@ -195,7 +195,7 @@ impl Owners {
         Error::NotOwner { path: lock.base_path().to_owned(), detail: detail.to_owned() }
     }
 
-    /// For a guard that stands for a hold by itself, as long as it lives.
+    /// Counts a guard that stands for a hold by itself, as long as the result lives.
     pub(crate) fn guard(&self) -> Arc<()> {
         self.guards.clone()
     }
@@ -213,7 +213,7 @@ impl Owners {
         owners.iter().any(counts) || self.are_guards()
     }
 
-    /// What the calling thread would release.
+    /// The hold that the calling thread would release.
     pub(crate) fn current(&self) -> Option<Arc<HeldNode>> {
         let owners = self.owners.lock();
         let meant = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get(index));
@@ -222,7 +222,7 @@ impl Owners {
 }
 
 impl Drop for Owners {
-    /// Nobody could release what was acquired without a guard.
+    /// Releases the holds that were acquired without a guard: no caller could any more.
     fn drop(&mut self) {
         if let Some(lock) = self.of_any_thread.clone() {
             while self.abandon(&lock, &[]) {}

@@ -1,4 +1,4 @@
-//! How a lock is given back.
+//! The release of a lock.
 
 use std::{
     sync::Arc,
@@ -36,7 +36,7 @@ fn deletion_of(path: &ServerPath) -> Request {
 }
 
 impl LockInternals {
-    /// Gives a lock back, and reports the end of a hold that was lost. At most the session timeout.
+    /// Gives a lock back, and reports the end of a hold that was lost. Takes at most the session timeout.
     pub(crate) fn release(&self, held: &Arc<HeldNode>) -> Released {
         if let Some((cache, tenure)) = held.cache() {
             return (cache.release(held, tenure), None);
@@ -46,7 +46,7 @@ impl LockInternals {
         self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, held, sent))
     }
 
-    /// The same for several, with one deadline for all, and in one round trip if nothing is in the way.
+    /// Gives several holds back, with one deadline for all, and in one round trip if nothing is in the way.
     pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<Released> {
         let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
         let deadline = Instant::now() + timeout;
@@ -58,7 +58,7 @@ impl LockInternals {
         held.iter().zip(sent).map(finish).collect()
     }
 
-    /// The hold ends, and the delete is sent. `Err`: there is none to wait for.
+    /// Ends the hold, and sends the delete. `Err`: there is no delete to wait for.
     fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Pending>, Released> {
         self.end(held).map_err(|lost| (Err(lost), None))?;
         if self.stays(held) || held.has_left_others() { Err((Ok(()), None)) } else { Ok(self.delete(call, held)) }
@@ -69,7 +69,7 @@ impl LockInternals {
         let lost = held.released();
         self.thread_holds.remove(held);
         self.forget_revocation(held);
-        // The znode goes with the last who holds by it, if its cache has gone before.
+        // If the cache is gone, the znode goes with the last hold by it.
         if !held.has_left_others() {
             held.znode().released();
             self.client().core.held.remove(held);
@@ -87,7 +87,7 @@ impl LockInternals {
         }
         let (core, job) = (self.client().core.clone(), Job::delete(mark.clone(), None));
         let on_reply = Box::new(move |reply: Reply| match reply {
-            // It was the session's own end that came first, or somebody has heard of this hold already.
+            // The session's own end came first, or another holder was told of this hold already.
             Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
             Err(_) => core.clean_up(job),
         });
@@ -120,7 +120,7 @@ impl LockInternals {
                 Err(error) => error,
             };
             if error.is_no_node() {
-                // After a lost reply this is the answer to it.
+                // After a lost reply this is the answer to the delete that was carried out.
                 let result = if in_doubt { Ok(()) } else { Err(self.was_gone(held)) };
                 return (result, None);
             }
@@ -181,7 +181,7 @@ impl LockInternals {
     /// Gives a lock back without waiting. If the server does not confirm it, the client goes on in the background.
     pub(crate) fn release_in_background(&self, held: &HeldNode) {
         if let Some((cache, tenure)) = held.cache() {
-            // Nobody waits for the result.
+            // The result is of no use to the caller.
             return drop(cache.release(held, tenure));
         }
         if self.end(held).is_err() || self.stays(held) || held.has_left_others() {
@@ -192,7 +192,7 @@ impl LockInternals {
         self.delete_in_background(held.session(), held.path(), job, held.znode().was_gone());
     }
 
-    /// Deletes what an acquire left behind, in the background, until it is known to be gone or its session has ended.
+    /// Deletes an acquire's leftover, in the background, until it is known to be gone or its session has ended.
     pub(in crate::locks) fn clean_up(&self, owner: &Arc<dyn Session>, leftover: Leftover) {
         if owner.is_ended() {
             return;
@@ -202,7 +202,7 @@ impl LockInternals {
                 let path = self.child(&node.name);
                 let job = Job::delete(path.clone(), Some(owner));
                 if owner.connection() != 0 {
-                    // Sent now, so that it comes before whatever this thread sends next.
+                    // Sent now, so that it comes before this thread's next requests.
                     return self.delete_in_background(owner, &path, job, || {});
                 }
                 job
@@ -241,7 +241,7 @@ impl LockInternals {
         drop(forgotten);
     }
 
-    /// These holds have just been granted.
+    /// Sets the limits of holds that have just been granted.
     pub(in crate::locks) fn limit_holds(&self, held: &[Arc<HeldNode>], options: &AcquireOptions) {
         let (least, most) = (options.hold_at_least, options.hold_at_most);
         if least.is_none() && most.is_none() {
@@ -249,7 +249,7 @@ impl LockInternals {
         }
         let rest = least.zip(most).map_or(Duration::ZERO, |(least, most)| least.saturating_sub(most));
         for held in held {
-            // Not to keep the client alive, which keeps the hold.
+            // Weak, so as not to keep the client alive, which keeps the hold.
             let (core, job) = (Arc::downgrade(&self.client().core), self.deletion_of_held(held));
             let give_back = move || {
                 if let Some(core) = core.upgrade() {
@@ -272,7 +272,7 @@ impl LockInternals {
     }
 }
 
-/// A place at the head of a queue, where only who has it may wait for something else. Dropping it gives it up without
+/// The head of a queue: only the contender that has it may wait for something else. Dropping it gives it up without
 /// waiting.
 pub(crate) struct QueueHead<'a> {
     pub(crate) queue: &'a LockInternals,

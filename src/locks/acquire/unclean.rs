@@ -1,4 +1,4 @@
-//! Holders that went without releasing: the next one hears of them.
+//! Holders that went without releasing: the next holder is told of them.
 
 use std::{
     sync::Arc,
@@ -35,11 +35,11 @@ use crate::{
     },
 };
 
-/// Beside the lock's directory: what stands in it others would take for a contender, or for a lease.
+/// The marks are beside the lock's directory: others would take a mark in it for a contender, or for a lease.
 const SUFFIX: &str = "~holders";
 
 impl LockInternals {
-    /// Has holders leave a mark and hear of those that were left by others. A place in a queue is no hold.
+    /// Makes holders leave a mark, and be told of the marks of dead holders. A place in a queue is no hold.
     pub(in crate::locks) fn listen_for_deaths(&mut self, delay: Duration) {
         if self.is_queue {
             return;
@@ -49,8 +49,8 @@ impl LockInternals {
         self.deaths = Some(UncleanDeaths { delay, directory, holders: Mutex::default() });
     }
 
-    /// The last step of an acquire: leaves the marks of these holds, and looks for those of the dead. `false`: the time was
-    /// up first, and the holds were given back.
+    /// The last step of an acquire: leaves the marks of these holds, and looks for those of dead holders. `false`: the
+    /// time was up first, and the holds were given back.
     pub(in crate::locks) fn hear_of_deaths(
         &self,
         held: &[Arc<HeldNode>],
@@ -83,7 +83,7 @@ impl LockInternals {
         for held in held {
             deaths.holders.lock().entry(held.czxid()).and_modify(|known| *known = heard.clone());
         }
-        // A mere try waits for no others, but for this.
+        // A mere try waits for no other contender, but for this delay.
         let free = WaitBound { deadline: wait.bound.deadline.filter(|_| !wait.only_try), ..wait.bound };
         if !heard.is_empty() {
             log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
@@ -107,13 +107,13 @@ impl LockInternals {
         }
     }
 
-    /// These marks were heard of by one who has the lock. Who fails before that leaves them to the next.
+    /// Deletes the marks of which a holder was told. An acquire that fails before that leaves them to the next one.
     fn forget_the_dead(&self, held: &[Arc<HeldNode>], marks: Vec<ServerPath>) {
         let Some(held) = held.first() else { return };
         let delete = |mark: ServerPath| Submission {
             request: Request::Delete { path: mark.into_string(), version: -1 },
             watcher: None,
-            // Should this come to nothing, the next holder hears of it again.
+            // If the delete comes to nothing, the next holder is told again.
             on_reply: Box::new(|_: Reply| ()),
         };
         held.session().submit(marks.into_iter().map(delete).collect());
@@ -138,8 +138,8 @@ impl Drop for LastStep<'_> {
 }
 
 impl UncleanDeaths {
-    /// Leaves the marks and reads those of others, in one round trip; where there are others, what became of them in two
-    /// more.
+    /// Leaves the marks and lists those of others, in one round trip; if there are others, it looks for their znodes in
+    /// two more.
     fn mark(
         &self,
         lock: &LockInternals,
@@ -160,7 +160,7 @@ impl UncleanDeaths {
                 let missing = replies.iter().find_map(|reply| reply.as_ref().err().filter(|error| error.is_no_node()));
                 let Some(missing) = missing else { break replies };
                 if is_made {
-                    // The servers have removed it in between, as an empty container.
+                    // The servers have removed the directory in between, as an empty container.
                     call.allow_again(&mut retries, missing.clone())?;
                 }
                 lock.client().make_directory(call, session, &self.directory, true)?;
@@ -170,7 +170,7 @@ impl UncleanDeaths {
             for reply in replies {
                 match reply {
                     Ok(Response::Children { names: all, .. }) => names = all,
-                    // By an attempt whose reply was lost.
+                    // The mark was left by an attempt whose reply was lost.
                     Err(error) if !error.is_node_exists() => return Err(error),
                     Ok(_) | Err(_) => {}
                 }
@@ -191,7 +191,7 @@ impl UncleanDeaths {
         Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent, with_stat: false }
     }
 
-    /// Whose znode is gone although its mark is there. In this order: a release deletes the mark first.
+    /// Holders whose znode is gone although their mark is there. Read in this order: a release deletes the mark first.
     fn dead(
         &self,
         call: &Call<'_>,
@@ -231,17 +231,17 @@ impl UncleanDeaths {
     }
 }
 
-/// What a holder has left.
+/// A holder's mark.
 struct HolderMark {
     name: String,
     czxid: i64,
     znode: String,
-    /// Its death, if it is dead.
+    /// The holder's death, if it is dead.
     death: UncleanDeath,
 }
 
 impl HolderMark {
-    /// `None` for what no holder wrote.
+    /// `None` for content that no holder wrote.
     fn of(name: &str, content: &[u8], stat: &Stat) -> Option<HolderMark> {
         let czxid = i64::from_str_radix(name, 16).ok()?;
         let end = content.iter().position(|byte| *byte == b'\n')?;

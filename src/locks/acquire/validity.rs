@@ -1,4 +1,4 @@
-//! A lock that is to be certain for some time from its grant on.
+//! Locks that have to be certain for some time from the grant on.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl LockInternals {
         Error::StillTaken { path: self.base_path().to_owned(), ahead }
     }
 
-    /// Where one znode serves many holds, nothing can be said of one of them alone.
+    /// Refuses options about one hold alone: a cached znode serves many holds.
     pub(in crate::locks) fn check_cached(&self, options: &AcquireOptions) -> Result<()> {
         let (name, rule) = if self.deaths.is_some() {
             ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
@@ -45,8 +45,8 @@ impl LockInternals {
         Err(Error::InvalidArgument { name, value: self.base_path().to_owned(), rule: rule.to_owned() })
     }
 
-    /// For a thread that may hold the lock already: whether it is certain for as long as wanted, which is waited for.
-    /// `false`: the time was up first. One that was lost is left to whoever counts the holds.
+    /// For a thread that may hold the lock already: waits until the hold is certain for as long as wanted. `false`: the
+    /// time was up first. [`Owners::enter_again`] reports a hold that was lost.
     pub(in crate::locks) fn may_enter_again(&self, owners: &Owners, wait: Wait<'_>) -> Result<bool> {
         let wanted = wait.options.min_validity;
         if wanted.is_zero() {

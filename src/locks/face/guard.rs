@@ -22,9 +22,9 @@ use crate::{
 /// It borrows nothing, so it may be kept in a struct, or returned, and outlive the lock object. But it stays with its thread:
 /// others may look at it, or have a clone of its [`Hold`].
 ///
-/// What the holder knows is in [`Hold`], to which the guard dereferences: the [fencing token](Hold::fencing_token), up
-/// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was lost
-/// ([`state`](Hold::state), also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change)).
+/// The guard dereferences to [`Hold`], the holder's knowledge of the lock: the [fencing token](Hold::fencing_token), up
+/// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was
+/// lost ([`state`](Hold::state), also as a [channel](Hold::state_changes) and a [callback](Hold::on_state_change)).
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -65,7 +65,7 @@ pub struct LockGuard {
     not_send: PhantomData<OfThread>,
 }
 
-/// What belongs to one thread: it is not `Send`, but `Sync`.
+/// Marks a type that belongs to one thread: it is not `Send`, but `Sync`.
 pub(in crate::locks) type OfThread = MutexGuard<'static, ()>;
 
 impl LockGuard {

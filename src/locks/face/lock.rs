@@ -1,4 +1,4 @@
-//! What all locks have in common.
+//! The trait that all locks implement, and a guard for any of them.
 
 use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc, time::Duration};
 
@@ -54,13 +54,13 @@ pub trait InterProcessLock: Send + Sync {
     /// the end, in the session that follows, if that comes before the client's retry policy gives up.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted,
-    /// [`Error::Uncertain`] when no heartbeat makes the lock certain, [`Error::ClientClosed`], [`Error::LockLost`] for a re-entry into a lock that was lost, and what the server
-    /// refuses ([`Error::Server`]). Nothing is left in the queue.
+    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::Uncertain`]
+    /// when no heartbeat makes the lock certain, [`Error::ClientClosed`], [`Error::LockLost`] for a re-entry into a
+    /// lock that was lost, and [`Error::Server`] when the server refuses a request. Nothing is left in the queue.
     fn acquire(&self) -> Result<()>;
 
-    /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue. What the server has
-    /// not confirmed by then, the background finishes.
+    /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue. The background
+    /// finishes the requests that the server has not confirmed by then.
     ///
     /// The time bounds everything: connecting, retries and the wait. Zero means not to wait for others; the requests of
     /// such a mere try are bounded by the client's connection timeout instead, all of them together.
@@ -114,9 +114,9 @@ pub trait InterProcessLock: Send + Sync {
     /// confirm it in time: the client keeps deleting the znode in the background until it is gone.
     fn release(&self) -> Result<()>;
 
-    /// Gives back these holds, which [`acquire_holds`](InterProcessLock::acquire_holds) has got, and no other: one that
-    /// was released or lost meanwhile has perhaps a successor. Those of other locks are passed over; none at all means
-    /// whatever [`release`](InterProcessLock::release) gives back, which is also the default. Blocks as that does.
+    /// Gives back these holds of [`acquire_holds`](InterProcessLock::acquire_holds), and no other: a hold that was
+    /// released or lost meanwhile may have a successor. Holds of other locks are passed over. With no hold at all it
+    /// acts as [`release`](InterProcessLock::release), which is also the default. Blocks as that does.
     ///
     /// # Errors
     /// As [`InterProcessLock::release`]; [`Error::NotOwner`] if none of them is held through this object.
@@ -125,8 +125,8 @@ pub trait InterProcessLock: Send + Sync {
         self.release()
     }
 
-    /// The same for one who cannot wait and has no use for an error, such as a guard that is dropped. The locks of this
-    /// crate leave it to the background; the default releases and logs the error.
+    /// Like [`release_holds`](InterProcessLock::release_holds), without waiting and without a result: a dropped guard
+    /// calls this. The locks of this crate leave it to the background; the default releases and logs the error.
     fn abandon_holds(&self, holds: &[Hold]) {
         if let Err(error) = self.release_holds(holds) {
             log::warn!("giving back {}: {error}", self.path().unwrap_or("a lock"));
@@ -141,14 +141,14 @@ pub trait InterProcessLock: Send + Sync {
         None
     }
 
-    /// What the calling thread's last acquire waited for when its time was up, for messages: of several locks, which.
-    /// Defaults to the path.
+    /// The lock that the calling thread's last acquire waited for when its time was up, for messages: a multi lock
+    /// names one of its members. Defaults to the path.
     fn waited_for(&self) -> Option<String> {
         self.path().map(str::to_owned)
     }
 
-    /// What is known about each znode that the caller holds through this object: its fencing token, how long it is valid,
-    /// whether it was lost. Defaults to none, for a lock that does not know.
+    /// The caller's holds through this object, one for each znode: fencing token, validity, and whether it was lost.
+    /// Defaults to none, for a lock that does not know.
     fn holds(&self) -> Vec<Hold> {
         Vec::new()
     }
@@ -156,7 +156,7 @@ pub trait InterProcessLock: Send + Sync {
 
 /// Holds a lock as long as it lives. Java: `Locker`.
 ///
-/// For locks as trait objects. Where you know the type, prefer the lock's own guard: it also reports the state.
+/// For locks as trait objects. If you know the type, prefer the lock's own guard: it also reports the state.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -170,7 +170,7 @@ pub trait InterProcessLock: Send + Sync {
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {
     lock: Which<'a>,
-    /// What the acquire has brought: it ends this and nothing else.
+    /// The holds of its acquire: it ends these and no others.
     holds: Vec<Hold>,
     is_open: bool,
     /// The lock may belong to the thread that acquired it.
@@ -199,7 +199,7 @@ impl<'a> Locker<'a> {
     /// # Errors
     /// As [`InterProcessLock::acquire`].
     pub fn new(lock: &'a dyn InterProcessLock) -> Result<Locker<'a>> {
-        // Without a timeout there is no other way out than with the lock.
+        // Without a timeout the acquire ends with the lock or with an error.
         let holds = lock.acquire_holds(&AcquireOptions::new())?.unwrap_or_default();
         Ok(Locker::of(lock, holds))
     }
@@ -222,12 +222,12 @@ impl<'a> Locker<'a> {
         Locker { lock: Which::Borrowed(lock), holds, is_open: true, not_send: PhantomData }
     }
 
-    /// Of a lock that was acquired before, and what that has brought.
+    /// A locker of a lock that was acquired before, with the holds of that acquire.
     pub(in crate::locks) fn holding(lock: Arc<dyn InterProcessLock>, holds: Vec<Hold>) -> Locker<'static> {
         Locker { lock: Which::Owned(lock), holds, is_open: true, not_send: PhantomData }
     }
 
-    /// What is known about each znode that was acquired; see [`InterProcessLock::holds`].
+    /// The holds of its acquire, one for each znode; see [`InterProcessLock::holds`].
     #[must_use]
     pub fn holds(&self) -> &[Hold] {
         &self.holds
@@ -248,7 +248,7 @@ impl Drop for Locker<'_> {
     fn drop(&mut self) {
         if self.is_open {
             self.holds.iter().for_each(note_panic);
-            // It may be somebody else's lock, and this thread may unwind.
+            // The lock may be of the caller's own type, and this thread may unwind.
             let _ = caught("releasing a lock on drop", || self.lock.abandon_holds(&self.holds));
         }
     }

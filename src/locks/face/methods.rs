@@ -59,7 +59,7 @@ macro_rules! lock_methods {
             pub fn lock(&self) -> $crate::error::Result<$guard> {
                 match self.lock_with(&$crate::locks::options::acquire::AcquireOptions::new())? {
                     Some(guard) => Ok(guard),
-                    // Without a timeout there is no other way out.
+                    // Without a timeout there is no end but a guard or an error.
                     None => Err($crate::error::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
                 }
             }
@@ -215,8 +215,8 @@ macro_rules! thread_lock_methods {
                 owners.current().map(|held| internals.client_path(&held))
             }
 
-            /// What the calling thread knows about the lock, if it holds it through this object: for those who acquire
-            /// without a guard.
+            /// The calling thread's hold, if it holds the lock through this object: for callers that acquire without a
+            /// guard.
             #[must_use]
             pub fn hold(&self) -> Option<$crate::locks::holds::hold::Hold> {
                 let (internals, owners) = self.parts();
@@ -235,16 +235,16 @@ macro_rules! thread_lock_methods {
     };
 }
 
-/// What a lock can be told to listen for: requests to give it back, and holders that went without releasing. `$internals`
-/// are those of `$this` lock whose znodes are holds. The lock brings `configured(&self, impl Fn(&mut LockInternals)) -> Self`.
+/// The events that a lock can listen for: requests to give it back, and unclean deaths of holders. `$internals` are those of
+/// `$this` lock whose znodes are holds. The lock brings `configured(&self, impl Fn(&mut LockInternals)) -> Self`.
 macro_rules! listening_methods {
     ($lock:ident, |$this:ident| $internals:expr) => {
         impl $lock {
-            /// Has the listener told when somebody asks for the lock back, with who and why
+            /// Calls the listener when somebody asks for the lock back, with a name and a reason
             /// ([`Revoker::request`](crate::Revoker::request)) or as Curator does
-            /// ([`Revoker::attempt_revoke`](crate::Revoker::attempt_revoke)). It is for every acquire that begins from now
-            /// on, while it waits and while it holds, and stays over releases; a second call replaces it, and so does
-            /// `make_revocable` where the lock has that. Who waits for a semaphore, or by
+            /// ([`Revoker::attempt_revoke`](crate::Revoker::attempt_revoke)). The listener is for every acquire that
+            /// begins from now on, while it waits and while it holds, and stays over releases; a second call replaces
+            /// it, and so does `make_revocable` where the lock has that. A waiter for a semaphore, or by
             /// [`WatchParent`](crate::WaitStrategy::WatchParent), is told only when it holds.
             ///
             /// It runs on the client's dispatch thread, under no lock, and may
@@ -257,23 +257,23 @@ macro_rules! listening_methods {
                 $internals.iter().for_each(|internals| internals.on_revocation(listener.clone()));
             }
 
-            /// Has the next holder hear of one that went without releasing, as
-            /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths), and wait for `delay` first then: time for what the
-            /// dead one has sent on its way to arrive. With no such death there is no delay.
+            /// If a holder dies without releasing, the next holder is told
+            /// ([`Hold::unclean_deaths`](crate::Hold::unclean_deaths)) and first waits `delay`, so that writes still in
+            /// flight can arrive. Without such a death there is no delay.
             ///
-            /// A holder is one that has said this of its own lock object, in whatever process of this crate; all that
-            /// queue should say it. A mere try waits for `delay`, too; whoever gives up before it is over leaves the
-            /// news to the next. A holder goes unheard if it dies before its acquire has returned. One that was cut off in
-            /// the midst of its release may be taken for dead, and readers or leases beside each other may all hear of one
-            /// death. A thread that panics with a guard counts: as with std's poisoning, what the lock protects may be half
-            /// done; other than there, the lock can be had, and who asks is told.
+            /// Only holders that called this on their own lock object are reported, in any process of this crate; all
+            /// contenders should call it. A mere try waits for `delay`, too; a contender that gives up before leaves
+            /// the report to the next one. A holder that dies before its acquire returns is not reported. One cut off
+            /// in the midst of its release may be taken for dead, and readers or leases beside each other may all be
+            /// told of one death. A thread that panics with a guard counts: as with std's poisoning, the protected data
+            /// may be half done; unlike there, the lock can be had, and a holder that asks is told.
             ///
-            /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no round
-            /// trip more than one. A lock that does not say this pays nothing. Where the lock is lost during the delay,
-            /// the acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
+            /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no
+            /// round trip more than one. A lock without this pays nothing. If the lock is lost during the delay, the
+            /// acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
             /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
-            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then. To be called right after `new`: it makes another
-            /// lock object.
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then. Call this right after `new`: it makes
+            /// another lock object.
             ///
             /// ```
             /// # curator_locks::docs::example(|client| {

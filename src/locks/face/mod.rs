@@ -1,6 +1,6 @@
-//! What all locks share in their public face: [`lock`] is the trait and what stands for any lock, [`methods`] the methods that
-//! every lock has, [`guard`] what a holder has in hand, [`observed`] how operators see a lock, [`revocation`] and [`revoker`]
-//! how somebody else asks for it.
+//! The public face that all locks share: [`lock`] is the trait and a guard for any lock, [`methods`] the methods that
+//! every lock has, [`guard`] a held lock, [`observed`] how operators see a lock, [`revocation`] and [`revoker`] how
+//! somebody else asks for it.
 
 pub(in crate::locks) mod guard;
 pub(in crate::locks) mod lock;

@@ -8,9 +8,9 @@ use crate::{
 };
 
 impl LockInternals {
-    /// Counts and traces one acquire, all of it: what it consists of is not counted. Where a kept znode serves, that
-    /// costs one atomic add.
-    /// `nodes`: those of what it brings.
+    /// Counts and traces one acquire as a whole: its parts are not counted. If a cached znode serves, that costs one
+    /// atomic add.
+    /// `nodes`: the held znodes of a result.
     pub(in crate::locks) fn observed<T>(
         &self,
         kind: &'static str,

@@ -11,8 +11,8 @@ use crate::{
     locks::{acquire::internals::LockInternals, holds::hold::Hold},
 };
 
-/// Somebody asks for a lock back. Given to the listeners of
-/// [`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation) and its like for every kind.
+/// A request to give a lock back. The listeners of
+/// [`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation) and its like for every kind get it.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -36,29 +36,29 @@ pub struct RevocationRequest {
 }
 
 impl RevocationRequest {
-    /// Who asks, as far as they have said so: Curator's requests do not.
+    /// The name of the asker, if the request gives one: Curator's requests do not.
     #[must_use]
     pub fn who(&self) -> Option<&str> {
         self.word.who.as_deref().filter(|who| !who.is_empty())
     }
 
-    /// Why, as far as they have said so.
+    /// The reason, if the request gives one.
     #[must_use]
     pub fn why(&self) -> Option<&str> {
         self.word.why.as_deref().filter(|why| !why.is_empty())
     }
 
-    /// The hold that they ask for; `None` if the request has come to one that still waits, or if the lock object is gone.
+    /// The hold that is asked for; `None` if the request has come to a waiter, or if the lock object is gone.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
         Some(self.lock.upgrade()?.hold(self.held.clone()?))
     }
 
-    /// Gives the lock back from the listener, whichever thread holds it: the hold is [`Lost`](crate::HoldState::Lost) with
-    /// [`Revoked`](LostReason::Revoked) first, of which its holder is told, and then the client deletes its znode in the
-    /// background. The holder's own release then fails with [`Error::LockLost`](crate::Error::LockLost). A holder that
-    /// cannot stop at any moment should rather set a flag. Does nothing for one that waits, or has given the lock back. The
-    /// znode stays as long as [`hold_at_least`](crate::AcquireOptions::hold_at_least) says.
+    /// Gives the lock back from the listener, whichever thread holds it: the hold is [`Lost`](crate::HoldState::Lost)
+    /// with [`Revoked`](LostReason::Revoked) first, of which its holder is told, and then the client deletes its znode
+    /// in the background. The holder's own release then fails with [`Error::LockLost`](crate::Error::LockLost). A
+    /// holder that cannot stop at any moment should rather set a flag. Does nothing for a waiter, or for a lock that
+    /// was given back. The znode stays as long as [`hold_at_least`](crate::AcquireOptions::hold_at_least) says.
     pub fn release(&self) {
         let (Some(lock), Some(held)) = (self.lock.upgrade(), &self.held) else { return };
         if held.lose_unless_over(LostReason::Revoked) && !lock.stays(held) {
@@ -68,10 +68,9 @@ impl RevocationRequest {
 }
 
 impl Hold {
-    /// Who has asked for this lock last, and why; `None` if nobody has, or if the lock does not listen for that
-    /// ([`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation),
-    /// [`make_revocable`](crate::InterProcessMutex::make_revocable)). Somebody who has not said who it is counts with two
-    /// empty texts.
+    /// The name and the reason of the last request for this lock; `None` without a request, or if the lock does not
+    /// listen for any ([`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation),
+    /// [`make_revocable`](crate::InterProcessMutex::make_revocable)). Both are empty if the request does not give them.
     #[must_use]
     pub fn revocation(&self) -> Option<(String, String)> {
         let word = self.node().revocable()?.last()?;

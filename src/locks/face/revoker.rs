@@ -17,7 +17,7 @@ use crate::{
     proto::types::{ErrorCode, Stat},
 };
 
-/// Is told that somebody asks for the lock. Java: `RevocationListener`.
+/// A listener of requests to give a lock back. Java: `RevocationListener`.
 ///
 /// Every `Fn(&T) + Send + Sync + 'static` is one.
 ///
@@ -42,7 +42,7 @@ use crate::{
 /// # Ok(()) });
 /// ```
 pub trait RevocationListener<T>: Send + Sync + 'static {
-    /// Somebody asks for `for_lock`. What to do about it is up to the listener; nothing is released by itself.
+    /// Called when somebody asks for `for_lock`. The listener decides what to do; nothing is released by itself.
     ///
     /// The lock belongs to the thread that acquired it, so a listener usually sets a flag or sends on a channel that the
     /// holder looks at.
@@ -87,7 +87,7 @@ pub trait Revocable<T> {
         self.make_revocable_with_executor(listener, |task| task());
     }
 
-    /// The same, with something else than the client's dispatch thread to run the listener.
+    /// Like [`make_revocable`](Revocable::make_revocable), but `executor` runs the listener, not the dispatch thread.
     fn make_revocable_with_executor(
         &self,
         listener: impl RevocationListener<T>,
@@ -116,16 +116,16 @@ impl Revoker {
     /// lost thereby. Whether the owner listens is its own affair. Blocks for one round trip, and while the connection is
     /// gone as the retry policy says. A znode that is gone is no error: the lock was given back.
     ///
-    /// Holders of all languages understand it. [`Revoker::request`] says who and why, and leaves the data. So does this
-    /// where the name has no number, as that of [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex): there it
-    /// is a request of nobody, for no reason, and two round trips.
+    /// Holders of all languages understand it. [`Revoker::request`] gives a name and a reason, and leaves the data. So
+    /// does this call, without both and in two round trips, if the znode's name has no number, as that of
+    /// [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a znode that is no contender's, such as a lock's directory, and otherwise as
     /// [every operation on a znode](crate::operations#errors).
     pub fn attempt_revoke(client: &CuratorFramework, path: &str) -> Result<()> {
         if !is_numbered(path) {
-            // It may be a directory, which a read tells.
+            // The path may be that of a directory, which a read tells.
             return Revoker::request(client, path, "", "");
         }
         match client.set_data().for_path_and_data(path, REVOKE_MESSAGE) {
@@ -138,8 +138,8 @@ impl Revoker {
     /// change in between. A znode that is gone is no error: the lock was given back.
     ///
     /// The znode of one of this crate's contenders keeps its data, and the request stands behind them. Curator's own
-    /// contenders understand nothing but the bare `__REVOKE__`, so theirs is asked as by
-    /// [`attempt_revoke`](Revoker::attempt_revoke); which of both it is, the znode's name tells.
+    /// contenders understand nothing but the bare `__REVOKE__`, so they are asked as by
+    /// [`attempt_revoke`](Revoker::attempt_revoke); the znode's name tells which of both it is.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {
@@ -165,7 +165,7 @@ impl Revoker {
                 Err(error) if error.is_no_node() => return Ok(()),
                 data => data?,
             };
-            // Its reply was lost, and the client's second attempt found the first one's version.
+            // The write's reply was lost, and the client's second attempt found the first one's version.
             if written.as_ref() == Some(&data) {
                 return Ok(());
             }
@@ -181,12 +181,12 @@ impl Revoker {
     }
 }
 
-/// One with a number is a contender's, not a lock's directory.
+/// Whether the name has a number: a contender's has one, a lock's directory has none.
 fn is_numbered(path: &str) -> bool {
     sequence_for(name_of(path), "").is_some()
 }
 
-/// One of a session is, too.
+/// Fails unless the znode is a contender's: ephemeral, or with a number in its name.
 fn check_contender(path: &str, stat: &Stat) -> Result<()> {
     if stat.ephemeral_owner != 0 || is_numbered(path) {
         return Ok(());
@@ -195,9 +195,9 @@ fn check_contender(path: &str, stat: &Stat) -> Result<()> {
     Err(Error::InvalidArgument { name: "path", value: path.to_owned(), rule })
 }
 
-/// Has the executor tell the listener about requests; it is called on the dispatch thread.
+/// A revocation whose executor tells the listener about requests; the executor is called on the dispatch thread.
 ///
-/// `lock` makes what the listener is given, on the dispatch thread; `None` if the lock does not exist any more.
+/// `lock` makes the listener's argument, on the dispatch thread; `None` if the lock does not exist any more.
 pub(crate) fn revocation_of<T: Send + 'static>(
     client: &CuratorFramework,
     listener: impl RevocationListener<T>,

@@ -1,4 +1,4 @@
-//! Some time before a hold stops being certain.
+//! Warnings some time before a hold stops being certain.
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
@@ -34,10 +34,10 @@ use crate::{
 /// | takes L and cannot be stopped | [`min_validity(L)`](crate::AcquireOptions::min_validity) | at least 2 L |
 /// | both: takes L, and can stop within m | `min_validity(m)` and `deadline(m)` | at least 3 m |
 ///
-/// With T = 3 s on a local server it is 2 s and 1.2 s. A holder whose servers are gone has at least what it had, and is
-/// told a margin before that ends; nobody else can be granted the lock earlier, unless its znode is deleted. Then it is
-/// told at once, and only a [fencing token](Hold::fencing_token) or a
-/// [guarded transaction](Hold::guard_transaction) helps.
+/// With T = 3 s on a local server these are 2 s and 1.2 s. A holder whose servers are gone keeps at least the time it
+/// had, and is told a margin before that ends; nobody else can be granted the lock earlier, unless its znode is
+/// deleted. In that case the holder is told at once, and only a [fencing token](Hold::fencing_token) or a [guarded
+/// transaction](Hold::guard_transaction) helps.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -105,8 +105,8 @@ impl fmt::Debug for Deadline {
 }
 
 impl Hold {
-    /// Tells on a channel when the hold is certain for no longer than this margin, and when it is so again for longer. What
-    /// is so at the call is told, too. Does not block; [`Deadline`] says how to choose the margin.
+    /// Tells on a channel when the hold is certain for no longer than this margin, and when for longer again. The state
+    /// at the call is told, too. Does not block; [`Deadline`] says how to choose the margin.
     ///
     /// Each call makes a channel of its own. Dropping the [`Deadline`] ends it.
     #[must_use = "it ends at once if it is not kept"]
@@ -114,9 +114,9 @@ impl Hold {
         Deadline::new(vec![self.node().clone()], margin)
     }
 
-    /// Calls the listener with what [`deadline`](Hold::deadline) tells, in order, on the client's dispatch thread and under
-    /// no lock, until the hold is lost or released. While another listener of the client runs, this one waits: where every
-    /// moment counts, prefer the channel.
+    /// Calls the listener with the events of [`deadline`](Hold::deadline), in order, on the client's dispatch thread
+    /// and under no lock, until the hold is lost or released. While another listener of the client runs, this one
+    /// waits: where every moment counts, prefer the channel.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {

@@ -1,4 +1,4 @@
-//! What is known of holders that went without releasing.
+//! Holders that went without releasing.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 
 use crate::{base::paths::ServerPath, framework::held::node::HeldNode, locks::holds::fencing::token::FencingToken};
 
-/// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted its
-/// znode and it heard of that before its release, or its thread panicked.
+/// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted
+/// its znode and it was told of that before its release, or its thread panicked.
 ///
-/// What the lock protects may be half done. The next holder is told, if the lock was asked to
-/// ([`InterProcessMutex::with_unclean_deaths`](crate::InterProcessMutex::with_unclean_deaths)), by
-/// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths).
+/// The protected data may be half done. The next holder is told by
+/// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths), if the lock listens for deaths
+/// ([`InterProcessMutex::with_unclean_deaths`](crate::InterProcessMutex::with_unclean_deaths)).
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -39,43 +39,43 @@ use crate::{base::paths::ServerPath, framework::held::node::HeldNode, locks::hol
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UncleanDeath {
-    /// Its fencing token.
+    /// The holder's fencing token.
     pub fencing_token: FencingToken,
-    /// What its znode carried: the lock data.
+    /// The data of its znode: the lock data.
     pub data: Vec<u8>,
-    /// Its session.
+    /// The id of its session.
     pub session: i64,
-    /// Since when it held the lock: milliseconds since the epoch, by the server's clock.
+    /// When its hold began: milliseconds since the epoch, by the server's clock.
     pub since_millis: i64,
 }
 
-/// What a lock that listens for unclean deaths knows.
+/// The state of a lock that listens for unclean deaths.
 #[derive(Debug)]
 pub(in crate::locks) struct UncleanDeaths {
     /// How long the next holder waits before it has the lock.
     pub(in crate::locks) delay: Duration,
     pub(in crate::locks) directory: ServerPath,
-    /// What this object's holds have heard, by the czxid of their znodes.
+    /// The deaths that this object's holds were told of, by the czxid of the holds' znodes.
     pub(in crate::locks) holders: Mutex<HashMap<i64, Arc<[UncleanDeath]>>>,
 }
 
 impl UncleanDeaths {
-    /// The same for another lock object, which has heard nothing so far.
+    /// The settings for another lock object, whose holds were told of no death yet.
     pub(in crate::locks) fn anew(&self) -> UncleanDeaths {
         UncleanDeaths { delay: self.delay, directory: self.directory.clone(), holders: Mutex::default() }
     }
 
-    /// What a hold has heard.
+    /// The deaths that a hold was told of.
     pub(in crate::locks) fn heard_by(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
         self.holders.lock().get(&held.czxid()).cloned()
     }
 
-    /// The hold has come to its end. Its mark, if it has left one.
+    /// Forgets a hold that has come to its end. Returns its mark, if it has left one.
     pub(in crate::locks) fn mark_of(&self, held: &HeldNode) -> Option<ServerPath> {
         self.holders.lock().remove(&held.czxid()).map(|_| self.mark_path(held))
     }
 
-    /// Where a hold leaves its mark.
+    /// The path of a hold's mark.
     pub(in crate::locks) fn mark_path(&self, held: &HeldNode) -> ServerPath {
         self.directory.join(&format!("{:x}", held.czxid()))
     }

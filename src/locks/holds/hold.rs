@@ -1,4 +1,4 @@
-//! What a holder knows about its lock.
+//! A holder's knowledge of its lock.
 
 use std::{fmt, sync::Arc, thread, time::Instant};
 
@@ -10,7 +10,7 @@ use crate::{
     locks::holds::{death::UncleanDeath, fencing::token::FencingToken},
 };
 
-/// What a holder knows about its lock: the part that all guards and [leases](crate::Lease) have in common.
+/// A held lock, as its holder knows it: the part that all guards and [leases](crate::Lease) have in common.
 ///
 /// Nothing here talks to a server, and nothing blocks. A clone is the same hold, for another thread to look at. A hold
 /// that outlives its release says that it is
@@ -30,7 +30,7 @@ use crate::{
 /// # Ok(()) });
 /// ```
 ///
-/// Told of changes and of the time that is left:
+/// Listening for changes, and for the time that is left:
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -67,8 +67,8 @@ impl Hold {
         &self.held
     }
 
-    /// A number that is larger than the tokens of all earlier grants that exclude this one, over all processes: of an
-    /// exclusive lock or a writer those of all earlier grants, of a reader those of all earlier writers.
+    /// A number that is larger than the tokens of all earlier grants that exclude this one, over all processes: for an
+    /// exclusive lock or a writer all earlier grants, for a reader all earlier writers.
     ///
     /// Grants that may stand side by side are in no order: readers that are woken together, or leases of a semaphore, those of
     /// one acquire included. A writer that goes on as a reader keeps its token.
@@ -77,7 +77,7 @@ impl Hold {
         FencingToken::of_grant(self.held.token(), self.held.grant_number())
     }
 
-    /// Up to here the servers cannot have given the lock to anybody else, unless somebody deletes its znode.
+    /// Up to this moment the servers cannot have given the lock to anybody else, unless somebody deletes its znode.
     ///
     /// It moves on with every heartbeat, a quarter of the session timeout apart. Once the lock is lost or released, it
     /// lies in the past. It rests on assumptions (clocks that run at one rate and do not stand, as this one does while
@@ -101,7 +101,7 @@ impl Hold {
         matches!(self.state(), HoldState::Lost(_))
     }
 
-    /// What is known about the lock right now.
+    /// The state of the hold right now.
     ///
     /// When the lock's znode is gone, the state is [`InDoubt`](HoldState::InDoubt) until the servers have said why:
     /// [`Lost`](HoldState::Lost) because somebody deleted it, or because the session has ended. That takes one round trip,
@@ -158,8 +158,8 @@ impl Hold {
         self.held.listen(Arc::new(listener));
     }
 
-    /// Who went without releasing the lock since it was last released, as far as the lock listens for that: none for one
-    /// that does not.
+    /// The holders that went without releasing the lock since its last release; none for a lock that does not listen
+    /// for deaths.
     #[must_use]
     pub fn unclean_deaths(&self) -> &[UncleanDeath] {
         self.deaths.as_deref().unwrap_or_default()
@@ -178,7 +178,7 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// Says that a guard was dropped by a thread that unwinds: its lock is released, and its work perhaps half done.
+/// Logs that a guard was dropped by a thread that unwinds: its lock is released, and its work perhaps half done.
 pub(in crate::locks) fn note_panic(hold: &Hold) {
     if thread::panicking() && !hold.is_lost() {
         log::warn!("{}: the holder's thread panicked; its lock is released", hold.path());

@@ -1,5 +1,5 @@
-//! What a holder knows: the [`hold`] itself, how long it is certain ([`deadline`]), how the one before it ended ([`death`]),
-//! and tokens for storage ([`fencing`]).
+//! A holder's knowledge: the [`hold`] itself, how long it is certain ([`deadline`]), how the holder before it ended
+//! ([`death`]), and tokens for storage ([`fencing`]).
 
 pub(in crate::locks) mod deadline;
 pub(in crate::locks) mod death;

@@ -13,18 +13,18 @@ use crate::{
 const AFTER_LOSS: Duration = Duration::from_millis(100);
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
-/// Queues for a lock and leads, until that is not wanted any more. Nobody waits for its thread.
+/// Queues for a lock and leads, until the campaign is given up. No caller waits for its thread.
 pub(super) trait Campaign: Sized {
-    /// Cancelled when it is given up: ends whatever it waits for.
+    /// Cancelled when the campaign is given up: ends its waits.
     fn left(&self) -> &CancelToken;
 
-    /// Queues, leads and gives the lock back, once. `false`: it was over before anybody led.
+    /// Queues, leads and gives the lock back, once. `false`: it was over before the candidate led.
     fn lead(&mut self) -> Result<bool>;
 
     /// Whether it queues again.
     fn goes_on(&mut self, has_led: &Result<bool>) -> bool;
 
-    /// Runs it to its end.
+    /// Runs the campaign to its end.
     fn run(mut self) {
         loop {
             // The retry policy and the ACL provider are the caller's code.

@@ -37,27 +37,27 @@ const LONGEST_TELLING: Duration = Duration::from_secs(1);
 /// Nothing is ever sent: a listener has been told once its sender is dropped.
 pub(in crate::locks) type Telling = Sender<()>;
 
-/// Who is told, on the dispatch thread and one call at a time. Nothing else is told, and nothing given back, before all
-/// clones of `telling` are dropped.
+/// The listeners of a candidate, told on the dispatch thread and one call at a time. Nothing else is told, and nothing
+/// given back, before all clones of `telling` are dropped.
 pub(in crate::locks) trait Listeners: Send + Sync {
-    /// A term has begun, of which nobody was told yet. It must not block.
+    /// A term has begun, of which no listener was told yet. Must not block.
     fn granted(&self) {}
 
     /// A term begins.
     fn acquired(&self, term: &Leadership, telling: Telling);
 
-    /// The term that was told last is over.
+    /// The term of which the listeners were told last is over.
     fn released(&self, telling: Telling);
 
-    /// Whether there is any. Without, nothing waits for the dispatch thread.
+    /// Whether there is any listener. Without one, nothing waits for the dispatch thread.
     fn is_any(&self) -> bool;
 
-    /// Whether somebody may lead right now. Asked often, also under a lock; it must not block.
+    /// Whether the candidate may lead right now. Asked often, also under a lock; it must not block.
     fn may_lead(&self) -> bool {
         true
     }
 
-    /// An attempt for which nobody waits has failed. It must not block.
+    /// An attempt for which no caller waits has failed. Must not block.
     fn failed(&self, error: &Error) {
         let _ = error;
     }
@@ -69,8 +69,8 @@ pub(in crate::locks) struct Candidate {
     lock: LockInternals,
     listeners: Arc<dyn Listeners>,
     state: Mutex<CandidateState>,
-    /// Locked by the thread of one candidacy from the first thing that it tells to its end: that of the next candidacy has
-    /// nothing to tell before. The thread that tells, and runs the listeners, is another one.
+    /// Locked by the thread of a candidacy from the first message to its listeners to its end: the next candidacy's
+    /// thread tells nothing before. The listeners run on another thread.
     telling: Mutex<()>,
 }
 
@@ -81,18 +81,18 @@ struct CandidateState {
     candidacy: Option<Candidacy>,
     /// The path of its znode, once it has one.
     node: Option<ServerPath>,
-    /// What is true of the current hold. It begins with the grant, and again when a doubt has passed of which the
-    /// listeners were told.
+    /// The current hold's term. It begins with the grant, and again when a doubt has passed of which the listeners were
+    /// told.
     term: Option<Leadership>,
     /// The path of the znode with which it led last.
     last_path: Option<String>,
-    /// The listeners were told of a beginning, and not yet of its end.
+    /// Whether the listeners were told of a term's beginning, and not yet of its end.
     is_told: bool,
 }
 
-/// From the moment when the lock is wanted until it is given up: what its object has of it.
+/// The object's part of a candidacy, which lasts from the moment when the lock is wanted until it is given up.
 struct Candidacy {
-    /// Cancelled when it is given up.
+    /// Cancelled when the candidacy is given up.
     left: CancelToken,
     /// Holds to release once the listeners know of their end. Closes with the thread.
     returned: Receiver<Arc<HeldNode>>,
@@ -120,7 +120,7 @@ impl Candidate {
         let (caller, news) = bounded(1);
         self.begin(Some(caller))?;
         select! {
-            // The sender is gone where there is none to come.
+            // The sender is gone if there is no news to come.
             recv(news) -> result => result.unwrap_or(Ok(()))?,
             recv(core.closed.signal()) -> _ => {
                 drop(self.leave());
@@ -130,18 +130,18 @@ impl Candidate {
         Ok(self.is_owner())
     }
 
-    /// Queues, unless it does already or is closed. Without a caller it waits for a connection as long as it takes. An
-    /// error: there is no thread to be had, and nothing was begun.
+    /// Queues, unless it does already or is closed. Without a caller it waits for a connection as long as it takes.
+    /// `Err`: no thread could be started, and nothing was begun.
     pub(in crate::locks) fn begin(self: &Arc<Self>, caller: Option<Caller>) -> Result<()> {
         let mut state = self.state.lock();
-        // Whoever queued first waits for the news.
+        // The caller that queued first waits for the news.
         if state.is_closed || state.candidacy.is_some() {
             return Ok(());
         }
         let (left, (returns, returned)) = (CancelToken::new(), bounded(0));
         let (candidate, caller) = (self.clone(), RefCell::new(caller));
         let task = CandidateTask { candidate, left: left.clone(), caller, returns };
-        // Under the lock, so that nobody finds a candidacy that has no thread.
+        // Under the lock, so that no other thread finds a candidacy that has no thread.
         spawn("curator-leader", move || task.run())?;
         state.candidacy = Some(Candidacy { left, returned });
         Ok(())
@@ -172,7 +172,7 @@ impl Candidate {
         drop(self.leave());
     }
 
-    /// Stops to want the lock. Its thread wakes up, and releases what nobody else does.
+    /// Gives the candidacy up. Its thread wakes up, and releases the hold unless a caller waits to release it.
     fn leave(&self) -> Option<Candidacy> {
         let (candidacy, term) = {
             let mut state = self.state.lock();
@@ -204,7 +204,7 @@ impl Candidate {
     /// The current term.
     pub(in crate::locks) fn leadership(&self) -> Option<Leadership> {
         let term = self.state.lock().term.clone()?;
-        // Whoever has seen that it does not lead must not see it lead again in the same term.
+        // A caller that has seen it not lead must not see it lead again in the same term.
         if !self.listeners.may_lead() {
             term.end();
         }
@@ -256,13 +256,13 @@ impl Candidate {
     }
 }
 
-/// What the thread of one candidacy does.
+/// The thread of one candidacy.
 struct CandidateTask {
     candidate: Arc<Candidate>,
     left: CancelToken,
-    /// Until it was told.
+    /// The thread that waits for the place in the queue, until it was told.
     caller: RefCell<Option<Caller>>,
-    /// Hands the hold to who waits to release it; nobody does once the other end is dropped.
+    /// Hands the hold to the thread that waits to release it; there is none once the other end is dropped.
     returns: Sender<Arc<HeldNode>>,
 }
 
@@ -280,7 +280,7 @@ impl Campaign for CandidateTask {
             self.serve(&term);
         }
         if !self.left.is_cancelled() {
-            // It was lost.
+            // The hold was lost.
             forget_once_told(&held, candidate.lock.client());
             self.write(|state| state.node = None);
         } else if let Err(refused) = self.returns.send(held) {
@@ -295,7 +295,7 @@ impl Campaign for CandidateTask {
         }
         let Err(error) = has_led else { return true };
         let caller = self.caller.take();
-        // Where nobody waits it tries again: what the server refuses now it may allow later.
+        // Without a waiting caller it tries again: a request that the server refuses now it may allow later.
         let goes_on = caller.is_none() && !error.is_final();
         if !goes_on {
             self.write(|state| (state.candidacy, state.node) = (None, None));
@@ -311,7 +311,7 @@ impl Campaign for CandidateTask {
     }
 }
 
-/// Holds that outlive the loss of a candidate's are told why it was lost, and that takes an answer of the servers.
+/// Removes a lost hold once the reason is known and told, which takes an answer of the servers.
 fn forget_once_told(held: &Arc<HeldNode>, client: &CuratorFramework) {
     let (core, of) = (Arc::downgrade(&client.core), Arc::downgrade(held));
     held.listen(Arc::new(move |state| {
@@ -321,7 +321,7 @@ fn forget_once_told(held: &Arc<HeldNode>, client: &CuratorFramework) {
     }));
 }
 
-/// Whether an attempt came to this because the connection or somebody's delete was in the way, or the client was closed,
+/// Whether an attempt failed because the connection or somebody's delete was in the way, or the client was closed,
 /// which is no refusal.
 fn is_passing(error: &Error) -> bool {
     let is_lost = matches!(error, Error::ConnectionLoss { .. } | Error::SessionExpired { .. });
@@ -329,10 +329,10 @@ fn is_passing(error: &Error) -> bool {
 }
 
 impl CandidateTask {
-    /// Writes down what is so, unless it was given up: another candidacy may have begun since.
+    /// Updates the candidate's state, unless the candidacy was given up: another one may have begun since.
     fn write(&self, write: impl FnOnce(&mut CandidateState)) {
         let mut state = self.candidate.state.lock();
-        // Asked under the lock under which it is given up.
+        // Checked under the lock under which the candidacy is given up.
         if !self.left.is_cancelled() {
             write(&mut state);
         }
@@ -362,7 +362,7 @@ impl CandidateTask {
     fn has_stepped(&self, contender: &Contender, next: &Do<Error>) {
         let node = contender.nodes.last().map(|node| self.candidate.lock.child(&node.name));
         self.write(|state| state.node = node);
-        // It has queued: the caller need not wait for others, nor for servers that are away or refuse to answer.
+        // The znode stands: the caller need not wait for others, nor for servers that are away or refuse to answer.
         if contender.stands() && matches!(next, Do::Sleep | Do::Doze | Do::Connect) {
             self.tell_caller();
         }
@@ -374,7 +374,7 @@ impl CandidateTask {
         }
     }
 
-    /// Waits until the hold is certain and its object may lead. `None`: it was given up, or is lost. A hold that does not
+    /// Waits until the hold is certain and the object may lead. `None`: the candidacy was given up, or the hold lost. A hold that does not
     /// become certain for a session timeout is released: others wait behind it, and nobody leads.
     fn next_term(&self, held: &Arc<HeldNode>) -> Result<Option<Leadership>> {
         let (lock, timeout) = (&self.candidate.lock, held.session().timeout());
@@ -399,7 +399,7 @@ impl CandidateTask {
                 return Err(lock.uncertain(Duration::ZERO));
             }
             doubt.sleeps(Instant::now(), false);
-            // Nothing becomes certain without a connection. Whatever comes of the wait, the next round looks at it.
+            // Nothing becomes certain without a connection. The next iteration checks the result of the wait.
             let _ = core.connected_session(Some(held.session()), self.stop());
             pause(timeout, self.stop());
         }
@@ -409,7 +409,7 @@ impl CandidateTask {
         let candidate = &self.candidate;
         let mut term = None;
         self.write(|state| {
-            // Asked under the lock: news of the connection that came before show here, and later ones find the term.
+            // Checked under the lock: earlier changes of the connection show here, and later ones find the term.
             if held.is_certain() && candidate.listeners.may_lead() {
                 let begun = Leadership::new(candidate.lock.hold(held.clone()));
                 state.last_path = Some(begun.path().to_owned());
@@ -420,7 +420,7 @@ impl CandidateTask {
         term
     }
 
-    /// Tells of a term, and when it is over of its end.
+    /// Tells the listeners of a term, and of its end when it is over.
     fn serve(&self, term: &Leadership) {
         let (begun, left) = (term.clone(), self.left.clone());
         self.candidate.tell(move |candidate, telling| candidate.tell_of_begin(&begun, &left, telling));

@@ -1,4 +1,4 @@
-//! Leaders that are told.
+//! The leader latch, whose listeners are told when it leads.
 
 use std::{
     mem,
@@ -36,7 +36,7 @@ use crate::{
 
 const WHAT: &str = "the leader latch";
 
-/// Leads from the moment it is told to until it is told otherwise, or closed. Java: `LeaderLatch`.
+/// A candidate for leadership, which leads until it is told otherwise, or closed. Java: `LeaderLatch`.
 ///
 /// It queues when it is started, on a thread of its own that sleeps nearly always and ends with the close. Listeners are
 /// told on the client's dispatch thread, [`await_leadership`](LeaderLatch::await_leadership) waits, and
@@ -113,9 +113,9 @@ struct LatchShared {
 struct LatchState {
     life: LeaderState,
     listeners: Vec<Told>,
-    /// Cancelled at the next news, for those that wait for leadership. Those that come later wait for another one.
+    /// Cancelled at the next news, for the threads that wait for leadership. Later waiters get another token.
     news: CancelToken,
-    /// The last news, if it is that an attempt to queue has failed.
+    /// The error of the last news, if an attempt to queue has failed.
     failed: Option<Error>,
     /// Ends the term, as the client's policy says; no listener delays that.
     on_connection: Option<Arc<Reaction>>,
@@ -148,8 +148,8 @@ impl LeaderLatch {
         Ok(LeaderLatch { candidate, shared, close_mode: CloseMode::default(), id: String::new() })
     }
 
-    /// What this latch's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Defaults
-    /// to nothing.
+    /// Sets the data of this latch's znode, for others to read: see [`Participant::id`](crate::Participant::id).
+    /// Defaults to nothing.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
         self.id = id.into();
@@ -157,7 +157,7 @@ impl LeaderLatch {
         self
     }
 
-    /// What [`close`](LeaderLatch::close) and dropping the latch do about listeners. Defaults to [`CloseMode::Silent`].
+    /// Sets whether [`close`](LeaderLatch::close) and a drop tell the listeners. Defaults to [`CloseMode::Silent`].
     #[must_use]
     pub fn with_close_mode(mut self, close_mode: CloseMode) -> LeaderLatch {
         self.close_mode = close_mode;
@@ -174,14 +174,14 @@ impl LeaderLatch {
         shared.client.core.check_open()?;
         let candidate = Arc::downgrade(&self.candidate);
         {
-            // Both under one lock: whoever closes the latch from now on finds what is called, and drops it.
+            // Both under one lock: a thread that closes the latch from now on finds the reaction, and drops it.
             let mut state = shared.state.lock();
             state.life.start(WHAT, &shared.path)?;
             let policy = shared.client.connection_state_error_policy();
             let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
                 let Some(candidate) = candidate.upgrade() else { return };
                 if policy.is_error_state(state) {
-                    // Also where there is a connection again by now.
+                    // Even if there is a connection again by now.
                     candidate.end_term();
                 }
             });
@@ -189,13 +189,13 @@ impl LeaderLatch {
             state.on_connection = Some(on_connection);
         }
         self.candidate.begin(None).inspect_err(|_| {
-            // Unless it was closed meanwhile.
+            // Fails if it was closed meanwhile.
             let _ = shared.stop(LeaderState::Latent, CloseMode::NotifyLeader);
         })
     }
 
-    /// Has the listener told from now on, on the client's dispatch thread, in order and under no lock; while it runs, the
-    /// client's other listeners wait. It may use the latch. It is not told what is true already.
+    /// Calls the listener from now on, on the client's dispatch thread, in order and under no lock; while it runs, the
+    /// client's other listeners wait. The listener may use the latch. It is not told of the state at the call.
     pub fn add_listener(&self, listener: impl LeaderLatchListener) -> ListenerId {
         self.add(listener, None)
     }
@@ -226,10 +226,9 @@ impl LeaderLatch {
     /// Blocks until this latch leads, over suspensions and lost sessions. No listener delays the news of a grant; after a
     /// doubt or a loss it goes on when the listeners were told of the end of the last term. Java: `await()`.
     ///
-    /// # Errors
-    /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and what the
-    /// servers refuse its attempt to queue with. The latch tries again where that may help; this may be called again. Where
-    /// it does not, each call ends with this error.
+    /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; and the
+    /// error with which the servers refuse its attempt to queue. If another attempt may help, the latch makes it, and
+    /// this may be called again. Otherwise each call ends with this error.
     pub fn await_leadership(&self) -> Result<()> {
         self.await_leadership_with(&AcquireOptions::new()).map(drop)
     }
@@ -251,14 +250,14 @@ impl LeaderLatch {
         let (timer, cancelled) = (options.deadline().map_or_else(never, at), options.cancellation());
         let cancelled = cancelled.map_or_else(never, |token| token.signal().clone());
         loop {
-            // No news are missed. What came before this shows in the look that follows, or ended the wait; and what comes
-            // after it cancels this very token, which stays so.
+            // No news are missed. Earlier news show in the check that follows, or have ended the wait; later news
+            // cancel this very token, which stays cancelled.
             let news = shared.wait()?;
             if self.has_leadership() {
                 return Ok(true);
             }
             select! {
-                // Else the next round looks what it is worth.
+                // Otherwise check again in the next iteration.
                 recv(news.signal()) -> _ => shared.state.lock().failed.clone().map_or(Ok(()), Err)?,
                 recv(shared.client.core.closed.signal()) -> _ => return Err(Error::ClientClosed),
                 recv(cancelled) -> _ => return Err(Error::Cancelled { path: shared.path.clone() }),
@@ -280,7 +279,7 @@ impl LeaderLatch {
         self.candidate.leadership()
     }
 
-    /// What [`with_id`](LeaderLatch::with_id) was called with; empty by default.
+    /// The id that [`with_id`](LeaderLatch::with_id) has set; empty by default.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -301,9 +300,9 @@ impl LeaderLatch {
     /// Leaves the queue for good, as [`with_close_mode`](LeaderLatch::with_close_mode) says.
     ///
     /// From the call on it has no leadership. With [`CloseMode::NotifyLeader`] a leader's listeners are told and have
-    /// returned before its znode is deleted, so the next one leads after that. This waits for them, at most a second, and
-    /// for one round trip; without a connection as the retry policy says, at most for the session timeout. What is left
-    /// then, the background does. Called by a listener it does not wait.
+    /// returned before its znode is deleted, so the next one leads after that. This waits for them, at most a second,
+    /// and for one round trip; without a connection as the retry policy says, at most for the session timeout. The
+    /// background does the rest. Called by a listener it does not wait.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started; [`Error::Timeout`] if the listeners take longer;
@@ -319,7 +318,7 @@ impl LeaderLatch {
     pub fn close_with(&self, close_mode: CloseMode) -> Result<()> {
         self.shared.stop(LeaderState::Closed, close_mode)?;
         match self.candidate.close() {
-            // It leads no more, and that is what was asked for.
+            // The latch leads no more, as the caller asked.
             Err(Error::LockLost { .. }) => Ok(()),
             result => result,
         }
@@ -328,7 +327,7 @@ impl LeaderLatch {
 
 impl Drop for LeaderLatch {
     fn drop(&mut self) {
-        // It may never have been started, or be closed already.
+        // Fails if the latch was never started, or is closed already.
         let _ = self.shared.stop(LeaderState::Closed, self.close_mode);
         self.candidate.abandon();
     }
@@ -337,7 +336,7 @@ impl Drop for LeaderLatch {
 leader_methods! { LeaderLatch }
 
 impl LatchShared {
-    /// It is not in use any more.
+    /// Takes the latch out of use.
     fn stop(&self, life: LeaderState, close_mode: CloseMode) -> Result<()> {
         let (listeners, on_connection) = {
             let mut state = self.state.lock();
@@ -351,17 +350,17 @@ impl LatchShared {
         };
         // The callers' listeners, and what they own: not under the lock.
         drop((listeners, on_connection));
-        // Whoever waits looks again, and finds the latch closed.
+        // The waiting threads look again, and find the latch closed.
         self.wake(None);
         Ok(())
     }
 
-    /// Cancelled when something happens to this latch from now on.
+    /// A token that is cancelled at the next news of this latch.
     fn wait(&self) -> Result<CancelToken> {
         self.client.core.check_open()?;
         let state = self.state.lock();
         state.life.check_started(WHAT, &self.path)?;
-        // Nothing more would happen.
+        // After a final error there are no more news.
         state.failed.clone().filter(Error::is_final).map_or(Ok(()), Err)?;
         Ok(state.news.clone())
     }
@@ -387,7 +386,7 @@ impl LatchShared {
             };
             match executor {
                 None => task(),
-                // What it drops counts as told: the others are told all the same.
+                // A task that it drops counts as told: the other listeners are told all the same.
                 Some(executor) => drop(caught("a leader latch's executor", || executor(Box::new(task)))),
             }
         }

@@ -1,8 +1,8 @@
-//! Who hears of a latch's terms.
+//! The listeners of a latch.
 
 use crate::locks::leader::leadership::Leadership;
 
-/// Who is told that a [`LeaderLatch`](crate::LeaderLatch) leads. Java: `LeaderLatchListener`.
+/// A listener that is told when a [`LeaderLatch`](crate::LeaderLatch) leads. Java: `LeaderLatchListener`.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -32,10 +32,10 @@ pub trait LeaderLatchListener: Send + Sync + 'static {
     /// The latch leads from now on, in this term.
     fn is_leader(&self, leadership: &Leadership);
 
-    /// It does not any more. Called once for each [`is_leader`](LeaderLatchListener::is_leader), after that has returned.
-    /// Where the leader gives up by itself, the next one leads after this has returned; where it may have lost its session,
-    /// at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process is paused or an earlier
-    /// listener is still running.
+    /// The latch does not lead any more. Called once for each [`is_leader`](LeaderLatchListener::is_leader), after that
+    /// has returned. If the leader gives up by itself, the next one leads after this has returned; if it may have lost
+    /// its session, this is called at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process
+    /// is paused or an earlier listener is still running.
     fn not_leader(&self);
 }
 
@@ -53,9 +53,9 @@ pub trait LeaderLatchListener: Send + Sync + 'static {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CloseMode {
-    /// They are not.
+    /// The listeners are not told.
     #[default]
     Silent,
-    /// They are, before the znode is deleted.
+    /// The listeners are told, before the znode is deleted.
     NotifyLeader,
 }

@@ -1,4 +1,4 @@
-//! What a leader knows, and how it is told that it leads no more.
+//! A leader's term, and how the leader is told that it leads no more.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use crate::{
 /// Runs a task on some thread.
 pub(super) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
-/// Where a leader recipe is in its life. Java: `LeaderLatch.State`.
+/// The stage of a leader recipe's life. Java: `LeaderLatch.State`.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -38,14 +38,14 @@ pub enum LeaderState {
     /// `start` was not called yet.
     #[default]
     Latent,
-    /// It queues or leads.
+    /// The recipe queues or leads.
     Started,
     /// `close` was called.
     Closed,
 }
 
 impl LeaderState {
-    /// An error unless it is in use.
+    /// Fails unless the recipe is in use.
     pub(super) fn check_started(self, what: &'static str, path: &str) -> Result<()> {
         let state = match self {
             LeaderState::Started => return Ok(()),
@@ -55,7 +55,7 @@ impl LeaderState {
         Err(Error::NotInUse { what, path: path.to_owned(), state })
     }
 
-    /// Begins its life, once.
+    /// Begins the recipe's life, once.
     pub(super) fn start(&mut self, what: &'static str, path: &str) -> Result<()> {
         match self {
             LeaderState::Latent => *self = LeaderState::Started,
@@ -66,7 +66,7 @@ impl LeaderState {
     }
 }
 
-/// Says that leadership is to be given up. Java: `CancelLeadershipException`.
+/// Asks for leadership to be given up. Java: `CancelLeadershipException`.
 ///
 /// ```
 /// use curator_locks::{CancelLeadership, ConnectionState};
@@ -84,10 +84,10 @@ pub struct CancelLeadership;
 
 /// One term of a leader: from the moment it was told that it leads until it was told that it does not.
 ///
-/// A term that has ended stays so, even if the connection comes back and the znode is still there: a leader that was told
-/// to stop leads again only in another term. It ends at [`Hold::valid_until`] at the latest, before the servers can let
-/// another one lead. What the leader's znode is, and its [fencing token](Hold::fencing_token), is in the [`Hold`] to
-/// which this dereferences. Clones are handles of the same term.
+/// A term that has ended stays so, even if the connection comes back and the znode is still there: a leader that was
+/// told to stop leads again only in another term. It ends at [`Hold::valid_until`] at the latest, before the servers
+/// can let another one lead. A term dereferences to its [`Hold`], which has the znode's path and the [fencing
+/// token](Hold::fencing_token). Clones are handles of the same term.
 ///
 /// Nothing here talks to a server, and only [`sleep`](Leadership::sleep) blocks.
 ///
@@ -117,7 +117,7 @@ struct Term {
     hold: Hold,
     /// Cancelled when the leader was told, or has seen, that it may not lead any more.
     ended: CancelToken,
-    /// The leader is to come to an end: because of that, or because somebody asks for it.
+    /// Cancelled when the leader should stop: because the term has ended, or because somebody asks for it.
     cancel: CancelToken,
 }
 
@@ -131,27 +131,27 @@ impl Leadership {
     /// Whether this term lasts, and nobody else can lead right now. Once `false`, it stays so.
     #[must_use]
     pub fn has_leadership(&self) -> bool {
-        // Who has seen that it ended must not see it begin again, whatever the next heartbeat says.
+        // A caller that has seen the end must not see the term begin again, whatever the next heartbeat says.
         if !self.term.ended.is_cancelled() && Instant::now() >= self.term.hold.valid_until() {
             self.end();
         }
         !self.term.ended.is_cancelled()
     }
 
-    /// Whether the leader is to come to an end: the term has ended, or somebody has asked for it.
+    /// Whether the leader should stop: the term has ended, or somebody has asked for it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         !self.has_leadership() || self.term.cancel.is_cancelled()
     }
 
-    /// Cancelled when the leader is to come to an end, for the calls of this crate that the work consists of. Cancelled
-    /// on the client's own thread, so no slow listener delays it.
+    /// Cancelled when the leader should stop, for the calls of this crate that the work consists of. Cancelled on the
+    /// client's own thread, so no slow listener delays it.
     #[must_use]
     pub fn cancel_token(&self) -> &CancelToken {
         &self.term.cancel
     }
 
-    /// Disconnected when the leader is to come to an end, for `select!`; nothing is ever sent.
+    /// Disconnected when the leader should stop, for `select!`; nothing is ever sent.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {
@@ -175,7 +175,7 @@ impl Leadership {
         self.term.cancel.signal()
     }
 
-    /// Blocks so long, or until the leader is to come to an end: then `true`. Java: `Thread.sleep`, which is interrupted.
+    /// Blocks for this time, or until the leader should stop: then `true`. Java: `Thread.sleep`, which is interrupted.
     #[must_use = "true asks the leader to stop"]
     pub fn sleep(&self, duration: Duration) -> bool {
         // Nothing is ever sent: the end of the channel is the end of the term.
@@ -183,25 +183,25 @@ impl Leadership {
         self.is_cancelled()
     }
 
-    /// What is known about the leader's znode.
+    /// The hold by which it leads.
     #[must_use]
     pub fn hold(&self) -> &Hold {
         &self.term.hold
     }
 
-    /// It leads no more. In this order: who finds the work cancelled must not find the term lasting.
+    /// Ends the term. In this order: a thread that finds the work cancelled must not find the term lasting.
     pub(super) fn end(&self) {
         self.term.ended.cancel();
         self.term.cancel.cancel();
     }
 
-    /// Blocks until it leads no more; with the client its term ends, too.
+    /// Blocks until the term ends; it ends with the client, too.
     pub(super) fn await_end(&self, closed: &CancelToken) {
         let _ = WaitBound { deadline: None, cancel: Some(closed) }.recv(self.term.ended.signal());
         self.end();
     }
 
-    /// It is asked to come to an end, and leads until it has.
+    /// Asks the leader to stop; it leads until it has.
     pub(super) fn interrupt(&self) {
         self.term.cancel.cancel();
     }

@@ -1,10 +1,10 @@
-//! What can be asked of either leader, once.
+//! The methods that both leader recipes share.
 
-/// The questions to a leader. It brings `shared`, with a client, a path and a state, and `has_leadership()`.
+/// The getters of a leader recipe, which brings `shared`, with a client, a path and a state, and `has_leadership()`.
 macro_rules! leader_methods {
     ($leader:ident) => {
         impl $leader {
-            /// Where it is in its life.
+            /// The stage of its life.
             #[must_use]
             pub fn state(&self) -> LeaderState {
                 self.shared.state.lock().life
@@ -16,10 +16,10 @@ macro_rules! leader_methods {
                 &self.shared.path
             }
 
-            /// Everybody who queues, in whatever language, the leader first; empty if nobody does. Two round trips. Java:
-            /// `getParticipants`.
+            /// All participants in the queue, in any language, the leader first; empty if there are none. Two round
+            /// trips. Java: `getParticipants`.
             ///
-            /// For an operator's view: who stands first may not know it yet, and what this shows may have changed by now.
+            /// For an operator's view: the first one may not know it yet, and the list may have changed by now.
             ///
             /// # Errors
             /// As [every operation on a znode](crate::operations#errors).

@@ -1,8 +1,8 @@
-//! Leaders: one of many processes that does a job until it gives it up, or may have lost it.
+//! Leader election: one of many processes leads, and is told to stop before another one can.
 //!
-//! Either queues and leads on a thread of its own: `campaign.rs` is what such a thread does. [`LeaderSelector`] leads in a call
-//! on that thread, inside of a mutex: `selector.rs` and `selector_task.rs`. [`LeaderLatch`] tells listeners: `latch.rs`, over the
-//! same candidate as the lock of ZooKeeper's own recipe, `candidate.rs`. A term is `leadership.rs`, one rule for all of them.
+//! Both recipes queue and lead on a thread of their own: `campaign.rs`. [`LeaderSelector`] leads in a call on that thread,
+//! inside of a mutex: `selector.rs` and `selector_task.rs`. [`LeaderLatch`] tells listeners: `latch.rs`, over the same
+//! candidate as the lock of ZooKeeper's own recipe, `candidate.rs`. A term is `leadership.rs`, one rule for all of them.
 
 mod campaign;
 pub(in crate::locks) mod candidate;

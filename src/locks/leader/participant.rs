@@ -1,4 +1,4 @@
-//! Who queues for leadership.
+//! The participants of a leader election.
 
 use std::{borrow::Cow, ops::Deref};
 
@@ -8,7 +8,7 @@ use crate::{
     locks::queue_view::queue::{LockQueue, QueueEntry},
 };
 
-/// One who queues for leadership, or leads: a [`QueueEntry`], to which it dereferences. Java: `Participant`.
+/// A participant that queues for leadership, or leads. It dereferences to its [`QueueEntry`]. Java: `Participant`.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -30,21 +30,21 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// Everybody who queues in a directory, the leader first.
+    /// All participants in a directory, the leader first.
     pub(super) fn all(client: &CuratorFramework, path: &str) -> Result<Vec<Participant>> {
         let entries = LockQueue::contenders(client, path)?;
         let of = |(position, entry)| Participant { entry, is_leader: position == 0 };
         Ok(entries.into_iter().enumerate().map(of).collect())
     }
 
-    /// What it calls itself: its data as text, with U+FFFD for what is no UTF-8; empty where they may not be read. Java:
+    /// The participant's data as text, with U+FFFD for bytes that are no UTF-8; empty if they may not be read. Java:
     /// `Participant.getId`.
     #[must_use]
     pub fn id(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.entry.data.as_deref().unwrap_or_default())
     }
 
-    /// Whether it stood first. It may not know so far, or not lead any more. Java: `Participant.isLeader`.
+    /// Whether it stood first. It may not know yet, or not lead any more. Java: `Participant.isLeader`.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.is_leader

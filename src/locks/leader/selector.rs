@@ -1,4 +1,4 @@
-//! Leaders that lead on a thread of their own.
+//! The leader selector, which leads on a thread of its own.
 
 use std::sync::{
     Arc,
@@ -29,17 +29,17 @@ const WHAT: &str = "the leader selector";
 /// Leads while a call lasts: queues, calls [`take_leadership`](LeaderSelectorListener::take_leadership) when it is this
 /// process's turn, and gives leadership up when that returns. Java: `LeaderSelector`.
 ///
-/// It is an [`InterProcessMutex`] held by a thread of its own, so processes in Java with Curator's `LeaderSelector`, and
-/// whoever locks a mutex on this path, stand in the same queue. A [`LeaderLatch`](crate::LeaderLatch) sorts its znodes
-/// by another name and needs another path. Each queueing leads once; with
+/// A selector is an [`InterProcessMutex`] held by a thread of its own, so processes in Java with Curator's
+/// `LeaderSelector`, and mutexes on this path, stand in the same queue. A [`LeaderLatch`](crate::LeaderLatch) sorts its
+/// znodes by another name and needs another path. Each queueing leads once; with
 /// [`auto_requeue`](LeaderSelector::auto_requeue) it queues again after each term.
 ///
 /// # When the connection goes
-/// A waiter keeps its place while the session may live. A leader is told by its [`Leadership`]: at the first suspension, or
-/// wherever its listener's [`state_changed`](LeaderSelectorListener::state_changed) says so, and at
-/// [`Hold::valid_until`](crate::Hold::valid_until) at the latest, before another one can be told that it leads. When its
-/// znode is deleted by somebody, when the session is lost and when the client is closed, too. The listener has to return
-/// then; the next term of this process begins after that.
+/// A waiter keeps its place while the session may live. A leader is told by its [`Leadership`]: at the first
+/// suspension, or wherever its listener's [`state_changed`](LeaderSelectorListener::state_changed) says so, and at
+/// [`Hold::valid_until`](crate::Hold::valid_until) at the latest, before another one can be told that it leads. It is
+/// told as well when somebody deletes its znode, the session is lost or the client is closed. The listener has to
+/// return then; the next term of this process begins after that.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -85,7 +85,7 @@ const WHAT: &str = "the leader selector";
 /// # Ok::<(), curator_locks::Error>(())
 /// ```
 ///
-/// Once for each call, on threads of your own, and what can be asked:
+/// One term for each call, on threads of your own, and all methods:
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -150,7 +150,7 @@ impl LeaderSelector {
         listener: impl LeaderSelectorListener,
         executor: Option<Executor>,
     ) -> Result<LeaderSelector> {
-        // For its look at the path.
+        // Checks the path.
         InterProcessMutex::new(client, path)?;
         let shared = SelectorShared {
             client: client.clone(),
@@ -169,13 +169,13 @@ impl LeaderSelector {
         self.shared.state.lock().requeues = true;
     }
 
-    /// What this selector's znode carries, for others to read: see [`Participant::id`](crate::Participant::id). Counts
-    /// from the next queueing on. Defaults to the client's default data, as an empty one does. Java: `setId`.
+    /// Sets the data of this selector's znode, for others to read: see [`Participant::id`](crate::Participant::id).
+    /// Takes effect at the next queueing. Defaults to the client's default data, as an empty one does. Java: `setId`.
     pub fn set_id(&self, id: impl Into<String>) {
         self.shared.state.lock().id = id.into();
     }
 
-    /// What [`set_id`](LeaderSelector::set_id) was called with; empty by default.
+    /// The id that [`set_id`](LeaderSelector::set_id) has set; empty by default.
     #[must_use]
     pub fn id(&self) -> String {
         self.shared.state.lock().id.clone()
@@ -184,14 +184,14 @@ impl LeaderSelector {
     /// Queues for leadership. Returns at once; without a connection the selector waits for one, however long that takes.
     ///
     /// # Errors
-    /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] after a close; [`Error::NotStarted`] or [`Error::ClientClosed`] of
-    /// the client; what [`requeue`](LeaderSelector::requeue) can end with.
+    /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] after a close; [`Error::NotStarted`] or [`Error::ClientClosed`]
+    /// of the client; the errors of [`requeue`](LeaderSelector::requeue).
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
         shared.client.core.check_open()?;
         let weak = Arc::downgrade(shared);
         {
-            // Both under one lock: whoever closes the selector from now on finds the listener, and removes it.
+            // Both under one lock: a thread that closes the selector from now on finds the listener, and removes it.
             let mut state = shared.state.lock();
             state.life.start(WHAT, &shared.path)?;
             state.on_connection = Some(shared.client.add_connection_state_listener(move |client, state| {
@@ -203,7 +203,7 @@ impl LeaderSelector {
         self.requeue().map(drop)
     }
 
-    /// Queues once more. `false`: it queues or leads already. Returns at once.
+    /// Queues once more. `false`: this object queues or leads already. Returns at once.
     ///
     /// # Errors
     /// [`Error::NotInUse`] unless it is started; [`Error::Io`] if no thread can be had; [`Error::InvalidArgument`] if the
@@ -279,7 +279,7 @@ impl LeaderSelector {
 
 impl Drop for LeaderSelector {
     fn drop(&mut self) {
-        // It may never have been started, or be closed already.
+        // Fails if the selector was never started, or is closed already.
         let _ = self.close();
     }
 }

@@ -1,4 +1,4 @@
-//! What a selector calls.
+//! The listener of a leader selector.
 
 use crate::{
     error::Error,
@@ -6,8 +6,8 @@ use crate::{
     locks::leader::leadership::{CancelLeadership, Leadership},
 };
 
-/// What a [`LeaderSelector`](crate::LeaderSelector) calls. Java: `LeaderSelectorListener`, with what
-/// `LeaderSelectorListenerAdapter` does about connection states.
+/// The listener that a [`LeaderSelector`](crate::LeaderSelector) calls. Java: `LeaderSelectorListener`, with the rule
+/// of `LeaderSelectorListenerAdapter` for connection states.
 ///
 /// Every `Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static` is one.
 ///
@@ -45,8 +45,8 @@ pub trait LeaderSelectorListener: Send + Sync + 'static {
     fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership);
 
     /// The client's connection state has changed. An error ends the current term: its
-    /// [`has_leadership`](Leadership::has_leadership) is `false` from then on, and its token is cancelled. Whoever waits for
-    /// its turn keeps its place (in Curator it loses it).
+    /// [`has_leadership`](Leadership::has_leadership) is `false` from then on, and its token is cancelled. A waiter
+    /// keeps its place in the queue (in Curator it loses it).
     ///
     /// By default an error in the states that the client's
     /// [policy](crate::Builder::connection_state_error_policy) names: suspended and lost. A term ends with

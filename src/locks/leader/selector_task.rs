@@ -1,4 +1,4 @@
-//! What queues and leads, on one thread.
+//! The task that queues and leads for a selector, on one thread.
 
 use std::sync::{
     Arc,
@@ -26,14 +26,14 @@ use crate::{
     session::wait::cancel::CancelToken,
 };
 
-/// What a selector and its task have in common.
+/// The state that a selector and its task share.
 pub(super) struct SelectorShared {
     pub(super) client: CuratorFramework,
     pub(super) path: String,
     pub(super) listener: Box<dyn LeaderSelectorListener>,
-    /// Runs what queues and leads, instead of a thread of its own.
+    /// Runs the tasks, instead of a thread for each.
     pub(super) executor: Option<Executor>,
-    /// Ends whatever it waits for.
+    /// Cancelled at the close: ends the waits of the task.
     pub(super) closed: CancelToken,
     pub(super) state: Mutex<SelectorState>,
 }
@@ -46,15 +46,15 @@ pub(super) struct SelectorState {
     /// A task queues or leads, or is about to.
     pub(super) is_queued: bool,
     pub(super) term: Option<Leadership>,
-    /// The listener wants no leadership in the connection state that it heard of last.
+    /// Whether the listener wants no leadership in the last connection state that it was told.
     pub(super) is_unwanted: bool,
     pub(super) on_connection: Option<ListenerId>,
 }
 
-/// Queues and leads until that is not wanted any more.
+/// Queues and leads until the selector wants no further term.
 pub(super) struct SelectorTask {
     shared: Arc<SelectorShared>,
-    /// Set if it is dropped before its end, and whoever had to run it never did.
+    /// Set if the task is dropped before its end: the executor did not run it.
     is_dropped: Arc<AtomicBool>,
     is_over: bool,
 }
@@ -74,7 +74,7 @@ impl Campaign for SelectorTask {
         self.shared.lead()
     }
 
-    /// Who queues has to lead once. The listener hears of what is in the way.
+    /// A task that queues has to lead once. The listener is told of errors.
     fn goes_on(&mut self, has_led: &Result<bool>) -> bool {
         let shared = &self.shared;
         let goes_on = {
@@ -126,7 +126,7 @@ impl SelectorShared {
         if let Some(leadership) = &term {
             let lead = || self.listener.take_leadership(&self.client, leadership);
             let _ = caught("a leader", lead);
-            // Before the release: nobody leads before this one does not.
+            // Before the release: no other process leads before this term has ended.
             leadership.end();
             self.state.lock().term = None;
         }
@@ -139,9 +139,9 @@ impl SelectorShared {
     /// The term begins, unless it is over already.
     fn begins(&self, leadership: &Leadership) -> bool {
         let mut state = self.state.lock();
-        // Read behind the lock: news that the listener has heard of already shows here, and later news find the term.
+        // Read under the lock: a state that the listener was told already shows here, and later ones find the term.
         let is_connected = self.client.connection_state().is_some_and(ConnectionState::is_connected);
-        // What came before the grant was not about this term, but a suspension may last.
+        // Earlier states were not about this term, but a suspension may last.
         let is_wanted = state.life == LeaderState::Started && (is_connected || !state.is_unwanted);
         if is_wanted && leadership.has_leadership() {
             state.term = Some(leadership.clone());
@@ -150,7 +150,7 @@ impl SelectorShared {
         false
     }
 
-    /// On the dispatch thread.
+    /// Asks the listener about a connection state, on the dispatch thread.
     pub(super) fn state_changed(&self, client: &CuratorFramework, connection: ConnectionState) {
         let ask = || self.listener.state_changed(client, connection);
         let is_unwanted = match caught("a leader selector's listener", ask) {

@@ -38,7 +38,7 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// Several locks as one: all of them or none. Java: `InterProcessMultiLock`.
 ///
 /// Made from paths, it acquires them in sorted order, whatever the order given, so that two multi locks over
-/// overlapping paths cannot wait for each other. Made from locks, it keeps the order given: then all who use
+/// overlapping paths cannot wait for each other. Made from locks, it keeps the order given: then all users of
 /// overlapping sets have to agree on one.
 ///
 /// One deadline bounds all. If one lock fails, those acquired before it are released, the last one first and in the
@@ -96,9 +96,9 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 pub struct InterProcessMultiLock {
     /// In the order in which they are acquired.
     locks: Arc<[Arc<dyn InterProcessLock>]>,
-    /// What it was made of, where paths were given.
+    /// The mutexes that it was made of, if paths were given.
     mutexes: Arc<[InterProcessMutex]>,
-    /// Where the time was up last.
+    /// The name of the lock at which the time was up last.
     timed_out_at: Arc<Mutex<Option<String>>>,
 }
 
@@ -128,8 +128,8 @@ impl InterProcessMultiLock {
         Ok(InterProcessMultiLock { mutexes: mutexes.as_slice().into(), ..InterProcessMultiLock::from_locks(locks)? })
     }
 
-    /// Has each of its mutexes keep the lock when a thread gives it back: see [`Caching`] and
-    /// [`InterProcessMutex::with_caching`]. Off by default. It is for this object alone: clones made before are other contenders.
+    /// Makes each of its mutexes keep the lock when a thread gives it back: see [`Caching`] and
+    /// [`InterProcessMutex::with_caching`]. Off by default. For this object alone: clones made before are other contenders.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for one made [from locks](InterProcessMultiLock::from_locks): give it locks that are cached.
@@ -175,7 +175,7 @@ impl InterProcessMultiLock {
         let caller = options.cancellation();
         let interrupt = CancelToken::new();
         let _passed_on = caller.map(|token| token.pass_on(&interrupt));
-        // By the loss of a member, not by the caller.
+        // Whether the loss of a member has ended the wait, and not the caller.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let on_loss: Arc<WakeUp> = Arc::new({
             let interrupt = interrupt.clone();
@@ -216,8 +216,8 @@ impl InterProcessMultiLock {
         Round::TimeIsUp(name)
     }
 
-    /// The path of the lock for which the last acquire waited in vain until its time was up, whichever thread's it was;
-    /// `None` if there was none. A member without a path is named by its number.
+    /// The path of the lock for which the last acquire of any thread waited in vain until its time was up; `None` if
+    /// there was none. A member without a path is named by its number.
     #[must_use]
     pub fn timed_out_at(&self) -> Option<String> {
         self.timed_out_at.lock().clone()
@@ -225,7 +225,7 @@ impl InterProcessMultiLock {
 
     fn look_at<'a>(&self, taken: Members<'a>, wait: Wait<'_>) -> Result<Round<'a>> {
         let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
-        // Where no lock tells anything there is nothing to look at.
+        // If no lock reports its holds there is nothing to look at.
         let timeouts = || nodes.iter().map(|node| node.session().timeout());
         let Some((shortest, longest)) = timeouts().min().zip(timeouts().max()) else {
             return Ok(Round::Taken(taken));
@@ -300,7 +300,7 @@ impl InterProcessMultiLock {
 
     fn abandon_first(&self, count: usize, named: &[Hold]) {
         for lock in self.locks.iter().take(count).rev() {
-            // Not to keep those after it from being released.
+            // A panic must not keep the other locks from being released.
             let _ = caught("releasing a lock", || lock.abandon_holds(named));
         }
     }
@@ -331,14 +331,14 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
 /// How one attempt to acquire all has ended.
 enum Round<'a> {
     Taken(Members<'a>),
-    /// At this lock.
+    /// The time was up at this lock.
     TimeIsUp(String),
-    /// What was acquired first was lost before the last one was got.
+    /// A member was lost before the last one was acquired.
     MemberLost,
 }
 
-/// The locks acquired so far, and what their acquires have brought. Dropping it gives them back without waiting, the last
-/// one first; after a panic too.
+/// The locks acquired so far, and their holds. Dropping it gives them back without waiting, the last one first; after a
+/// panic too.
 struct Members<'a> {
     multi: &'a InterProcessMultiLock,
     holds: Vec<Hold>,
@@ -349,7 +349,7 @@ struct Members<'a> {
 }
 
 impl Members<'_> {
-    /// The next lock is acquired. Its loss ends the wait for the one after it.
+    /// Adds the lock that was acquired last. Its loss ends the wait for the next one.
     fn add(&mut self, holds: Vec<Hold>, on_loss: &Arc<WakeUp>) {
         self.since.get_or_insert_with(Instant::now);
         holds.iter().for_each(|hold| hold.node().znode().wake_on_loss(on_loss));
@@ -404,7 +404,7 @@ impl fmt::Debug for InterProcessMultiLock {
 /// foreign [`InterProcessLock`] is released at once, and blocks for that.) It ends the holds that it was given
 /// and none that came after them.
 ///
-/// The guard reports what its member locks report: it is valid while all of them are.
+/// The guard reports the state of its member locks: it is valid while all of them are.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -435,14 +435,14 @@ impl MultiLockGuard {
         self.locker.close()
     }
 
-    /// Tells on a channel when the first of the locks is certain for no longer than this margin, and when all are so
-    /// again for longer; see [`Hold::deadline`].
+    /// Tells on a channel when the first of the locks is certain for no longer than this margin, and when all are for
+    /// longer again; see [`Hold::deadline`].
     #[must_use = "it ends at once if it is not kept"]
     pub fn deadline(&self, margin: Duration) -> Deadline {
         Deadline::new(self.holds().iter().map(|hold| hold.node().clone()).collect(), margin)
     }
 
-    /// What is known about each lock, in the order of acquiring. Foreign [`InterProcessLock`]s add no entry.
+    /// The holds of the locks, in the order of acquiring. Foreign [`InterProcessLock`]s add none.
     #[must_use]
     pub fn holds(&self) -> &[Hold] {
         self.locker.holds()

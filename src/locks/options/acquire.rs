@@ -31,10 +31,10 @@ pub struct AcquireOptions {
     pub(in crate::locks) hold_at_most: Option<Duration>,
     /// Multi lock: holds whose `hold_at_least` and `hold_at_most` start when the last member is held.
     pub(in crate::locks) limited: Option<Arc<Mutex<Vec<Arc<HeldNode>>>>>,
-    /// When the timeout is over, once the call has begun. It goes down to the calls that this one consists of: what is left
-    /// of a timeout may come to zero, which means a mere try.
+    /// The end of the timeout, once the call has begun. The calls inside this one get it too: the rest of a timeout may
+    /// come to zero, which means a mere try.
     pub(in crate::locks) deadline: Option<Instant>,
-    /// Ends the wait as well, for reasons of this crate: a lock that knows no cancel tokens must not hear of it.
+    /// Ends the wait as well, for reasons of this crate: a lock that knows no cancel tokens must not be given it.
     pub(in crate::locks) interrupt: Option<CancelToken>,
 }
 
@@ -59,18 +59,18 @@ impl AcquireOptions {
         self
     }
 
-    /// Grants the lock only with so much time certain: [`valid_until`](crate::Hold::valid_until) lies this far ahead when
-    /// the acquire returns. Defaults to zero: certain at the return, however short that may be.
+    /// Grants the lock only if it is certain for this time: [`valid_until`](crate::Hold::valid_until) lies this far
+    /// ahead when the acquire returns. Defaults to zero: certain at the return, however short that may be.
     ///
-    /// Where the session is certain for less, the acquire waits for the next heartbeats, with the lock in hand. An idle
+    /// If the session is certain for less, the acquire waits for the next heartbeats, with the lock in hand. An idle
     /// client gets there within a quarter of the session timeout. At most half of the session timeout can be had;
     /// [`Deadline`](crate::Deadline) says how to choose it. A mere try waits for the heartbeats, too, at most for the
     /// client's connection timeout.
     ///
     /// The acquire fails with [`Error::InvalidArgument`](crate::Error::InvalidArgument) for more than half of the
-    /// session timeout, and with [`Error::Uncertain`](crate::Error::Uncertain) where the session is not certain for so long
-    /// at any time within a session timeout: the servers answer too late then. Not for a lock that is
-    /// [cached](crate::Caching): `InvalidArgument`, too.
+    /// session timeout, and for a lock that is [cached](crate::Caching); and with
+    /// [`Error::Uncertain`](crate::Error::Uncertain) if within a session timeout the session is never certain for this
+    /// time: the servers answer too late then.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {
@@ -88,12 +88,12 @@ impl AcquireOptions {
         self
     }
 
-    /// Queues only where at most so many stand in front: the holder counts, and for a semaphore those in front in its
-    /// queue do, not those that hold a lease. Defaults to no limit.
+    /// Queues only behind at most this many contenders: the holder counts, and for a semaphore the waiters in front in
+    /// its queue, not the holders of a lease. Defaults to no limit.
     ///
     /// With more the acquire fails at once with [`Error::Busy`](crate::Error::Busy), which says how many. It reads the
-    /// queue first, so a busy lock costs a read and no write; one that turns out to be behind too many once it has
-    /// queued leaves again. Who queues already stays, whoever comes after it.
+    /// queue first, so a busy lock costs a read and no write; a contender that finds too many in front once it has
+    /// queued leaves again. One that waits already stays, even if it has to queue again in another session.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {
@@ -110,8 +110,8 @@ impl AcquireOptions {
         self
     }
 
-    /// Has the end of the time reported as [`Error::StillTaken`](crate::Error::StillTaken), which says at which path and
-    /// behind how many, instead of `false` or `None`. For a multi lock it is the path of the lock that was not got.
+    /// Returns [`Error::StillTaken`](crate::Error::StillTaken) on timeout (path, number in front) instead of `false` or
+    /// `None`. For a multi lock it is the path of the member that could not be acquired.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {
@@ -176,18 +176,18 @@ impl AcquireOptions {
         self
     }
 
-    /// For a queue that leads to something else.
+    /// The options for a semaphore's wait queue, which leads to a lease.
     pub(in crate::locks) fn of_queue(&self) -> AcquireOptions {
         let (max_ahead, timeout_is_error) = (self.max_ahead, self.timeout_is_error);
         AcquireOptions { max_ahead, timeout_is_error, ..AcquireOptions::new() }
     }
 
-    /// Whether anybody wants to know how many stand in front.
+    /// Whether the caller wants to know how many stand in front.
     pub(in crate::locks) fn counts_ahead(&self) -> bool {
         self.timeout_is_error || self.max_ahead.is_some()
     }
 
-    /// The same for whatever the call consists of, from this moment on.
+    /// The options for the calls inside this one, from this moment on.
     pub(in crate::locks) fn begun(&self) -> AcquireOptions {
         AcquireOptions { deadline: self.deadline(), ..self.clone() }
     }
@@ -197,7 +197,7 @@ impl AcquireOptions {
         self.deadline.or_else(|| self.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
-    /// Others are not waited for at all.
+    /// Whether the call does not wait for others at all.
     pub(in crate::locks) fn is_mere_try(&self) -> bool {
         self.timeout == Some(Duration::ZERO)
     }
@@ -207,14 +207,14 @@ impl AcquireOptions {
         !self.is_mere_try() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// What is left of the timeout, for a lock that takes nothing else. Only a mere try has none: zero would make one of
-    /// a call whose time has just come to its end.
+    /// The rest of the timeout, for a lock that takes nothing else. Only a mere try gets zero: zero would make one of a
+    /// call whose time has just come to its end.
     pub(in crate::locks) fn time_left(&self) -> Option<Duration> {
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         self.deadline.filter(|_| !self.is_mere_try()).map(left).or(self.timeout)
     }
 
-    /// What ends the wait besides the time.
+    /// The token that ends the wait besides the time.
     pub(in crate::locks) fn cancellation(&self) -> Option<&CancelToken> {
         self.interrupt.as_ref().or(self.cancel.as_ref())
     }

@@ -1,5 +1,5 @@
-//! What an acquire may ask for: [`acquire`] is what a caller sets, [`wait`] the bounds that this puts
-//! to one attempt, [`wait_strategy`] whom a waiter watches.
+//! The options of an acquire: [`acquire`] is set by the caller, [`wait`] the bounds of one attempt that follow from it,
+//! [`wait_strategy`] how a waiter waits.
 
 pub(in crate::locks) mod acquire;
 pub(in crate::locks) mod wait;

@@ -7,7 +7,7 @@ use crate::{
     session::wait::deadline::{WaitBound, WaitEnd},
 };
 
-/// How long a call whose time is up still waits for the reply to what is under way, so that a server which answers at
+/// How long a call whose time is up still waits for the reply to a request under way, so that a server which answers at
 /// all leaves nothing in doubt.
 const GRACE: Duration = Duration::from_millis(20);
 
@@ -19,12 +19,12 @@ pub(crate) struct Wait<'a> {
     /// Do not wait for others at all, and do not write if the lock is taken.
     pub(crate) only_try: bool,
     pub(crate) options: &'a AcquireOptions,
-    /// When the call began, where that was before this.
+    /// When the call began, if that was before this attempt.
     pub(crate) since: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
-    /// From the moment of this call on, unless it is part of one that has begun before.
+    /// The wait that these options ask for, from now on, unless their call has begun before.
     pub(in crate::locks) fn of(options: &'a AcquireOptions) -> Wait<'a> {
         let bound = WaitBound { deadline: options.deadline(), cancel: options.cancellation() };
         Wait { bound, only_try: options.is_mere_try(), options, since: None }

@@ -1,4 +1,4 @@
-//! What names tell: the kind of a lock, and what a contender wants and whose names it bears.
+//! The kind of a lock, and the mode and the name style of a contender, as far as names tell.
 
 use std::fmt;
 
@@ -18,15 +18,15 @@ use std::fmt;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockKind {
-    /// Nobody contends, and nothing tells the kind.
+    /// No contender, so nothing tells the kind.
     Unused,
     /// One holder at a time, first come, first served.
     Mutex,
     /// Readers together, or one writer.
     ReadWrite,
-    /// So many leases at a time.
+    /// A number of leases at a time.
     Semaphore,
-    /// One holder, and no queue: who waits is not to be seen.
+    /// One holder, and no queue: waiters cannot be seen.
     Unfair,
     /// ZooKeeper's own recipe, [`WriteLock`](crate::zookeeper_recipe::WriteLock).
     WriteLock,
@@ -63,12 +63,12 @@ impl fmt::Display for LockKind {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryState {
-    /// It holds, or is about to learn that it does.
+    /// The contender holds, or is about to learn that it does.
     Holds,
-    /// It has the lock by a znode that its process [keeps between holds](crate::Caching). Nobody else can be granted
-    /// the lock, and nobody may be inside.
+    /// The contender has the lock by a znode that its process [keeps between holds](crate::Caching), so it may be idle.
+    /// No other contender can be granted the lock.
     Cached(TenureState),
-    /// It waits, with so many waiters in front of it.
+    /// The contender waits, with this many waiters in front of it.
     Waits(usize),
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for EntryState {
     }
 }
 
-/// Whether anybody is inside, where a process [keeps](crate::Caching) a lock between holds.
+/// Whether a thread is inside, if a process [keeps](crate::Caching) a lock between holds.
 ///
 /// ```
 /// # #[cfg(feature = "testing")]
@@ -112,11 +112,11 @@ impl fmt::Display for EntryState {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TenureState {
-    /// Held, or kept idle: which, only the client knows whose znode it is.
+    /// Held, or kept idle: only the client that owns the znode knows which.
     HeldOrIdle,
     /// Kept idle: no thread is inside.
     Idle,
-    /// So many threads hold it, or are about to.
+    /// Held by this many threads, or about to be.
     Held(usize),
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for TenureState {
     }
 }
 
-/// What a contender holds or wants.
+/// The mode in which a contender holds or wants a lock.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -153,9 +153,9 @@ impl fmt::Display for TenureState {
 pub enum EntryMode {
     /// The lock, alone.
     Exclusive,
-    /// To read, beside other readers.
+    /// For reading, beside other readers.
     Read,
-    /// To write, alone.
+    /// For writing, alone.
     Write,
     /// A lease of a semaphore.
     Lease,
@@ -172,7 +172,7 @@ impl fmt::Display for EntryMode {
     }
 }
 
-/// Whose names a znode bears.
+/// The library or recipe whose names a znode bears.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -187,15 +187,15 @@ impl fmt::Display for EntryMode {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameStyle {
-    /// Curator's, which are this crate's, too.
+    /// Curator, and this crate.
     Curator,
-    /// kazoo's.
+    /// kazoo.
     Kazoo,
-    /// Those of ZooKeeper's own recipe, which [`WriteLock`](crate::zookeeper_recipe::WriteLock) uses, too.
+    /// ZooKeeper's own recipe, and [`WriteLock`](crate::zookeeper_recipe::WriteLock).
     ZooKeeper,
-    /// Those of [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex).
+    /// [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex).
     Unfair,
-    /// Nobody's that is known here.
+    /// None that is known here.
     Other,
 }
 

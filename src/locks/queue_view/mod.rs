@@ -1,5 +1,4 @@
-//! Who stands in a queue, for people to read: [`queue`] is what they see, and [`names`] tells the
-//! [`kinds`] of znodes apart.
+//! A lock's queue, for people to read: [`queue`] is the view, and [`names`] tells the [`kinds`] of znodes apart.
 
 pub(in crate::locks) mod kinds;
 mod names;

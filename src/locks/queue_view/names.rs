@@ -1,4 +1,4 @@
-//! What the names of a directory's children tell.
+//! The meaning of the names of a directory's children.
 
 use crate::{
     framework::znodes::create::may_stay_idle,
@@ -13,9 +13,9 @@ use crate::{
 
 /// The prefix of a protected znode: `_c_`, a UUID, `-`.
 const PROTECTED: &str = "_c_";
-/// With its dashes.
+/// The length of a UUID with its dashes.
 const UUID: usize = 36;
-/// What kazoo puts in front of its names: a UUID without dashes.
+/// The length of the UUID without dashes that kazoo puts in front of its names.
 const KAZOO_ID: usize = 32;
 
 /// A contender's name, taken apart.
@@ -24,11 +24,11 @@ pub(in crate::locks) struct Named {
     pub(in crate::locks) mode: EntryMode,
     sequence: i64,
     may_stay_idle: bool,
-    /// By which name its kind of lock knows its own.
+    /// Which recipe's lock name it carries.
     word: NameWord,
 }
 
-/// What stands in front of the number.
+/// The lock name in front of the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameWord {
     /// `lock-`, `__READ__`, `__WRIT__`: Curator's, of which kazoo's users can use the first.
@@ -42,7 +42,7 @@ enum NameWord {
     Other,
 }
 
-/// What is known to stand in front of the number, and what it wants.
+/// The known lock names, with the mode of each.
 const WORDS: [(&str, NameWord, EntryMode); 7] = [
     ("lock-", NameWord::Curators, EntryMode::Exclusive),
     ("lease-", NameWord::Curators, EntryMode::Exclusive),
@@ -54,7 +54,7 @@ const WORDS: [(&str, NameWord, EntryMode); 7] = [
 ];
 
 impl Named {
-    /// Of a name that ends in a sequence number.
+    /// Takes a name apart that ends in a sequence number.
     pub(in crate::locks) fn of(name: &str) -> Named {
         let prefix = name.strip_suffix(number_text(name)).unwrap_or(name);
         let (word, mode) = match WORDS.iter().find(|(word, ..)| prefix.ends_with(word)) {
@@ -80,7 +80,7 @@ pub(in crate::locks) fn is_contender(name: &str) -> bool {
     sequence_for(name, "").is_some() && !is_kazoo_lease(name)
 }
 
-/// Whether it is the name of a lease of kazoo's semaphore: a UUID without dashes, and nothing else.
+/// Whether the name is that of a lease of kazoo's semaphore: a UUID without dashes, and nothing else.
 pub(in crate::locks) fn is_kazoo_lease(name: &str) -> bool {
     name.len() == KAZOO_ID && is_kazoo_id(name)
 }
@@ -93,7 +93,7 @@ fn is_kazoo_id(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// `x-105-` and `x--105-`; from this crate with a unique id behind that.
+/// Whether a prefix is one like `x-105-` or `x--105-`, to which this crate adds a unique id.
 fn is_session_of_zookeepers(prefix: &str) -> bool {
     let Some(rest) = prefix.strip_prefix("x-").and_then(|rest| rest.strip_suffix('-')) else { return false };
     let session = match rest.len().checked_sub(UUID).and_then(|at| rest.split_at_checked(at)) {
@@ -103,7 +103,7 @@ fn is_session_of_zookeepers(prefix: &str) -> bool {
     session.parse::<i64>().is_ok()
 }
 
-/// What kind of lock these contenders make.
+/// The kind of lock that these contenders make.
 pub(in crate::locks) fn kind_of(contenders: &[Named]) -> LockKind {
     let all = |word: NameWord| contenders.iter().all(|named| named.word == word);
     let any = |word: NameWord| contenders.iter().any(|named| named.word == word);
@@ -120,7 +120,7 @@ pub(in crate::locks) fn kind_of(contenders: &[Named]) -> LockKind {
     }
 }
 
-/// What an operator has to know about names that stand side by side.
+/// Warnings to operators about names that stand side by side.
 pub(in crate::locks) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<String> {
     let any = |word: NameWord| contenders.iter().any(|named| named.word == word);
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it, whatever the kind and whoever made the znodes.
+//! The holders and waiters of a lock, of whatever kind and whichever client.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use crate::{
     session::{api::Session, wait::deadline::WaitBound},
 };
 
-/// A lock as the servers see it: its kind, who holds it, and who waits, for an operator's view.
+/// A lock as the servers see it: its kind, its holders and its waiters, for an operator's view.
 ///
-/// It tells the kind from the names alone. So it knows the locks of this crate, of Curator, of kazoo and of ZooKeeper's own
-/// recipe, but not what names do not say:
-/// - a [`Mutex`](LockKind::Mutex) is also what a `LeaderSelector`, kazoo's `Election`, a lone `WriteLock` of kazoo's and
-///   Curator's deprecated `InterProcessSemaphore` look like;
+/// It tells the kind from the names alone. So it knows the locks of this crate, of Curator, of kazoo and of ZooKeeper's
+/// own recipe, but names do not tell:
+/// - a [`Mutex`](LockKind::Mutex) from a `LeaderSelector`, kazoo's `Election`, a lone `WriteLock` of kazoo's and
+///   Curator's deprecated `InterProcessSemaphore`;
 /// - the number of leases of a [`Semaphore`](LockKind::Semaphore), except kazoo's;
-/// - who waits for an [`Unfair`](LockKind::Unfair) lock: waiters of that kind have no znodes;
-/// - whether anybody is inside where another client [keeps](crate::Caching) the lock between holds, which is then
-///   [`HeldOrIdle`](TenureState::HeldOrIdle), and how many of its threads wait: they have no znodes. Of the tenures of its own
-///   client it knows both.
+/// - the waiters of an [`Unfair`](LockKind::Unfair) lock, which have no znodes;
+/// - whether a lock that another client [keeps](crate::Caching) between holds is in use, which is then
+///   [`HeldOrIdle`](TenureState::HeldOrIdle), and how many of its threads wait: they have no znodes. For tenures of its
+///   own client it knows both.
 ///
 /// ```
 /// # use curator_locks::{CuratorFramework, InterProcessSemaphoreV2, RetryOneTime};
@@ -68,19 +68,19 @@ use crate::{
 pub struct LockQueue {
     /// The lock's path.
     pub path: String,
-    /// What kind of lock it is.
+    /// The kind of lock.
     pub kind: LockKind,
     /// The holders first, then the waiters in the order in which they will hold.
     pub entries: Vec<QueueEntry>,
     /// How many may hold at a time, where the znodes say so: one, or the leases of kazoo's semaphore. `None`: any number of
     /// readers, or a semaphore whose limit only its users know.
     pub leases: Option<u64>,
-    /// The names of children that are nobody's turn. Curator counts them all the same.
+    /// The names of children that are no contenders. Curator counts them all the same.
     pub others: Vec<String>,
-    /// What to mind, in words: names that do not go together.
+    /// Warnings, in words: names that do not go together.
     pub notes: Vec<String>,
-    /// How many threads of this client wait in lock objects [with caching](crate::Caching), behind one that has the lock or
-    /// queues for it. They have no znodes, so they are no entries, and those of other clients are not to be seen.
+    /// How many threads of this client wait in lock objects [with caching](crate::Caching), behind one that has the
+    /// lock or queues for it. They have no znodes, so they are no entries, and those of other clients cannot be seen.
     pub local_waiters: usize,
     /// Locks of other kinds at the same path, each with a queue of its own: they and this one do not exclude each other. If
     /// any of all is held, this one is. Their `others`, `local_waiters` and `beside` are empty: this one has them all.
@@ -109,21 +109,21 @@ pub struct LockQueue {
 pub struct QueueEntry {
     /// Whether it holds or waits.
     pub state: EntryState,
-    /// What it holds or wants.
+    /// The mode in which it holds or wants the lock.
     pub mode: EntryMode,
-    /// Whose names it uses.
+    /// The library or recipe whose names it uses.
     pub names: NameStyle,
-    /// The path of its znode. Of one that waits for a semaphore's lease: its place in the queue.
+    /// The path of its znode. For a waiter of a semaphore: the path of its place in the queue.
     pub path: String,
     /// The session it belongs to; 0 if its znode is not ephemeral, so that it stays until somebody deletes it.
     pub session: i64,
     /// The czxid of its znode: its fencing token.
     pub fencing_token: FencingToken,
-    /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock. Of a tenure: since
-    /// when its znode has been there, whoever has held by it.
+    /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock. For a tenure:
+    /// since when its znode has been there, whichever threads have held by it.
     pub since_millis: i64,
-    /// What its znode carries, without a
-    /// [request](crate::Revoker::request) to give the lock back; `None` if this client may not read it.
+    /// The data of its znode, without a [request](crate::Revoker::request) to give the lock back; `None` if this client
+    /// may not read it.
     pub data: Option<Vec<u8>>,
 }
 
@@ -132,9 +132,9 @@ impl LockQueue {
     /// locks of several kinds are [beside](LockQueue::beside) each other, or znodes that this client may not read. It looks into the lock's own directories and no deeper. A directory
     /// that does not exist is [`Unused`](LockKind::Unused).
     ///
-    /// While the connection is suspended or lost it is tried again as the retry policy says.
+    /// While the connection is suspended or lost the call is tried again as the retry policy says.
     ///
-    /// For an operator's view, and not for decisions: what it shows may have changed by the time it arrives.
+    /// For an operator's view, and not for decisions: the lock may have changed by the time the answer arrives.
     ///
     /// # Errors
     /// [`Error::InvalidPath`], and as every operation on a znode.
@@ -149,7 +149,7 @@ impl LockQueue {
         Ok(queue)
     }
 
-    /// Those in the directory itself, in the order of their numbers.
+    /// The contenders in the directory itself, in the order of their numbers.
     pub(in crate::locks) fn contenders(client: &CuratorFramework, path: &str) -> Result<Vec<QueueEntry>> {
         let directory = directory_of(client, path)?;
         let mut children = children_of(client, path)?;
@@ -175,7 +175,7 @@ impl LockQueue {
         }
     }
 
-    /// The first one that is held, or else the first one, with all others beside it.
+    /// The first lock that is held, or else the first one, with all others beside it.
     fn of_kinds(path: &str, mut kinds: Vec<LockQueue>) -> LockQueue {
         if kinds.is_empty() {
             return LockQueue::new(path, LockKind::Unused);
@@ -188,7 +188,7 @@ impl LockQueue {
         LockQueue { beside: kinds, ..queue }
     }
 
-    /// What no server knows: how this client uses the znodes that it keeps there, and who waits without one.
+    /// Adds what only this client knows: how it uses its cached znodes there, and how many threads wait without one.
     fn add_own_usage(&mut self, client: &CuratorFramework, directory: &ServerPath) {
         for usage in client.core.holds.of(directory).caches().iter().map(|keeper| keeper.usage()) {
             self.local_waiters += usage.waiting;
@@ -203,12 +203,12 @@ impl LockQueue {
         }
     }
 
-    /// Those who have the lock: they hold it, or [keep](EntryState::Cached) it.
+    /// The entries that have the lock: they hold it, or [keep](EntryState::Cached) it.
     pub fn holders(&self) -> impl Iterator<Item = &QueueEntry> {
         self.entries.iter().filter(|entry| entry.holds())
     }
 
-    /// Those who wait, the next one first.
+    /// The entries that wait, the next one first.
     pub fn waiters(&self) -> impl Iterator<Item = &QueueEntry> {
         self.entries.iter().filter(|entry| !entry.holds())
     }
@@ -219,7 +219,7 @@ impl LockQueue {
         self.entries.iter().any(QueueEntry::holds)
     }
 
-    /// Whether waiters are among the entries: not where they have no znodes.
+    /// Whether waiters are among the entries: not for a kind whose waiters have no znodes.
     #[must_use]
     pub fn shows_waiters(&self) -> bool {
         self.kind != LockKind::Unfair
@@ -237,7 +237,7 @@ impl QueueEntry {
     }
 }
 
-/// What stands in a directory; `None`: there is no such directory, or it may not be looked into.
+/// The names in a directory; `None`: there is no such directory, or it may not be looked into.
 type Names = Option<Vec<String>>;
 
 /// A znode that was read.
@@ -293,7 +293,7 @@ impl QueueScan<'_> {
             let queued = queued.unwrap_or_default();
             queues.push(self.semaphore(path, (&locks, &queued), (&leases, &leased_names))?);
         }
-        // Beside another kind, one that nobody holds says nothing.
+        // Beside another kind, a lock without a holder means nothing.
         if holder.is_some() && queues.is_empty() {
             queues.push(LockQueue { leases: Some(1), ..LockQueue::new(path, LockKind::Unfair) });
         }
@@ -301,7 +301,7 @@ impl QueueScan<'_> {
         Ok(LockQueue { others, ..LockQueue::of_kinds(path, queues) })
     }
 
-    /// The names in each of these directories, and what the first one carries.
+    /// The names in each of these directories, and the data of the first one.
     fn list(&self, directories: [&ServerPath; 5]) -> Result<([Names; 5], Option<Vec<u8>>)> {
         let [lock, ..] = directories;
         let children =
@@ -315,7 +315,7 @@ impl QueueScan<'_> {
                 (Ok(Response::Data { data: found, .. }), None) => data = Some(found),
                 (Ok(other), _) => return Err(self.call.unexpected(&other)),
                 (Err(error), _) if error.is_no_node() => {}
-                // What is not the lock's own directory matters only where this client may look.
+                // The other directories matter only where this client may look.
                 (Err(error), _) if index > 0 && is_refused(&error) => {}
                 (Err(error), _) => return Err(error),
             }
@@ -323,13 +323,13 @@ impl QueueScan<'_> {
         Ok((names, data))
     }
 
-    /// Everything about these znodes; those that have gone in between are left out.
+    /// Reads these znodes; those that have gone in between are left out.
     fn read(&self, nodes: Vec<ServerPath>) -> Result<Vec<SeenZnode>> {
         let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
         let mut replies = self.call.ask_all(self.session, reads);
         let is_unreadable = |reply: &Result<Response>| reply.as_ref().is_err_and(is_refused);
         let unreadable = nodes.iter().zip(&replies).filter(|(_, reply)| is_unreadable(reply)).map(|(node, _)| node);
-        // To ask whether it is there needs no permission.
+        // No permission is needed to ask whether a znode exists.
         let asks = unreadable.map(|node| Request::Exists { path: node.as_str().to_owned(), watch: false });
         let stats = self.call.ask_all(self.session, asks);
         for (reply, stat) in replies.iter_mut().filter(|reply| is_unreadable(reply)).zip(stats) {
@@ -379,7 +379,7 @@ impl QueueScan<'_> {
         Ok(queue)
     }
 
-    /// The leases, and the queue of those who want one. The first of the queue may have made its lease's znode already.
+    /// The leases, and the queue of the waiters. The first waiter may have made its lease's znode already.
     fn semaphore(
         &self,
         path: &str,
@@ -406,7 +406,7 @@ impl QueueScan<'_> {
         Ok(queue)
     }
 
-    /// Any znode in its directory keeps everybody else out.
+    /// Any znode in its directory keeps all other contenders out.
     fn unfair(&self, path: &str, directory: &ServerPath, names: &[String]) -> Result<LockQueue> {
         let mut queue = LockQueue { leases: Some(1), ..LockQueue::new(path, LockKind::Unfair) };
         for seen in self.read(names.iter().map(|name| directory.join(name)).collect())? {

@@ -38,13 +38,13 @@ macro_rules! half {
                 self.mutex.participant_nodes_of_kind()
             }
 
-            /// Has the listener told when somebody asks for the lock with [`Revoker`](crate::Revoker); see
+            /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker); see
             /// [`InterProcessMutex::make_revocable`]. Java: `makeRevocable`.
             pub fn make_revocable(&self, listener: impl RevocationListener<$lock>) {
                 self.make_revocable_with_executor(listener, |task| task());
             }
 
-            /// The same, but `executor` runs the listener; see [`InterProcessMutex::make_revocable_with_executor`].
+            /// Like `make_revocable`, but `executor` runs it; see [`InterProcessMutex::make_revocable_with_executor`].
             pub fn make_revocable_with_executor(
                 &self,
                 listener: impl RevocationListener<$lock>,
@@ -53,7 +53,7 @@ macro_rules! half {
                 self.mutex.revocable(listener, executor, |mutex| $lock { mutex });
             }
 
-            /// What the lock stands on.
+            /// The lock's internals: its directory and its driver.
             #[must_use]
             pub fn internals(&self) -> &LockInternals {
                 self.mutex.internals()
@@ -126,7 +126,7 @@ half! {
     /// The lock that a writer has alone; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
     /// `InterProcessReadWriteLock.WriteLock`.
     ///
-    /// It waits for everybody in front of it, and watches the last of them.
+    /// It waits for every contender in front of it, and watches the last of them.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {

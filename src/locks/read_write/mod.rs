@@ -69,40 +69,40 @@ impl InterProcessReadWriteLock {
         Ok(InterProcessReadWriteLock { read, write })
     }
 
-    /// What the znodes of both locks carry, for others to read. Defaults to the client's default data.
+    /// Sets the data of the znodes of both locks, for others to read. Defaults to the client's default data.
     ///
-    /// To be called right after `new`: as each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it makes another
-    /// lock object.
+    /// Call this right after `new`: like each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it
+    /// makes another lock object.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessReadWriteLock {
         let data = data.into();
         self.configured(|internals| internals.set_data(data.clone()))
     }
 
-    /// How the contenders for both locks wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
+    /// Sets how the contenders for both locks wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
     #[must_use]
     pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessReadWriteLock {
         self.configured(|internals| internals.strategy = strategy)
     }
 
-    /// Has this object keep what it is granted when a thread gives it back, for other threads of this process: see
-    /// [`Caching`]. Off by default. It is for both locks, and for this object alone: clones made before, and other objects on the
-    /// same path, are other contenders.
+    /// Makes this object keep a granted znode when a thread gives the lock back, for other threads of this process: see
+    /// [`Caching`]. Off by default. It is for both locks, and for this object alone: clones made before, and other
+    /// objects on the same path, are other contenders.
     ///
-    /// One read znode serves all readers of this process: a reader that comes while it stands costs no request, whether
-    /// others read or not, and readers of other processes do not disturb it. A writer's arrival, of this or another
-    /// process, ends that: whoever comes later queues behind the writer, and the znode goes with the last who reads by
-    /// it. The local threads are served in the order in which they came, readers that follow each other together. One
-    /// write znode serves writers that follow each other, as with
-    /// [`InterProcessMutex`](crate::InterProcessMutex::with_caching); between a writer and a reader the znode changes, which costs requests.
+    /// One read znode serves all readers of this process: a reader that comes while it stands costs no request, whether others
+    /// read or not, and readers of other processes do not disturb it. A writer's arrival, in this or another process, ends
+    /// that: later readers queue behind the writer, and the znode goes with the last reader that holds by it. The local threads
+    /// are served in the order in which they came, readers that follow each other together. One write znode serves writers that
+    /// follow each other, as with [`InterProcessMutex`](crate::InterProcessMutex::with_caching); between a writer and a reader
+    /// the znode changes, which costs requests.
     ///
-    /// A thread that holds the write lock gets the read lock by a znode of its own, as without caching, and the write znode
-    /// goes with its hold. Readers beside each other have tokens in no order; a writer's is greater than those of all
-    /// before it, and smaller than those of all after it. To [give a read lock back](crate::RevocationRequest::release)
-    /// on request ends the holds of all threads that read by its znode.
+    /// A thread that holds the write lock gets the read lock by a znode of its own, as without caching, and the write
+    /// znode goes with its hold. Readers beside each other have tokens in no order; a writer's is greater than those of
+    /// all before it, and smaller than those of all after it. A read lock that is [given
+    /// back](crate::RevocationRequest::release) on request ends the holds of all threads that read by its znode.
     ///
-    /// A release then talks to no server, and does not block. Do not cache a lock that is mostly written by turns with
-    /// being read, and not one where others only try.
+    /// A release then talks to no server, and does not block. Do not cache a lock that is mostly written and read by
+    /// turns, and not one where others only try.
     #[must_use]
     pub fn with_caching(self, caching: Caching) -> InterProcessReadWriteLock {
         self.rebuilt(|_| (), Some(caching))

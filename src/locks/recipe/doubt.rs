@@ -1,12 +1,12 @@
-//! For how long nobody could make sure of a lock, although the servers could be asked.
+//! How long a contender could not make sure of its lock, although it could ask the servers.
 
 use std::time::{Duration, Instant};
 
 /// The doubt of one contender.
 ///
-/// Only time in which the servers could be asked counts. A process that is paused asks nobody, and two heartbeats would
-/// settle its doubt as soon as it goes on. So a step that comes long after the sleep before it was to end begins the count
-/// anew, and so does a wait for a connection.
+/// Only time in which the servers could be asked counts. A process that is paused asks no server, and two heartbeats
+/// would settle its doubt as soon as it goes on. So a step that comes long after the sleep before it was to end begins
+/// the count anew, and so does a wait for a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Doubt {
     since: Option<Instant>,
@@ -39,7 +39,7 @@ impl Doubt {
         self.last = (asks || self.since.is_some()).then_some((now, asks));
     }
 
-    /// It is in doubt: whether it has been so for as long as the session timeout.
+    /// Notes that the contender is in doubt. Returns whether that has lasted for the session timeout.
     pub fn has_lasted(&mut self, now: Instant, timeout: Duration) -> bool {
         now.saturating_duration_since(*self.since.get_or_insert(now)) >= timeout
     }
@@ -56,8 +56,8 @@ mod tests {
 
     const T: Duration = Duration::from_secs(100);
 
-    /// Runs the steps, each so long after the one before it and after a question or not. Gives the second at which the
-    /// doubt has lasted.
+    /// Runs the steps: the pause after each, and whether it asks the servers. Returns the second at which the doubt has
+    /// lasted.
     fn has_lasted(steps: impl IntoIterator<Item = (u64, bool)>) -> Option<u64> {
         let (begin, mut doubt, mut second) = (Instant::now(), Doubt::default(), 0);
         for (pause, asks) in steps {

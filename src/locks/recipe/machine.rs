@@ -1,4 +1,4 @@
-//! The contender as a plain state machine: (state, input, view) -> (state, what to do next).
+//! The contender as a plain state machine: (state, input, view) -> (state, next request or pause).
 
 use std::collections::HashSet;
 
@@ -27,26 +27,26 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Asked {
     what: What,
-    /// Over this connection.
+    /// The connection over which they went.
     over: u64,
 }
 
-/// What is asked for.
+/// The purpose of requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum What {
-    /// A look that comes before the create.
+    /// A look before the create.
     Look,
     /// The creates, and what went with them.
     Creates(Plan),
-    /// The znode whose create got no answer; its name, once it is known.
+    /// The search for the znode whose create got no answer; its name, once it is known.
     Lost(Option<String>),
     /// The list, with a watch of this number.
     List(Option<u64>),
     /// The watches on the predecessor and on the own znode; the number is that of the latter.
     Watches(Option<Predecessor>, Option<u64>),
-    /// The watch on the one in front of the predecessor.
+    /// The watch on the contender in front of the predecessor.
     Ahead,
-    /// Whether the own znodes stand.
+    /// The question whether the own znodes stand.
     Proof,
 }
 
@@ -55,13 +55,13 @@ enum What {
 struct Predecessor {
     name: String,
     watch: u64,
-    /// It was the first of the queue when it was found, so it held the lock.
+    /// Whether it was the first of the queue when it was found, so that it held the lock.
     held_the_lock: bool,
     /// The connection of the list in which it was found.
     connection: u64,
-    /// The look-ahead: whoever is in front of the predecessor, and the watch there. When that one is gone, the queue is
-    /// read again while the predecessor holds the lock, not after its release while nobody does. With it a queue of 100
-    /// sessions drains in 1.09 times what a bare socket takes, without it in 1.36 times.
+    /// The look-ahead: the contender in front of the predecessor, and the watch on it. When that contender is gone, the
+    /// queue is read again while the predecessor holds the lock, not after its release while nobody does. With it a
+    /// queue of 100 sessions drains in 1.09 times what a bare socket takes, without it in 1.36 times.
     ahead: Option<(String, u64)>,
 }
 
@@ -75,7 +75,7 @@ pub struct Contender {
     pub nodes: Vec<Node>,
     /// The prefixes, or the marks, of creates whose outcome is unknown.
     doubts: Vec<String>,
-    /// What earlier attempts left behind, for the shell to clean up.
+    /// The leftovers of earlier attempts, for the acquire to clean up.
     discarded: Vec<Leftover>,
     has_looked: bool,
     /// How often the directory was missing since the last create that found it.
@@ -84,7 +84,7 @@ pub struct Contender {
     own: Option<u64>,
     predecessor: Option<Predecessor>,
     directory: Option<u64>,
-    /// It has left the other queue, so it may not wait any more.
+    /// Whether it has given up the head of the wait queue, so that it may not wait any more.
     lost_queue_head: bool,
     /// Whether anybody was in front of it.
     pub has_waited: bool,
@@ -96,13 +96,13 @@ pub struct Contender {
     is_in_question: bool,
     /// A server has shown the own znodes when it was asked for them.
     is_confirmed: bool,
-    /// From [`Do::Hold`] on until it turns out that the lock is lost, or the end. What was put into the registry
-    /// belongs there only as long.
+    /// Whether it holds: from [`Do::Hold`] on until the lock turns out to be lost, or the end. The held znodes stay in
+    /// the registry only as long.
     pub is_held: bool,
     is_granted: bool,
-    /// Since when it holds the lock in a session that is in doubt.
+    /// For how long it has held the lock in a session that is in doubt.
     doubt: Doubt,
-    /// How many were in front when the queue was read last, where somebody wants to know.
+    /// How many contenders were in front when the queue was read last, if they are counted.
     pub ahead: Option<usize>,
 }
 
@@ -112,7 +112,7 @@ impl Contender {
         self.own.map(WatchId::Own)
     }
 
-    /// Whether this watch is still needed. The shell gives up all others.
+    /// Whether this watch is still needed. The acquire gives up all others.
     pub fn wants(&self, watch: WatchId) -> bool {
         let predecessor = self.predecessor.as_ref();
         match watch {
@@ -126,7 +126,7 @@ impl Contender {
         }
     }
 
-    /// What may exist and has to go, if nobody takes another step; nothing once the lock is granted.
+    /// The leftovers that may exist and have to go, if no step follows; none once the lock is granted.
     pub fn leftovers(&self) -> Vec<Leftover> {
         if self.is_granted {
             return Vec::new();
@@ -135,7 +135,7 @@ impl Contender {
         nodes.chain(self.doubts.iter().cloned().map(Leftover::Doubt)).collect()
     }
 
-    /// What was left behind since the last call, in the session that was current before the last step.
+    /// The leftovers since the last call, in the session that was current before the last step.
     pub fn take_discarded(&mut self) -> Vec<Leftover> {
         std::mem::take(&mut self.discarded)
     }
@@ -148,13 +148,13 @@ impl Contender {
         next
     }
 
-    /// Whether there are znodes. They keep their places while their session may live, so it is the session that their
-    /// owner waits for, and not the time of a call.
+    /// Whether there are znodes. They keep their places while their session may live, so their owner waits for the end
+    /// of the session, and not of a call's time.
     pub fn stands(&self) -> bool {
         !self.nodes.is_empty()
     }
 
-    /// Begins anew: what was reached so far does not count any more.
+    /// Begins anew: what the contender has reached so far does not count any more.
     fn forget(&mut self) {
         self.unwatch();
         self.own = None;
@@ -198,7 +198,7 @@ impl<E: Clone> Step<'_, E> {
             Input::Barred => self.leave(End::Barred),
             Input::TimeUp => self.leave(End::TimeUp),
             Input::Failed(failed) => self.failed(failed),
-            // Or its session has ended: the answer tells.
+            // Deleted, or its session has ended: the answer tells.
             Input::Held { is_deleted: true } => self.ask(),
             Input::Held { is_deleted: false } => self.finish(),
             Input::Woken => self.resume(),
@@ -211,7 +211,7 @@ impl<E: Clone> Step<'_, E> {
     }
 
     fn answered(&mut self, answers: Vec<Answer<E>>) -> Do<E> {
-        // The shell hands in answers that nobody asked for.
+        // Answers without a request: the queue is read anew.
         let Some(Asked { what, over }) = self.me.asked.take() else { return self.list() };
         let what = match what {
             What::Creates(plan) => return self.created(plan, over, answers),
@@ -258,11 +258,11 @@ impl<E: Clone> Step<'_, E> {
 
     fn directory_made(&mut self, made: Result<(), Failed<E>>) -> Do<E> {
         match made {
-            // Another contender's ephemeral znode is in the directory's place, as of a client that knows this lock as one
-            // znode of a fixed name.
+            // Another contender's ephemeral znode is in the directory's place, as a client makes it that knows this
+            // lock as one znode of a fixed name.
             Err(failed) if self.is_sole() && failed.code == Some(ErrorCode::NoChildrenForEphemerals) => {
                 self.me.missing = 0;
-                // Nothing tells when it has gone, so that a waiter looks again after a moment.
+                // Nothing reports its end, so a waiter looks again after a moment.
                 if self.spec.waits.is_none() { self.leave(End::TimeUp) } else { Do::Doze }
             }
             // A parent that was there a moment ago has been removed: the create finds out.
@@ -296,7 +296,7 @@ impl<E: Clone> Step<'_, E> {
         self.view.is_ended || self.me.session != self.view.session
     }
 
-    /// The session has taken the znodes with it. What no session owns has to be deleted.
+    /// The session has taken its znodes with it. Znodes that no session owns have to be deleted.
     fn session_ended(&mut self) -> Do<E> {
         self.me.forget();
         if self.spec.companion.is_some() {
@@ -308,7 +308,7 @@ impl<E: Clone> Step<'_, E> {
         Do::Connect
     }
 
-    /// Somebody has deleted an own znode.
+    /// An own znode was deleted from outside.
     fn gone(&mut self) -> Do<E> {
         self.me.forget();
         self.again(self.env.node_gone())
@@ -319,7 +319,7 @@ impl<E: Clone> Step<'_, E> {
             return self.leave(End::TimeUp);
         }
         if !self.me.doubts.is_empty() {
-            // What an earlier session made is about to vanish with it, and must not be found (CURATOR-498).
+            // A znode of an earlier session is about to vanish with it, and must not be found (CURATOR-498).
             if !self.has_lost_session() {
                 return self.search();
             }
@@ -346,15 +346,15 @@ impl<E: Clone> Step<'_, E> {
             requests.push((list_of(must_be_empty, false), None));
         }
         if let Plan::ListAndGuard(number) = plan {
-            // Not getData: the directory may have more data than a frame can take, which would end the connection. What
-            // `exists` leaves on a directory that is gone goes with the watch.
+            // Not getData: the directory may have more data than a frame can take, which would end the connection. If
+            // the directory is gone, the watch that `exists` leaves there goes with this one.
             let request = Request::Exists { path: self.spec.directory.clone(), watch: true };
             requests.push((request, Some(WatchId::Guard(number))));
         }
         self.send(What::Creates(plan), requests)
     }
 
-    /// Without the access control list: the shell adds it, as the caller's provider names it.
+    /// The create, without the access control list: the acquire adds the one that the caller's provider names.
     fn creation(&self, unique: &str) -> Request {
         let (path, mode, data) = (self.child(&self.name(unique)), self.spec.mode, self.spec.data.clone());
         match self.spec.naming {
@@ -416,7 +416,7 @@ impl<E: Clone> Step<'_, E> {
                     }
                     failure = failure.or(Some(failed));
                 }
-                // The shell has handed in no answer to this create: its outcome is unknown.
+                // No answer to this create was handed in: its outcome is unknown.
                 _ => self.me.doubts.push(unique),
             }
         }
@@ -438,7 +438,7 @@ impl<E: Clone> Step<'_, E> {
         }
         match listed {
             Some(Ok(Response::Children { names, .. })) => self.decide(&names, connection),
-            // Not once more: each list above the frame limit ends the connection. Where the directory has gone since the
+            // Not once more: each list above the frame limit ends the connection. If the directory has gone since the
             // create, the list that follows says so again.
             Some(Err(failed)) if failed.reaction == Reaction::Final && failed.code != Some(ErrorCode::NoNode) => {
                 self.failed(failed)
@@ -512,8 +512,8 @@ impl<E: Clone> Step<'_, E> {
         self.spec.driver.decide(&names, &name_of(last), self.env.max_leases()) != Decision::Granted
     }
 
-    /// Looks for what a create without an answer may have made. The sync makes sure that the server asked has seen it,
-    /// also if it is another one than the server that was sent the create.
+    /// Looks for the znode that a create without an answer may have made. The sync makes sure that the server asked has
+    /// seen it, also if the create was sent to another server.
     fn search(&mut self) -> Do<E> {
         self.me.session = self.view.session;
         self.send(What::Lost(None), vec![(self.sync(), None), (list_of(&self.spec.directory, false), None)])
@@ -544,7 +544,7 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    /// The create was not carried out, and never will be: the server refuses what comes late over an earlier
+    /// The create was not carried out, and never will be: the server refuses requests that come late over an earlier
     /// connection.
     fn not_found(&mut self) -> Do<E> {
         self.me.doubts.clear();
@@ -658,7 +658,7 @@ impl<E: Clone> Step<'_, E> {
         self.send_watches(Some(Predecessor { name, watch, held_the_lock: first, connection, ahead }))
     }
 
-    /// Whom the predecessor waits for, where the lock follows the predecessor's end.
+    /// The contender that the predecessor waits for, where the lock follows the predecessor's end.
     fn in_front_of(&self, name: &str, children: &[String]) -> Option<String> {
         if !self.follows(name) {
             return None;
@@ -713,7 +713,7 @@ impl<E: Clone> Step<'_, E> {
         }
         let Some(mut predecessor) = predecessor else { return self.sleep() };
         let Some(Some(Response::Data { stat, .. })) = found.pop() else {
-            // It is gone, and it is unknown whether it held the lock.
+            // The predecessor is gone, and it is unknown whether it held the lock.
             return if self.is_outside() { Do::Connect } else { self.list() };
         };
         // This process knows by itself whether a predecessor in its own session was granted the lock.
@@ -736,7 +736,7 @@ impl<E: Clone> Step<'_, E> {
         }
         match answer {
             Some(Err(failed)) if failed.code.is_none() => self.failed(failed),
-            // It is gone, or may not be read: the list says who is first.
+            // The contender ahead is gone, or may not be read: the list says who is first.
             _ => self.list(),
         }
     }
@@ -821,7 +821,7 @@ impl<E: Clone> Step<'_, E> {
         self.list()
     }
 
-    /// Nobody is in front, as was learnt over this connection.
+    /// Takes the lock: over this connection it was learnt that no contender is in front.
     fn grant(&mut self, connection: u64) -> Do<E> {
         if self.view.is_time_up {
             return self.leave(End::TimeUp);
@@ -834,8 +834,8 @@ impl<E: Clone> Step<'_, E> {
         self.me.is_held = true;
         // Given up now, since that may send a request: nothing may come between the last look and the return.
         self.me.unwatch();
-        // The shell leaves the other queue now. If this hold comes to nothing, the contender must not wait here any
-        // more.
+        // The acquire gives up the head of the wait queue now. If this hold comes to nothing, the contender may not
+        // wait any more.
         self.me.lost_queue_head |= self.spec.holds_queue_head;
         Do::Hold
     }
@@ -908,7 +908,7 @@ impl<E: Clone> Step<'_, E> {
         self.resume()
     }
 
-    /// The shell takes the znodes out of the queue.
+    /// Ends the contender: the acquire takes its znodes out of the queue.
     fn leave(&mut self, end: End<E>) -> Do<E> {
         self.me.is_held = false;
         // After the deletes the server may be asked for nothing more.

@@ -1,9 +1,9 @@
-//! Who may enter, decided in one place for every kind of lock, without a socket, thread, clock or channel.
+//! Decides which contender may enter, in one place for every kind of lock, without a socket, thread, clock or channel.
 //!
-//! [`machine`] is one contender, from its create to its grant: (state, input, view) -> (state, what to do next), so that
-//! `tests/model` can try it in every interleaving. [`spec`] is what differs between the kinds of lock, and what contender
-//! and shell exchange. [`driver`] decides from the names of a directory's children, [`unlisted`] knows when a create needs no
-//! list, [`doubt`] counts for how long nobody could make sure of a hold.
+//! [`machine`] is one contender, from its create to its grant: (state, input, view) -> (state, next request or pause),
+//! so that `tests/model` can try it in every interleaving. [`spec`] is how the kinds of lock differ, and the types that
+//! contender and acquire exchange. [`driver`] decides from the names of a directory's children, [`unlisted`] knows when
+//! a create needs no list, [`doubt`] counts for how long a hold could not be made certain.
 
 #[allow(unreachable_pub, reason = "a part of the machine")]
 pub(in crate::locks) mod doubt;

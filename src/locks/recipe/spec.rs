@@ -1,4 +1,4 @@
-//! What differs between the kinds of lock, and the words that a contender and its shell exchange.
+//! How the kinds of lock differ, and the types that a contender and its acquire exchange.
 
 use std::{
     fmt,
@@ -16,36 +16,36 @@ use crate::{
     session::api::WatchEvent,
 };
 
-/// What differs from one kind of lock to another: data, no code.
+/// The difference between one kind of lock and another: data, no code.
 #[derive(Clone)]
 pub struct Spec {
     /// The directory of the znodes, as the server knows it.
     pub directory: String,
     /// Decides from the names who has the lock.
     pub driver: Arc<dyn LockInternalsDriver>,
-    /// What the znodes are called.
+    /// How the znodes are named.
     pub naming: Naming,
     /// How many znodes one acquire needs; all or none.
     pub count: usize,
     /// The kind of znode.
     pub mode: CreateMode,
-    /// What the znodes carry.
+    /// The data of the znodes.
     pub data: Vec<u8>,
     /// How it waits for others; `None`: not at all.
     pub waits: Option<WaitStrategy>,
-    /// Looks before it creates, and writes nothing where it would have to wait.
+    /// Whether it looks before it creates, and writes nothing where it would have to wait.
     pub looks_first: bool,
     /// A second directory in which nobody may queue, or it would overtake them.
     pub must_be_empty: Option<String>,
-    /// The same thread's write lock, whose place this reader takes: both have to stand in one list.
+    /// The write lock of the same thread, whose place this reader takes: both have to stand in one list.
     pub companion: Option<Companion>,
-    /// It stands at the head of another queue, without which it may not wait here, and leaves that once it holds.
+    /// Semaphores: it holds the head of the wait queue, without which it may not wait; when granted it gives that up.
     pub holds_queue_head: bool,
-    /// For so long the session has to be certain from the grant on.
+    /// How long the session has to be certain, at least, from the grant on.
     pub min_validity: Duration,
-    /// Somebody wants to know how many are in front.
+    /// Whether the contenders in front are counted for somebody.
     pub counts: bool,
-    /// So many may be in front, or it does not queue.
+    /// How many contenders may be in front; with more it does not queue.
     pub max_ahead: Option<usize>,
 }
 
@@ -59,17 +59,17 @@ pub struct Companion {
     /// Its fencing token, which stays: the reader's znode may be younger than those that wait behind it, and tokens must
     /// not shrink from one grant to the next.
     pub token: i64,
-    /// Which grant of its znode holds by it.
+    /// The number of its znode's grant by which the writer holds.
     pub grant: u64,
 }
 
-/// What a contender's znodes are called.
+/// The names of a contender's znodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Naming {
     /// A unique prefix and this, and the number that the server appends where the mode is sequential.
     Unique(String),
-    /// A unique prefix and this, in a directory that has one znode at most: whoever creates one while the directory is
-    /// empty has the lock.
+    /// A unique prefix and this, in a directory that has one znode at most: the contender that creates it while the
+    /// directory is empty has the lock.
     Sole(String),
 }
 
@@ -85,18 +85,18 @@ pub struct Node {
 /// A znode that may exist and has to go.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Leftover {
-    /// It exists.
+    /// A znode that exists.
     Node(Node),
-    /// Its create got no answer. The name begins with this.
+    /// A znode whose create got no answer. The name begins with this.
     Doubt(String),
 }
 
-/// What a contender knows of its session and of the time when it takes a step.
+/// A contender's knowledge of its session and of the time when it takes a step.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
     /// The monotonic clock.
     pub now: Instant,
-    /// The caller's time is up; never for one that only tries, which ends with its requests.
+    /// Whether the caller's time is up; never for a contender that only tries, which ends with its requests.
     pub is_time_up: bool,
     /// The session's id.
     pub session: i64,
@@ -106,11 +106,11 @@ pub struct View {
     pub valid_until: Option<Instant>,
     /// The session timeout.
     pub timeout: Duration,
-    /// The session has ended.
+    /// Whether the session has ended.
     pub is_ended: bool,
 }
 
-/// What a contender asks of the process it lives in.
+/// The process that a contender lives in, as far as the contender asks it something.
 pub trait Environment<E> {
     /// A prefix that nobody else uses.
     fn unique(&self) -> String;
@@ -118,7 +118,7 @@ pub trait Environment<E> {
     /// How many may hold the lock at a time, right now.
     fn max_leases(&self) -> usize;
 
-    /// What to send with a create.
+    /// The requests to send with a create.
     fn plan(&self) -> Plan;
 
     /// After a create by [`Plan::Follows`]: whether the new name proves that nobody else has stood in the directory since
@@ -128,7 +128,7 @@ pub trait Environment<E> {
     /// Whether the lock was granted to this znode in this process.
     fn was_granted_here(&self, name: &str) -> bool;
 
-    /// The error of an acquire that finds its znode or its directory deleted as often as it makes it, before it could wait.
+    /// The error of an acquire whose znode or directory is deleted as often as it makes it, before it could wait.
     fn node_gone(&self) -> E;
 
     /// The model check takes each condition of a grant out in turn, to see that it is found missing.
@@ -141,31 +141,31 @@ pub trait Environment<E> {
 /// A condition of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Condition {
-    /// Over one connection, on which events come in the order of time.
+    /// One connection, on which events come in the order of time.
     Connection,
-    /// With a watch on the own znode, which somebody may have deleted before.
+    /// A watch on the own znode, which somebody may have deleted before.
     OwnWatch,
-    /// Behind a znode of one's own kind: a mutex may queue in the directory of a read/write lock, where a writer that
-    /// downgrades leaves a reader with its own number.
+    /// A predecessor of the contender's own kind: a mutex may queue in the directory of a read/write lock, where a
+    /// writer that downgrades leaves a reader with its own number.
     Kind,
     /// One more look as late as can be: the process may have been paused since the first.
     LastLook,
     /// The servers cannot have expired the session yet.
     ValidUntil,
-    /// In a directory where nobody else is, for [`Naming::Sole`].
+    /// A directory without another contender, for [`Naming::Sole`].
     EmptyDirectory,
 }
 
-/// What goes out with a create.
+/// The requests that go out with a create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Plan {
     /// Nothing: the list would come too late.
     Bare,
-    /// Nothing: the new znode is likely to have the number that follows this one, which says all.
+    /// Nothing: the new znode is likely to have the number that follows this one, which proves that nobody else came.
     Follows(u32),
     /// The request for the list of children.
     List,
-    /// That, and one that leaves a watch with this number on the directory.
+    /// The list, and a request that leaves a watch with this number on the directory.
     ListAndGuard(u64),
 }
 
@@ -174,7 +174,7 @@ pub enum Plan {
 pub enum WatchId {
     /// On the contender in front.
     Predecessor(u64),
-    /// On the one in front of that.
+    /// On the contender in front of the predecessor.
     Ahead(u64),
     /// On the own znode.
     Own(u64),
@@ -184,10 +184,10 @@ pub enum WatchId {
     Guard(u64),
 }
 
-/// What happens to a contender.
+/// The input of a contender's step.
 #[derive(Debug, Clone)]
 pub enum Input<E> {
-    /// It begins, or the retry policy allows another attempt.
+    /// The contender begins, or the retry policy allows another attempt.
     Begin,
     /// There is a connected session, which the view shows.
     Connected,
@@ -195,13 +195,13 @@ pub enum Input<E> {
     Answers(Vec<Answer<E>>),
     /// The end of [`Do::MakeDirectory`].
     DirectoryMade(Result<(), Failed<E>>),
-    /// What was to be done cannot be done.
+    /// The last [`Do`] failed.
     Failed(Failed<E>),
     /// A watch reports.
     Event(WatchId, WatchEvent),
-    /// Time to look again: nobody knows why, or the limit of leases has changed.
+    /// Time to look again: a pause is over, or the limit of leases has changed.
     Woken,
-    /// Its place at the head of another queue is lost, without which it may not wait here.
+    /// The head of the wait queue is lost, without which the contender may not wait.
     Barred,
     /// The time is up while it sleeps or waits for a connection.
     TimeUp,
@@ -216,20 +216,20 @@ pub enum Input<E> {
 /// One answer.
 pub type Answer<E> = Result<Response, Failed<E>>;
 
-/// Why there is no good answer.
+/// A request's failure.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Failed<E> {
-    /// As the caller is to see it.
+    /// The error that the caller sees.
     pub error: E,
     /// The server's code, where it has answered.
     pub code: Option<ErrorCode>,
-    /// The server may have carried it out.
+    /// Whether the server may have carried the request out.
     pub maybe_done: bool,
-    /// What it calls for.
+    /// The reaction that the failure calls for.
     pub reaction: Reaction,
 }
 
-/// What a failure calls for.
+/// The reaction to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reaction {
     /// Another attempt, over another connection perhaps.
@@ -240,7 +240,7 @@ pub enum Reaction {
     Final,
 }
 
-/// What a contender wants next.
+/// The next need of a contender.
 #[derive(Debug, Clone)]
 pub enum Do<E> {
     /// A connected session.
@@ -251,9 +251,9 @@ pub enum Do<E> {
     MakeDirectory,
     /// The retry policy's word on this error.
     Again(E),
-    /// To sleep until something happens.
+    /// A sleep until something happens.
     Sleep,
-    /// To sleep a moment, until the session may be certain again.
+    /// A short sleep, until the session may be certain again.
     Doze,
     /// The znodes in the process's registry of what it holds, so that their end is noticed.
     Hold,
@@ -264,23 +264,23 @@ pub enum Do<E> {
 /// Requests that go out together, each with the watch that it leaves.
 pub type Ask = Vec<(Request, Option<WatchId>)>;
 
-/// How it ended.
+/// How a contender ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum End<E> {
     /// With the lock.
     Granted,
     /// The time was up, or it would have had to wait.
     TimeUp,
-    /// Its place at the head of another queue was lost.
+    /// The head of the wait queue was lost.
     Barred,
     /// The write lock whose place was to be taken does not stand any more.
     CompanionGone,
     /// The directory's numbers are nearly used up; this is the number.
     Exhausted(i64),
-    /// The session was not certain for as long ahead as was wanted, at no time within the session timeout. Its place is
-    /// given up.
+    /// Within the session timeout the session was never certain for as long ahead as was wanted. The contender gives
+    /// its place up.
     Uncertain,
-    /// So many were in front, which is too many.
+    /// More than [`max_ahead`](Spec::max_ahead) contenders were in front: how many.
     Busy(usize),
     /// With an error.
     Failed(E),

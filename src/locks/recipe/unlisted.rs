@@ -1,9 +1,9 @@
-//! What is known of a lock's directory without asking: that nobody came while its last holder left.
+//! Tells from znodes' numbers, without asking the servers, that nobody came while a lock's last holder left.
 
 use crate::locks::recipe::spec::Plan;
 
 /// How many holds in a row have to follow each other, once somebody came in between, before the list is left out again.
-/// Where it should not have been, it costs a round trip; where it could have been, nobody waits for it.
+/// Leaving it out wrongly costs a round trip; sending it needlessly makes nobody wait.
 const TO_FOLLOW: u32 = 8;
 
 /// Follows the directory of one lock from one of its holds to the next, so that a lock that nobody else wants is
@@ -12,11 +12,11 @@ const TO_FOLLOW: u32 = 8;
 /// A directory gives the numbers 0, 1, 2.. to the children that are created in it, and none of them twice. So if a
 /// znode with number n stood alone there and was deleted, and the next one gets n + 1, then nobody came in between, and
 /// the next one stands alone, too. That holds for one and the same directory: removed and made anew, it counts from 0
-/// again, and whoever came meanwhile could bear any number. Therefore a watch on the directory has to be in place from
-/// before the delete on, and must not have fired when the reply to the create is here. All of it, the watch, the delete
-/// and the create, goes over one connection, on which events come before the replies to what was done after them.
+/// again, and contenders that came meanwhile could bear any number. Therefore a watch on the directory has to be in
+/// place from before the delete on, and must not have fired when the reply to the create is here. The watch, the delete
+/// and the create all go over one connection, on which events come before the replies to requests sent after them.
 ///
-/// `W` is the watch. What a method gives back is to be dropped under no lock, since that may send a request.
+/// `W` is the watch. Drop the watch that a method gives back under no lock, since that may send a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Unlisted<W> {
     last: Option<Last>,
@@ -40,14 +40,14 @@ pub struct Over {
 struct Last {
     number: u32,
     stage: LastStage,
-    /// The next one goes by its number already.
+    /// The number was already used for the next create.
     is_used: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum LastStage {
     Held,
-    /// With this watch in place, if any.
+    /// The delete was sent with this watch in place, if any.
     DeleteSent(Option<u64>),
     /// The server has confirmed that delete.
     Gone(Option<u64>),
@@ -69,7 +69,7 @@ impl<W> Default for Unlisted<W> {
 }
 
 impl<W> Unlisted<W> {
-    /// What has to be sent besides a create.
+    /// The requests to send besides a create.
     pub fn plan(&mut self, over: Over) -> Plan {
         let guard = self.guard.as_ref().filter(|guard| guard.watch.is_some());
         let Some(last) = self.last.as_mut().filter(|last| last.stage != LastStage::Held && !last.is_used) else {
@@ -98,9 +98,9 @@ impl<W> Unlisted<W> {
         }
     }
 
-    /// Something happened to the directory, or to the connection; or the watch is not in place after all. It says
-    /// nothing any more, so it is given up at once: a lock that lies idle keeps neither the server busy nor a session
-    /// that has ended in memory.
+    /// Something happened to the directory, or to the connection; or the watch is not in place after all. The watch
+    /// proves nothing any more, so it is given up at once: a lock that lies idle keeps neither the server busy nor a
+    /// session that has ended in memory.
     pub fn fired(&mut self, number: u64) -> Option<W> {
         self.guard.take_if(|guard| guard.number == number).and_then(|guard| guard.watch)
     }
@@ -114,10 +114,10 @@ impl<W> Unlisted<W> {
             Some((number, next)) if number == next => self.to_follow = self.to_follow.saturating_sub(1),
             Some((number, next)) if number > next => {
                 self.to_follow = TO_FOLLOW;
-                // It would be of no use for long.
+                // The watch would be of no use for long.
                 return self.guard.take().and_then(|guard| guard.watch);
             }
-            // In a new directory.
+            // A new directory, or no hold before.
             _ => {}
         }
         None
@@ -147,8 +147,8 @@ impl<W> Unlisted<W> {
 
     /// After the reply to the create by [`Plan::Follows`] that made a znode of this name: whether nobody else has stood in
     /// the directory with it.
-    ///
-    /// It has to follow the one that was to go when the create was sent. Another thread's hold may have come and gone
+    /// The znode has to follow the one whose delete was under way when the create was sent. Another thread's hold may
+    /// have come and gone since, and while that one stood, an administrator may have deleted this znode.
     /// since, and while that one stood, an administrator may have deleted this znode.
     #[must_use]
     pub fn proves_alone(&self, name: &str, follows: u32, over: Over) -> bool {

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, fmt};
 
 /// The name of a contender's znode, in the order of the queue. Java: `ZNodeName` of ZooKeeper's lock recipe.
 ///
-/// What follows the last `-` is the sequence number, a minus sign included; smaller numbers come first, then smaller
+/// The text after the last `-` is the sequence number, a minus sign included; smaller numbers come first, then smaller
 /// prefixes. A name without a number comes after all names with one. The whole name decides last, which Java leaves
 /// undecided.
 ///
@@ -45,7 +45,7 @@ impl ZNodeName {
         &self.name
     }
 
-    /// What stands before the sequence number, without the `-` between them.
+    /// The part in front of the sequence number, without the `-` between them.
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.name.get(..self.prefix_length).unwrap_or_default()

@@ -13,7 +13,7 @@ use crate::{
 
 /// One of a semaphore's leases: dropping it gives it back. Java: `Lease`.
 ///
-/// It belongs to no thread: any may give it back. What its holder knows is in [`Hold`], to which it dereferences.
+/// A lease belongs to no thread: any may give it back. It dereferences to [`Hold`], the holder's knowledge of it.
 ///
 /// While the connection is suspended the lease is [in doubt](crate::HoldState::InDoubt); it is
 /// [lost](crate::HoldState::Lost) when the session is.
@@ -44,11 +44,10 @@ impl Lease {
         self.hold.node().path().name()
     }
 
-    /// What the lease's znode carries, read from the server: one round trip.
+    /// The data of the lease's znode, read from the server: one round trip.
     ///
     /// # Errors
-    /// [`Error::Server`](crate::Error::Server) with `NoNode` if the lease was lost, and what every operation can end
-    /// with.
+    /// [`Error::Server`](crate::Error::Server) with `NoNode` if the lease was lost, and the errors of every operation.
     pub fn data(&self) -> Result<Vec<u8>> {
         let data = self.leases.client().get_data().for_path(self.hold.path())?;
         Ok(without_request(&data).to_vec())
@@ -70,7 +69,7 @@ impl Lease {
         Arc::ptr_eq(&self.leases, leases)
     }
 
-    /// For who gives it back.
+    /// The held znode, for a caller that gives the lease back by itself.
     pub(in crate::locks) fn into_node(mut self) -> Arc<HeldNode> {
         self.is_open = false;
         self.hold.node().clone()

@@ -22,13 +22,13 @@ use crate::error::Error;
 /// It is a [semaphore](InterProcessSemaphoreV2) with one lease, first come, first served, and shares the path with
 /// Curator clients in any language. A thread that acquires it twice waits until another one releases it.
 ///
-/// [`release`](Self::release) gives back what [`acquire`](Self::acquire) took, whoever calls it, but first of all what
-/// the calling thread has acquired itself: a thread that has lost the lock hears of that, and frees nobody else's. A
-/// guard gives back what it holds itself, and who releases for another thread can name the hold:
+/// [`release`](Self::release) gives back a hold that [`acquire`](Self::acquire) took, from any thread, but the calling
+/// thread's own hold first: a thread that has lost the lock is told of that, and frees nobody else's. A guard gives
+/// back its own hold. A thread that releases for another one can name the hold:
 /// [`release_holds`](crate::InterProcessLock::release_holds).
 ///
-/// Uncontended, acquire and release are one round trip each. What happens when the connection goes is as for the
-/// [semaphore](InterProcessSemaphoreV2).
+/// Uncontended, acquire and release are one round trip each. After a lost connection it behaves as the
+/// [semaphore](InterProcessSemaphoreV2) does.
 ///
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).
@@ -76,7 +76,7 @@ use crate::error::Error;
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
-    /// What was acquired without a guard.
+    /// The holds that were acquired without a guard.
     owners: Arc<Owners>,
 }
 
@@ -98,18 +98,18 @@ impl InterProcessSemaphoreMutex {
         InterProcessSemaphoreMutex::of(self.semaphore.configured(change))
     }
 
-    /// What this mutex's lease carries, for others to read. Defaults to the client's default data.
+    /// Sets the data of this mutex's lease, for others to read. Defaults to the client's default data.
     ///
-    /// To be called right after `new`: as each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it makes another
-    /// lock object.
+    /// Call this right after `new`: like each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it
+    /// makes another lock object.
     #[must_use]
     pub fn with_lock_data(self, data: impl Into<Vec<u8>>) -> InterProcessSemaphoreMutex {
         let data = data.into();
         self.configured(|internals| internals.set_data(data.clone()))
     }
 
-    /// What is known about the lock, if it was acquired through this object and without a guard: by the calling thread,
-    /// or else by any.
+    /// The hold, if the lock was acquired through this object and without a guard: by the calling thread, or else by
+    /// any.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
         self.owners.current().map(|held| self.semaphore.leases().hold(held))
@@ -157,7 +157,7 @@ listening_methods! { InterProcessSemaphoreMutex, |lock| [lock.semaphore.leases()
 /// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread, and outlive the lock object. Dropping it releases
 /// the lock.
 ///
-/// What the holder knows is in [`Hold`], to which the guard dereferences.
+/// The guard dereferences to [`Hold`], the holder's knowledge of the lock.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

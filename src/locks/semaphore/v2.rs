@@ -41,8 +41,8 @@ const LEASES: &str = "leases";
 /// A semaphore that processes share: at most a given number of leases at a time, first come, first served. Java:
 /// `InterProcessSemaphoreV2`.
 ///
-/// Each lease is a znode in `<path>/leases`. Who finds too few leases queues in `<path>/locks`, and the first of that
-/// queue waits until enough leases were given back. Curator clients in any language share both directories.
+/// Each lease is a znode in `<path>/leases`. A contender that finds too few leases queues in `<path>/locks`, and the first of
+/// that queue waits until enough leases were given back. Curator clients in any language share both directories.
 ///
 /// The number of leases is a convention among those that use the path: the same everywhere, or a [`SharedCount`], which
 /// can change while threads wait. Lowering it revokes no lease.
@@ -70,7 +70,7 @@ const LEASES: &str = "leases";
 /// # Ok(()) });
 /// ```
 ///
-/// As many leases as a count says:
+/// With a shared count as the number of leases:
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -94,7 +94,7 @@ pub struct InterProcessSemaphoreV2 {
     locks: Arc<LockInternals>,
     leases: Arc<LockInternals>,
     limit: Limit,
-    /// The last acquire had to wait for others, so the next one queues at once instead of trying first.
+    /// Whether the last acquire had to wait for others: then the next one queues at once instead of trying first.
     is_contended: Arc<AtomicBool>,
 }
 
@@ -111,7 +111,7 @@ impl InterProcessSemaphoreV2 {
     }
 
     /// A semaphore with as many leases as a shared count says, which the caller has [started](SharedCount::start). A
-    /// change wakes those who wait; a negative count means none. Does no I/O.
+    /// change wakes the waiters; a negative count means none. Does no I/O.
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::new`].
@@ -134,11 +134,11 @@ impl InterProcessSemaphoreV2 {
         Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: Arc::default() })
     }
 
-    /// What the znodes carry, for others to read, of leases acquired from now on, and of those who wait for one.
-    /// Defaults to the client's default data.
+    /// Sets the data of the znodes of leases acquired from now on, and of their waiters, for others to read. Defaults
+    /// to the client's default data.
     pub fn set_node_data(&self, data: impl Into<Vec<u8>>) {
         let data = data.into();
-        // Whoever looks at the queue sees who waits, too.
+        // A look at the queue shows the waiters' data, too.
         self.locks.set_data(data.clone());
         self.leases.set_data(data);
     }
@@ -196,7 +196,7 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     /// [`Error::InvalidArgument`] for no lease at all, or more than there can be at any time; [`Error::ConnectionLoss`]
     /// or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`], [`Error::Cancelled`],
-    /// and what the server refuses ([`Error::Server`]). Nothing is left behind then either.
+    /// and [`Error::Server`] when the server refuses a request. Nothing is left behind then either.
     #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
         let held = self.acquire_nodes(count, options)?;
@@ -210,7 +210,7 @@ impl InterProcessSemaphoreV2 {
     ) -> Result<Option<Vec<Arc<HeldNode>>>> {
         self.check_count(count)?;
         self.client().core.check_open()?;
-        // Before the queue, which is only a part of the wait.
+        // The wait begins before the queue, which is only a part of it.
         let wait = Wait { since: Some(Instant::now()), ..Wait::of(options) };
         self.leases.observed("semaphore", Vec::as_slice, || self.enter(count, wait))
     }
@@ -285,11 +285,11 @@ impl InterProcessSemaphoreV2 {
         self.queue(count, wait)
     }
 
-    /// Creates the lease znodes first and looks then. If nobody queues and there are enough leases, that was all.
+    /// Creates the lease znodes first and looks then. Without a queue, and with enough leases, that was all.
     ///
     /// This never lets in too many: the znodes are among the first, as many as there are leases, and stay so. It
-    /// overtakes nobody: whoever had queued before the look is seen. Of two who do it at a time, at most the later one
-    /// has to go.
+    /// overtakes no contender: the look shows all that had queued before. If two acquires do it at a time, at most the
+    /// later one has to go.
     fn try_first(&self, count: usize, wait: Wait<'_>) -> Result<Outcome> {
         let must_be_empty = Some(self.locks.directory().as_str().to_owned());
         self.acquire_leases(Spec { count, must_be_empty, waits: None, ..self.lease_spec(wait) }, wait, None)
@@ -316,8 +316,8 @@ impl InterProcessSemaphoreV2 {
                 Outcome::Barred
                     if held.session().is_ended()
                         || held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted) => {}
-                // Somebody has deleted the znode in the queue, most often after a wait: a failure of its own. Where the
-                // time is up, the next round says so.
+                // Somebody has deleted the znode in the queue, most often after a wait: a failure of its own. If the
+                // time is up, the next iteration says so.
                 Outcome::Barred => {
                     let call = self.client().call("acquire", self.path(), io);
                     if let Err(error) = call.allow_again(&mut 0, self.leases.node_gone())
@@ -330,7 +330,7 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    /// How many are in front, and how many may be, is a matter of the queue's own directory.
+    /// The contenders in front are counted, and limited, in the queue's own directory.
     fn lease_spec(&self, wait: Wait<'_>) -> Spec {
         Spec { looks_first: wait.only_try, counts: false, max_ahead: None, ..self.leases.spec(wait) }
     }
@@ -351,7 +351,7 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
     }
 }
 
-/// Without a timeout there is no other way out.
+/// Without a timeout an acquire ends with leases or with an error.
 fn no_end() -> Error {
     Error::Timeout { what: "acquire".into(), after: Duration::MAX }
 }

@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// How long it waits until it asks again what the server has put off.
+/// How long it waits before it repeats a request that the server has put off.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// The version of a value that was not read yet.
@@ -80,30 +80,30 @@ struct CountShared {
 struct CountState {
     life: CuratorFrameworkState,
     known: VersionedValue<i32>,
-    /// When the known value was written, in the session in which it was read: what was written earlier is old news, and so is
-    /// what an earlier session says. No order of numbers tells that: other servers may begin them anew.
+    /// The transaction that wrote the known value, and the session in which it was read: earlier writes are old news,
+    /// and so are replies of an earlier session. No order of numbers tells that: other servers may begin them anew.
     mzxid: i64,
     session_id: i64,
     watch: Option<Watch>,
-    /// Why it is about to be asked for once more, what the server has put off.
+    /// The occasion of the request that is about to be repeated, because the server has put it off.
     put_off: Option<Occasion>,
     /// Reads the value again; no listener delays that, as a limit of leases may have shrunk.
     on_connection: Option<Arc<Reaction>>,
     listeners: Vec<(ListenerId, CountListener)>,
     next_listener: u64,
-    /// Called at once, on whatever thread learns of a change.
+    /// Called at once, on the thread that learns of a change.
     wakes: Vec<Weak<WakeUp>>,
 }
 
-/// Why the value is read, which decides whether the listeners hear of it. As in Curator's `SharedValue`. Of two the later
-/// one counts.
+/// Why the value is read, which decides whether the listeners are told. As in Curator's `SharedValue`. If two occasions
+/// meet, the later variant counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Occasion {
-    /// The count starts: they do not.
+    /// The count starts: they are not told.
     Start,
-    /// The value has changed, or may have: they do if it is news.
+    /// The value has changed, or may have: they are told if it is news.
     Change,
-    /// There is a connection again: they do in any case (CURATOR-311).
+    /// There is a connection again: they are told in any case (CURATOR-311).
     Connection,
 }
 
@@ -135,9 +135,9 @@ impl SharedCount {
     /// round trip, or as long as the retry policy says.
     ///
     /// # Errors
-    /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] if it is closed meanwhile; [`Error::InvalidPath`] if the znode does
-    /// not hold four bytes; and what every operation can end with: [`Error::ConnectionLoss`], [`Error::SessionExpired`],
-    /// [`Error::ClientClosed`].
+    /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] if it is closed meanwhile; [`Error::InvalidPath`] if the znode
+    /// does not hold four bytes; and the errors of every operation: [`Error::ConnectionLoss`],
+    /// [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
         let weak = Arc::downgrade(shared);
@@ -147,8 +147,8 @@ impl SharedCount {
                 return Err(Error::AlreadyStarted);
             }
             state.life = CuratorFrameworkState::Started;
-            // Under the same lock: whoever closes it from now on finds what is called, and drops it. A new session has no watch,
-            // and whatever was written meanwhile was missed.
+            // Under the same lock: a thread that closes it from now on finds the reaction, and drops it. A new session
+            // has no watch, and the writes in between were missed.
             let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
                 if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
                     shared.refresh(Occasion::Connection);
@@ -182,7 +182,7 @@ impl SharedCount {
     /// Writes the value, whatever it is now. One round trip.
     ///
     /// # Errors
-    /// [`Error::Server`] with `NoNode` if somebody deleted the znode, or `NoAuth`; and what every operation can end with:
+    /// [`Error::Server`] with `NoNode` if somebody deleted the znode, or `NoAuth`; and the errors of every operation:
     /// [`Error::ConnectionLoss`], [`Error::SessionExpired`], [`Error::ClientClosed`].
     pub fn set_count(&self, count: i32) -> Result<()> {
         let shared = &self.shared;
@@ -237,10 +237,10 @@ impl SharedCount {
     }
 
     /// Calls the listener with the value whenever it changes, and after each reconnect even if it has not changed, as
-    /// Curator does. A change that another one follows quickly may be skipped. The start calls nobody. While the
-    /// connection is suspended or the session lost, nobody is called; after the reconnect the listener hears what was
-    /// written meanwhile. The calls come in the order of the changes, on the client's dispatch thread and under no
-    /// lock. Java: `addListener`.
+    /// Curator does. A change that another one follows quickly may be skipped. The start calls no listener. While the
+    /// connection is suspended or the session lost, no listener is called; after the reconnect it is told of writes in
+    /// between. The calls come in the order of the changes, on the client's dispatch thread and under no lock. Java:
+    /// `addListener`.
     pub fn add_listener(&self, listener: impl Fn(i32) + Send + Sync + 'static) -> ListenerId {
         let mut state = self.shared.state.lock();
         let id = ListenerId(state.next_listener);
@@ -256,8 +256,7 @@ impl SharedCount {
         drop_unlocked(state, removed);
     }
 
-    /// Stops watching; the last known value stays readable and becomes old. The same happens when the last handle is
-    /// dropped.
+    /// Stops watching; the last known value stays readable and becomes old. Dropping the last handle stops it, too.
     pub fn close(&self) {
         let mut state = self.shared.state.lock();
         let listeners = std::mem::take(&mut state.listeners);
@@ -282,7 +281,7 @@ impl CountShared {
         Request::SetData { path: self.node.as_str().to_owned(), data: count.to_be_bytes().to_vec(), version }
     }
 
-    /// What a refused write means, after the value was read again. `doubt`: an earlier attempt got no reply.
+    /// The result of a refused write, after the value was read again. `doubt`: an earlier attempt got no reply.
     fn refused(&self, previous: VersionedValue<i32>, count: i32, doubt: Option<Error>) -> Result<bool> {
         let known = self.state.lock().known;
         // The earlier attempt can have written this version and no other.
@@ -295,7 +294,7 @@ impl CountShared {
         let (mut is_created, mut retries) = (false, 0);
         loop {
             match self.read(Occasion::Start) {
-                // Somebody has deleted it again.
+                // Somebody has deleted the znode again.
                 Err(error) if error.is_no_node() && is_created => call.allow_again(&mut retries, error)?,
                 Err(error) if error.is_no_node() => {}
                 result => return result,
@@ -336,8 +335,8 @@ impl CountShared {
     }
 
     /// Reads the value and watches it, without waiting for that. If it fails because the connection goes, the next
-    /// connection brings another call, and what the server puts off is asked again. If somebody has deleted the znode, the
-    /// value stays until there is a new one.
+    /// connection brings another call, and a request that the server puts off is repeated. If somebody has deleted the
+    /// znode, the value stays until there is a new one.
     fn refresh(self: &Arc<Self>, occasion: Occasion) {
         let Some(session) = self.client.core.current_session() else { return };
         if self.state.lock().life != CuratorFrameworkState::Started {
@@ -373,7 +372,7 @@ impl CountShared {
         }
     }
 
-    /// Once, however many answers to however many questions have asked for that.
+    /// Plans one repetition, however many answers have asked for it.
     fn ask_later(self: &Arc<Self>, occasion: Occasion) {
         let is_planned = {
             let put_off = &mut self.state.lock().put_off;
@@ -395,7 +394,7 @@ impl CountShared {
     fn watcher(self: &Arc<Self>) -> Watcher {
         let weak: Weak<CountShared> = Arc::downgrade(self);
         Arc::new(move |event: &WatchEvent| {
-            // The connection's own listener sees to the rest.
+            // `on_connection` sees to the other events.
             if let (WatchEvent::Node { .. }, Some(shared)) = (event, weak.upgrade()) {
                 let weak = weak.clone();
                 // Not from a thread that reads for the session, which a full socket could block, and not behind listeners.
@@ -433,7 +432,7 @@ impl CountShared {
         let current = self.client.core.current_session();
         let is_known_of_now = current.as_ref().is_some_and(|current| current.id() == state.session_id);
         let is_of_now = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session));
-        // What the session of now has brought, only its own answers follow.
+        // A value of the current session gives way only to answers of that session.
         let is_old = if is_known_of_now == is_of_now { stat.mzxid < state.mzxid } else { is_known_of_now };
         let known = VersionedValue { version: stat.version, value };
         let is_news = !is_old && known != state.known;

@@ -24,7 +24,7 @@ pub struct VersionedValue<T> {
 }
 
 impl<T> VersionedValue<T> {
-    /// Grows with every write; -1 before the first read.
+    /// The znode's version, which grows with every write; -1 before the first read.
     #[must_use]
     pub fn version(&self) -> i32 {
         self.version

@@ -12,10 +12,10 @@ use crate::{
 };
 
 impl LockInternals {
-    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] where the calling thread
-    /// would wait for ever for what it holds through another object, or through the other half of a read/write lock.
+    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] if the calling thread
+    /// would wait for ever for a hold of its own, through another object or the other half of a read/write lock.
     ///
-    /// So does a call with a deadline, which could only time out. A mere try waits for nobody.
+    /// A call with a deadline fails as well, as it could only time out. A mere try waits for no holder.
     pub(crate) fn by_thread<'p>(
         &self,
         wait: Wait<'p>,
@@ -49,7 +49,7 @@ impl LockInternals {
         log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
     }
 
-    /// What the calling thread holds and this lock would wait for, the worst of it, and whether for ever. No I/O.
+    /// The calling thread's hold that this lock would wait for, the worst of them, and whether for ever. No I/O.
     fn obstacle(&self) -> Option<(bool, ThreadHold)> {
         let mut holds = self.thread_holds.of_current_thread();
         holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind == HoldKind::Unfair));
@@ -66,14 +66,14 @@ impl LockInternals {
     }
 }
 
-/// Whether only this thread can release what it would wait for. Otherwise it gets the lock at once, or when others give way:
-/// whoever stands in between, or a thread that releases what this one holds.
+/// Whether only this thread can release the hold that it would wait for. Otherwise it gets the lock at once, or when
+/// others give way: a contender in between, or a thread that releases the hold of this one.
 fn is_for_ever(wanted: HoldKind, held: HoldKind) -> bool {
     use HoldKind::{AnyThread, Custom, Mutex, Read, Unfair, Write};
     match (wanted, held) {
-        // Any thread may release the former; whom the latter waits for, only its driver knows.
+        // Any thread may release the former; only the latter's driver knows which znode it waits for.
         (AnyThread | Custom, _) | (_, AnyThread | Custom) => false,
-        // There is room for both, unless a writer queues in between. It waits for the first, but it may give up.
+        // Both can hold, unless a writer queues in between. It waits for the first, but it may give up.
         (Read, Read) => false,
         (Mutex | Write, Mutex | Read | Write) | (Read, Mutex | Write) | (Unfair, _) | (_, Unfair) => true,
     }

@@ -1,7 +1,7 @@
-//! Who is told about a `WriteLock`.
+//! The listener of a `WriteLock`.
 
-/// Is told when a [`WriteLock`](crate::locks::zookeeper_recipe::WriteLock) is acquired and released. Java:
-/// `LockListener` of ZooKeeper's lock recipe.
+/// A listener that is told when a [`WriteLock`](crate::locks::zookeeper_recipe::WriteLock) is acquired and released.
+/// Java: `LockListener` of ZooKeeper's lock recipe.
 ///
 /// Both run on the client's dispatch thread, one at a time, in order and under no lock; while one runs, the client's
 /// other listeners wait, so that long work belongs to a thread of its own. They may use the lock.

@@ -27,10 +27,10 @@ use crate::{
 #[cfg(doc)]
 use crate::{error::Error, locks::mutex::InterProcessMutex};
 
-/// What ZooKeeper's own recipe puts into its znodes.
+/// The data that ZooKeeper's own recipe puts into its znodes.
 const DATA: [u8; 2] = [0x12, 0x34];
 
-/// What a znode's name begins with: as in ZooKeeper's own recipe, `x-<session id>-`, and then an id of the attempt. By
+/// The prefix of a znode's name: as in ZooKeeper's own recipe, `x-<session id>-`, and then an id of the attempt. With
 /// the session alone two objects of one session could not tell their znodes apart after a lost reply.
 fn unique_name(session_id: i64) -> String {
     format!("x-{session_id}-{}-", uuid::Uuid::new_v4())
@@ -39,10 +39,10 @@ fn unique_name(session_id: i64) -> String {
 /// An exclusive lock whose acquisition is told to a listener instead of being waited for. Java: `WriteLock` of
 /// `zookeeper-recipes-lock`.
 ///
-/// [`lock`](WriteLock::lock) queues and returns; when the lock is this object's, its [`LockListener`] is told. That makes
-/// it a leader election: each candidate calls `lock`, the one that is told leads until it is told otherwise. From `lock` to
-/// `unlock` it has a thread of its own, which sleeps nearly always. It belongs to no thread: whoever has the object may
-/// unlock it. It is not re-entrant.
+/// [`lock`](WriteLock::lock) queues and returns; when the lock is this object's, its [`LockListener`] is told. That
+/// makes it a leader election: each candidate calls `lock`, the one that is told leads until it is told otherwise. From
+/// `lock` to `unlock` it has a thread of its own, which sleeps nearly always. The lock belongs to no thread: any thread
+/// that has the object may unlock it. It is not re-entrant.
 ///
 /// Processes that use ZooKeeper's own recipe, one object per session, stand in the same queue: the directory is
 /// persistent, the names begin with `x-<session id>-` and end in a sequence number, and [`ZNodeName`] is their order.
@@ -53,11 +53,11 @@ fn unique_name(session_id: i64) -> String {
 /// itself for the owner: the queue behind it stands still until that process deletes the znode or ends its session.
 ///
 /// # When the connection goes
-/// While it is suspended the place in the queue stays. As soon as the servers may have given the lock to another, at
-/// [`Hold::valid_until`], an owner's listener is told [`lock_released`](LockListener::lock_released), before another one
-/// can be told [`lock_acquired`](LockListener::lock_acquired). If the session turns out to live, it is told
-/// `lock_acquired` again. When the session is lost, or somebody deletes the znode, the object queues again, at the end,
-/// until it is unlocked.
+/// While the connection is suspended the place in the queue stays. As soon as the servers may have given the lock to
+/// another, at [`Hold::valid_until`], an owner's listener is told [`lock_released`](LockListener::lock_released),
+/// before another one can be told [`lock_acquired`](LockListener::lock_acquired). If the session turns out to live, it
+/// is told `lock_acquired` again. When the session is lost, or somebody deletes the znode, the object queues again, at
+/// the end, until it is unlocked.
 ///
 /// An error that no other attempt would mend ends that, with a message in the log: [`id`](WriteLock::id) is `None` then,
 /// and [`lock`](WriteLock::lock) may be called again. Such are a directory whose list is larger than
@@ -91,11 +91,11 @@ pub struct WriteLock {
     listener: Arc<CurrentListener>,
 }
 
-/// Whom the candidate tells.
+/// The listener that the candidate tells.
 struct CurrentListener(Mutex<Option<Arc<dyn LockListener>>>);
 
 impl CurrentListener {
-    /// Under no lock. The lock is given back when it has been told.
+    /// Calls the listener under no lock. The lock is given back when it has been told.
     fn tell(&self, telling: Telling, tell: impl FnOnce(&dyn LockListener)) {
         let listener = self.0.lock().clone();
         if let Some(listener) = listener {
@@ -130,7 +130,7 @@ impl WriteLock {
         WriteLock::build(client, dir, None)
     }
 
-    /// The same, with whom to tell.
+    /// A lock in the directory `dir`, with a listener. Does no I/O.
     ///
     /// # Errors
     /// As [`WriteLock::new`].
@@ -148,18 +148,18 @@ impl WriteLock {
         Ok(WriteLock { candidate: Candidate::new(internals, listener.clone()), listener })
     }
 
-    /// What this object's znodes carry from the next one on, for others to read. Defaults to the two bytes of
-    /// ZooKeeper's own recipe, which looks at none.
+    /// Sets the data of this object's znodes from the next one on, for others to read. Defaults to the two bytes of
+    /// ZooKeeper's own recipe, which does not look at them.
     #[must_use]
     pub fn with_data(self, data: impl Into<Vec<u8>>) -> WriteLock {
         self.candidate.internals().set_data(data);
         self
     }
 
-    /// Has this listener told from now on, and the former one not any more. What it missed is not told again.
+    /// Tells this listener from now on, and the former one no more. Past events are not told again.
     pub fn set_lock_listener(&self, listener: impl LockListener) {
         let before = self.listener.0.lock().replace(Arc::new(listener));
-        // The caller's code: not under the lock.
+        // The former listener is the caller's code: not dropped under the lock.
         drop(before);
     }
 
@@ -170,9 +170,9 @@ impl WriteLock {
     /// While the connection is gone it waits and tries again as the client's retry policy says, until it has queued. A second
     /// call does nothing but tell whether the lock is this object's. After [`close`](WriteLock::close) it is always `false`.
     ///
-    /// # Errors
-    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted, [`Error::ClientClosed`],
-    /// [`Error::SequenceExhausted`], what the server refuses ([`Error::Server`]), and [`Error::Io`] if no thread can be had.
+    /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted,
+    /// [`Error::ClientClosed`], [`Error::SequenceExhausted`], [`Error::Server`] when the server refuses, and
+    /// [`Error::Io`] if no thread can be had. It is not queued then.
     /// It is not queued then.
     pub fn lock(&self) -> Result<bool> {
         self.candidate.lock()
@@ -180,10 +180,10 @@ impl WriteLock {
 
     /// Gives the lock back, or the place in the queue. Does nothing if this object is not queued.
     ///
-    /// From the call on this object is not the owner, whatever becomes of the request. An owner's listener is told first,
-    /// and has returned before the znode is deleted: so the next owner is told after that. This waits for the listener, at
-    /// most a second, and for one round trip; without a connection as the retry policy says, at most for the session
-    /// timeout. What is left then, the background does. Called by a listener it does not wait.
+    /// From the call on this object is not the owner, whatever becomes of the request. An owner's listener is told
+    /// first, and has returned before the znode is deleted: so the next owner is told after that. This waits for the
+    /// listener, at most a second, and for one round trip; without a connection as the retry policy says, at most for
+    /// the session timeout. The background does the rest. Called by a listener it does not wait.
     ///
     /// # Errors
     /// [`Error::LockLost`] if it was lost meanwhile; [`Error::Timeout`] if the listener takes longer;
@@ -212,14 +212,14 @@ impl WriteLock {
         self.candidate.internals().base_path()
     }
 
-    /// A number that grows with every grant of this lock, over all processes; `None` for who is not the owner.
+    /// A number that grows with every grant of this lock, over all processes; `None` if this object is not the owner.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold().map(|hold| hold.fencing_token())
     }
 
-    /// What the owner knows about the lock; `None` for who is not the owner. What was returned once goes on to tell, also
-    /// in a doubt.
+    /// The owner's hold; `None` if this object is not the owner. A hold that was returned once goes on to tell its
+    /// state, also in a doubt.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
         self.candidate.leadership().map(|term| term.hold().clone())

@@ -176,8 +176,8 @@ impl Writer {
     }
 }
 
-/// A length as it goes on the wire. What does not fit in 31 bits is above every frame limit, so the frame is refused
-/// by its size before anybody reads this number.
+/// A length as it goes on the wire. A length that does not fit in 31 bits is above every frame limit, so the frame is
+/// refused by its size before this number is read.
 fn wire_length(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Sessions and servers of which a test says what they do.
+//! Sessions and servers that do what a test says.
 
 pub(crate) mod server_side;
 pub(crate) mod stub;

@@ -47,7 +47,7 @@ pub(crate) struct Frame {
     pub(crate) xid: i32,
     pub(crate) op: i32,
     pub(crate) body: Vec<u8>,
-    /// All of it, length included.
+    /// The size of all of it, length included.
     pub(crate) size: usize,
 }
 
@@ -71,7 +71,7 @@ impl Frame {
         int(&self.body[self.body.len() - 4..])
     }
 
-    /// What `setWatches` says: zxid, then data, exist, child.
+    /// The contents of `setWatches`: zxid, then data, exist, child.
     pub(crate) fn set_watches(&self) -> (i64, [Vec<String>; 3]) {
         let zxid = i64::from_be_bytes(*self.body.first_chunk().unwrap());
         let mut rest = &self.body[8..];
@@ -95,7 +95,7 @@ pub(crate) fn string(bytes: &mut &[u8]) -> String {
     String::from_utf8(text.to_vec()).unwrap()
 }
 
-/// Takes what was written apart.
+/// Takes written bytes apart.
 pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! A session of which a test says what it knows, and whose replies the test gives.
+//! A session whose knowledge and replies a test sets.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ pub(crate) struct StubSession {
     pub(crate) submissions: Mutex<Vec<Submission>>,
     pub(crate) withdrawn: Mutex<Vec<Ticket>>,
     pub(crate) unwatched: Mutex<Vec<Ticket>>,
-    /// Called once, by whoever asks for the connection next.
+    /// Called once, by the next call that asks for the connection.
     pub(crate) when_asked: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What follows from an input, and carrying it out.
+//! The actions that follow from an input, and carrying them out.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -11,15 +11,15 @@ use crate::{
     session::api::{OnReply, SessionError, SessionEvent, SessionObserver, WatchEvent, Watcher},
 };
 
-/// What the owner of the machine has to do, in this order, after it has let go of the machine.
+/// An action for the owner of the machine, in this order, after it has let go of the machine.
 pub(crate) enum Action<C, W> {
-    /// Hand a reply to whoever waits for it.
+    /// Hand a reply to its receiver.
     Complete(C, Result<Response, SessionError>),
     /// Tell a watcher.
     Notify(W, WatchEvent),
     /// Tell the client.
     Raise(SessionEvent),
-    /// Drop what is not called any more. What it holds may go with it, a session even, and that needs the machine.
+    /// Drop a receiver that is not called any more. Its contents may go with it, a session even, and that needs the machine.
     DropCompletion(C),
     /// As `DropCompletion`.
     DropWatcher(W),
@@ -28,9 +28,9 @@ pub(crate) enum Action<C, W> {
 /// Actions, in order.
 pub(crate) type Actions<C, W> = Vec<Action<C, W>>;
 
-/// Does what a state machine decided; called without a lock, as it runs what others brought. Where something of it panics
-/// the rest is done all the same, before the panic goes on: a waiter that is not told of its watch would sleep for ever.
-/// On a thread that unwinds already it does not go on: a session may be dropped or ended there, and a panic that leaves a
+/// Carries out the actions of a state machine; called without a lock, as it runs callers' code. If an action panics the
+/// rest is done all the same, before the panic goes on: a waiter that is not told of its watch would sleep for ever. On
+/// a thread that unwinds already it does not go on: a session may be dropped or ended there, and a panic that leaves a
 /// drop then aborts the process.
 pub(crate) fn carry_out(actions: Actions<OnReply, Watcher>, observer: &SessionObserver) {
     let mut first_panic = None;

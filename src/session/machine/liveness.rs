@@ -32,23 +32,23 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 /// way. A slow answer makes a proof older, not weaker. How old a proof may get is a matter of how often a heartbeat goes out:
 /// where the round trip r is shorter than T/12, 11/40 T after the answer to the one before, so that a proof is never older
 /// than 3 r + 0.55 T when the next one comes. On slower links heartbeats overlap, one each T/40, and a proof is never
-/// older than 2 r + 0.3 T. Of the 0.95 T for which it lasts something is left up to r = 0.3 T
+/// older than 2 r + 0.3 T. It lasts 0.95 T, of which something is left up to r = 0.3 T
 /// ([`longest_round_trip`]). A session that is new, or was just resumed, has to do with its handshake until the first pair
 /// after that, 3 r + 0.28 T after the handshake was sent. Beyond r = 0.22 T that is too late: it is in doubt once.
 ///
 /// Between the moment at which a leader takes the sessions that are due from its clock, all of one tick at once, and
 /// the moment at which it has expired them one after the other, a session can still be resumed, touched and synced, and
-/// is expired all the same. That cannot have begun while the session is certain. So once `valid_until` has passed, what
-/// was sent before that proves nothing any more, and a pair has to come from the time after it.
+/// is expired all the same. That cannot have begun while the session is certain. So once `valid_until` has passed,
+/// heartbeats from before that prove nothing any more, and a pair has to come from the time after it.
 ///
-/// It takes that leader for the one that counts. One that is cut off from the others answers a `sync` and resumes sessions
-/// by itself, while they have another one. A transaction as the heartbeat needs a majority, and so the leader that counts.
-/// It takes all servers for granting one timeout, always: the answer to a handshake that lowers it may be lost, and the
-/// leader goes by it all the same.
+/// The proof takes that leader for the one that counts. One that is cut off from the others answers a `sync` and
+/// resumes sessions by itself, while they have another one. A transaction as the heartbeat needs a majority, and so the
+/// leader that counts. The proof takes all servers for granting one timeout, always: the answer to a handshake that
+/// lowers it may be lost, and the leader goes by it all the same.
 ///
-/// It holds for a follower, for an observer of the leader, and for the leader itself. Where an observer follows a follower
-/// (an observer master), a touch takes two pings, and nothing is proved. Nor does it hold for a leader that pauses in
-/// between, so that its ping is overdue when the second heartbeat comes, and pauses again before the answer to that ping.
+/// The proof holds for a follower, for an observer of the leader, and for the leader itself. If an observer follows a follower
+/// (an observer master), a touch takes two pings, and nothing is proved. Nor does it hold for a leader that pauses in between,
+/// so that its ping is overdue when the second heartbeat comes, and pauses again before the answer to that ping.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     timeout: Duration,
@@ -173,7 +173,7 @@ impl Liveness {
         }
     }
 
-    /// Once the session may be due, what was sent before that proves nothing.
+    /// Once the session may be due, heartbeats sent before that prove nothing.
     fn forget_what_may_be_due(&mut self, now: Instant) {
         if let Some(until) = self.valid_until.filter(|until| now >= *until) {
             self.answered.retain(|earlier| earlier.sent >= until);
@@ -200,7 +200,7 @@ impl Liveness {
         match (self.overlaps, self.is_slow()) {
             (true, true) => self.timeout / 40,
             (true, false) => self.timeout / 12,
-            // Without an answer for so long, the connection is dead.
+            // Without an answer for this long, the connection is dead.
             (false, _) => self.timeout,
         }
     }

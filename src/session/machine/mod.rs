@@ -29,11 +29,11 @@ use crate::proto::{
 /// The largest `setWatches` frame, well below the server's own frame limit of 1 MiB, if the client's limit is no lower.
 const SET_WATCHES_CHUNK: usize = 128 * 1024;
 
-/// What a `setWatches` frame takes besides its paths: length, header, zxid, three counts.
+/// The size of a `setWatches` frame without its paths: length, header, zxid, three counts.
 const SET_WATCHES_FRAME: usize = 4 + 8 + 8 + 3 * 4;
 
-/// Callers' requests are taken for writing in pieces of about this size. If the connection breaks meanwhile, what is
-/// behind them was never written, and waits for the next one.
+/// Callers' requests are taken for writing in pieces of about this size. If the connection breaks meanwhile, the
+/// requests behind them were never written, and wait for the next one.
 const OUTPUT_CHUNK: usize = 64 * 1024;
 
 /// The length in front of a frame, which no frame limit counts.
@@ -49,18 +49,18 @@ enum Link {
     Up {
         read_only: bool,
     },
-    /// There is one, but it takes nothing any more, and its end is about to be noticed.
+    /// There is a connection, but it takes nothing any more, and its end is about to be noticed.
     Failing,
 }
 
 /// Whether the session goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is in use.
+    /// The session is in use.
     Alive,
-    /// It is only taken up to be closed, at the longest until then.
+    /// The session is only taken up to be closed, at the longest until then.
     Leaving { until: Instant },
-    /// It is over.
+    /// The session is over.
     Ended,
 }
 
@@ -78,17 +78,17 @@ struct InFlight<C> {
 }
 
 enum Purpose<C> {
-    /// Somebody waits for the reply.
+    /// A caller waits for the reply.
     Caller { completion: C, watch: Option<u64> },
-    /// A heartbeat, sent then.
+    /// A heartbeat, and when it was sent.
     Heartbeat(Instant),
-    /// Nobody waits for the reply.
+    /// No caller waits for the reply.
     Housekeeping,
     /// The last request of the session.
     Close,
 }
 
-/// One session. `C` receives a reply, `W` what happens to a watch.
+/// One session. `C` receives a reply, `W` the events of a watch.
 pub(crate) struct Machine<C, W> {
     config: SessionConfig,
     link: Link,
@@ -287,8 +287,8 @@ impl<C, W: Clone> Machine<C, W> {
         matches!(self.link, Link::Up { .. }) && !(self.unsent.is_empty() && self.preamble.is_empty())
     }
 
-    /// Moves what comes next into `out`, in order: the preamble, then requests up to a limit. From here on they count
-    /// as on the wire.
+    /// Moves the next bytes into `out`, in order: the preamble, then requests up to a limit. From here on they count as
+    /// on the wire.
     pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.preamble);
         let mut taken = 0;
@@ -308,8 +308,8 @@ impl<C, W: Clone> Machine<C, W> {
         if taken > 0 && taken + next.frame.len() > OUTPUT_CHUNK { None } else { self.unsent.pop_front() }
     }
 
-    /// Writing to this connection failed. `true`: it is the live one, and has to be closed. What was not taken for
-    /// writing yet waits for the next one.
+    /// Writing to this connection failed. `true`: it is the live one, and has to be closed. Requests not taken for
+    /// writing yet wait for the next one.
     pub(crate) fn write_failed(&mut self, connection: u64) -> bool {
         let is_live = self.connection() == connection && connection != 0;
         if is_live {
@@ -330,7 +330,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    /// 0: a new one is wanted.
+    /// The id of the session to resume; 0: a new one is wanted.
     fn session_to_resume(&self) -> i64 {
         if self.is_known { self.session_id } else { 0 }
     }
@@ -358,7 +358,7 @@ impl<C, W: Clone> Machine<C, W> {
         if wanted != 0 && response.session_id != wanted {
             return Err(ProtoError::WrongSession { wanted, given: response.session_id });
         }
-        // For those who use it, it goes on from a server's own session to one that all servers know.
+        // For its users the session goes on from a server's own one to one that all servers know.
         let resumed = self.session_id != 0;
         self.is_known |= !response.read_only;
         self.session_id = response.session_id;
@@ -499,7 +499,7 @@ impl<C, W: Clone> Machine<C, W> {
             XID_SET_WATCHES if header.err != 0 => {
                 Err(ProtoError::Unexpected { what: "error in the reply to setWatches", value: header.err })
             }
-            // From a server that can write nobody has asked for one.
+            // A server that can write was not asked for one.
             XID_PING => {
                 if self.link == (Link::Up { read_only: true }) {
                     self.liveness.ping_answered(now);
@@ -551,7 +551,7 @@ impl<C, W: Clone> Machine<C, W> {
             None => return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid }),
         };
         let reply = match (err, request.op) {
-            // A failed multi has code and body; what failed is in the body.
+            // A failed multi has code and body; the body tells which operation failed.
             (0, op) | (_, op @ op::MULTI) if !body.is_empty() || err == 0 => match Response::decode(op, body) {
                 Ok(response) => Ok(response),
                 Err(error) => {
@@ -617,7 +617,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    /// A frame above the limit is on its way; `xid` is what its header says. The connection ends after this.
+    /// A frame above the limit is on its way; `xid` is from its header. The connection ends after this.
     pub(crate) fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize, actions: &mut Actions<C, W>) {
         if self.in_flight.front().is_none_or(|request| request.xid != xid) {
             return;
@@ -663,7 +663,7 @@ impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn next_timer(&self) -> Instant {
         match self.fate {
             Fate::Alive => self.liveness.next_timer(),
-            // No heartbeats: to keep the session alive is not what is wanted any more.
+            // No heartbeats: the session need not be kept alive any more.
             Fate::Leaving { until } => until.min(self.liveness.dead_at()),
             Fate::Ended => self.liveness.dead_at(),
         }
@@ -710,7 +710,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    /// Ends every request and watch. What is on the wire stays in order, so that the reply to the close is known.
+    /// Ends every request and watch. Requests on the wire stay in order, so that the reply to the close is known.
     fn end(&mut self, error: SessionError, actions: &mut Actions<C, W>) {
         self.end = error;
         actions.extend(self.watches.end().into_iter().map(|(watcher, is_given_up)| match is_given_up {
@@ -735,8 +735,8 @@ impl<C, W: Clone> Machine<C, W> {
     }
 }
 
-/// What only the session itself sends, as the server answers it under a number of its own or ends the session; and what
-/// stands on the wrong side of a multi.
+/// Whether only the session itself may send the request, as the server answers it under a number of its own or ends the
+/// session; or the request stands on the wrong side of a multi.
 fn is_out_of_place(request: &Request) -> bool {
     use Request::{Auth, Check, CloseSession, Create, Delete, Multi, Ping, SetData, SetWatches};
     match request {
@@ -746,7 +746,7 @@ fn is_out_of_place(request: &Request) -> bool {
     }
 }
 
-/// Of a transaction: also if its client may not read the znode, but not if its session was found gone.
+/// A heartbeat transaction counts even with NoAuth, but not if the server says the session is gone.
 fn is_agreed_on(heartbeat: &Response) -> bool {
     let Response::Multi(results) = heartbeat else { return true };
     results.iter().all(|result| matches!(result, Ok(_) | Err(Some(ErrorCode::NoAuth))))

@@ -1,4 +1,4 @@
-//! Which znodes this session watches, for whom, and which requests that takes.
+//! The znodes that this session watches, for which watchers, and the requests that this takes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,7 +10,7 @@ use crate::proto::{
     types::{EventType, WatchTable},
 };
 
-/// Where one watcher's registration stands.
+/// The stage of one watcher's registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arming {
     /// The request that leaves the watch is queued or on the wire.
@@ -35,7 +35,7 @@ struct WatchedNode<W> {
     at_server: bool,
 }
 
-/// What a registration that is forgotten leaves to do.
+/// The work that a forgotten registration leaves.
 pub(crate) struct Forgotten<W> {
     /// A `removeWatches` that the server has to be sent, after everything submitted so far.
     pub(crate) removal: Option<Request>,
@@ -43,7 +43,7 @@ pub(crate) struct Forgotten<W> {
     pub(crate) watcher: W,
 }
 
-/// The watches of one session. `W` is what is called when a watch fires.
+/// The watches of one session. `W` is called when a watch fires.
 ///
 /// `removeWatches` takes every watch of the connection on a znode, also one whose registration is still on its way.
 /// So a requested watch counts as a watcher, and the decision to remove is made under the lock that orders requests.
@@ -151,7 +151,7 @@ impl<W: Clone> Watches<W> {
         }
     }
 
-    /// What has to be set again on a new connection, which from then on counts as set. With each path the list of
+    /// The paths to set again on a new connection, which from then on count as set. With each path the list of
     /// `setWatches` in which it belongs: 0 for data, 1 for exist, 2 for child.
     pub(crate) fn rearm(&mut self) -> Vec<(String, usize)> {
         let mut rearm = Vec::new();

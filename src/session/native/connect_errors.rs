@@ -1,8 +1,8 @@
-//! What keeps a session from its servers, in words for whoever waits for a connection.
+//! Why no server could be reached, in words for callers that wait for a connection.
 
 use std::{collections::BTreeMap, io, net::SocketAddr};
 
-/// The last trouble with each server, since there was a connection.
+/// The last connect error of each server, since there was a connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectErrors(BTreeMap<String, String>);
 
@@ -12,7 +12,7 @@ impl ConnectErrors {
         self.0.insert(host.to_owned(), why.to_owned());
     }
 
-    /// A server does not take the session. Gives all connect_errors as one error.
+    /// A server does not take the session. Returns all connect errors as one.
     pub(super) fn refused(&mut self, host: &str, address: SocketAddr, error: &io::Error) -> io::Error {
         let address = address.to_string();
         // An address that was given as such stands there once.
@@ -23,7 +23,7 @@ impl ConnectErrors {
         self.as_error(error.kind())
     }
 
-    /// `None`: there are none.
+    /// All connect errors as one; `None` without any.
     pub(super) fn of_names(&self) -> Option<io::Error> {
         (!self.0.is_empty()).then(|| self.as_error(io::ErrorKind::NotFound))
     }
@@ -38,7 +38,7 @@ impl ConnectErrors {
     }
 }
 
-/// Without the number that Rust adds to what the system says, which means nothing to most.
+/// The system's message, without the number that Rust adds, which means nothing to most.
 fn said(error: &io::Error) -> String {
     let said = error.to_string();
     match said.find(" (os error ") {

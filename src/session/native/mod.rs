@@ -1,7 +1,7 @@
 //! This crate's own session: callers write to the socket, and one thread reads it.
 //!
-//! `session` is what callers see, `reader` the thread that connects and reads, `shared` what both work on; `search` looks
-//! for a server that can write.
+//! `session` is the side of the callers, `reader` the thread that connects and reads, `shared` the state that both work
+//! on; `connect_errors` tells why no server could be reached.
 
 mod connect_errors;
 pub(crate) mod factory;

@@ -27,11 +27,11 @@ use crate::{
 /// have no time left.
 pub(super) const LONGEST_READ: Duration = Duration::from_secs(1);
 
-/// What a server may mean that closes the connection instead of answering.
+/// The likely reasons of a server that closes the connection instead of answering.
 const HUNG_UP: &str = "the server closed the connection instead of answering the handshake: it does not serve yet or has no \
                        quorum, has too many connections (maxClientCnxns), or this is its port for TLS";
 
-/// What one may mean that says nothing.
+/// The likely reasons of a server that says nothing.
 const SILENT: &str =
     "no answer to the handshake: is this the client port of a ZooKeeper server, and does the server run?";
 
@@ -107,7 +107,7 @@ impl ReaderThread {
         let request = {
             let mut state = self.shared.state.lock();
             if state.machine.is_over(sent) {
-                // A handshake would make a session that nobody closes.
+                // A handshake would make a session that is never closed.
                 return Err(io::ErrorKind::Interrupted.into());
             }
             state.closer = Some(closer.clone());
@@ -148,7 +148,7 @@ impl ReaderThread {
     }
 
     fn connected(&self, half: Box<dyn WriteHalf>, response: ConnectResponse, sent: Instant) -> io::Result<()> {
-        // The half goes in under a number that is not current yet, so nobody writes before the machine says so.
+        // The half goes in under a number that is not current yet, so no thread writes before the machine says so.
         let number = self.shared.state.lock().machine.next_connection();
         *self.shared.writer.lock() = CurrentWriter { connection: number, half: Some(half) };
         let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
@@ -176,8 +176,8 @@ impl ReaderThread {
         self.shared.writer.lock().half = None;
     }
 
-    /// Hands on what has come, the first time with the reply to the handshake, and reads what comes next, until
-    /// the next timer. `false`: the session is over.
+    /// Hands on the received frames, the first time with the reply to the handshake, and reads more, until the next
+    /// timer. `false`: the session is over.
     fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<bool> {
         self.take_frames(buffer)?;
         let Some(timeout) = self.keep_timers()? else { return Ok(false) };
@@ -189,8 +189,8 @@ impl ReaderThread {
         Ok(true)
     }
 
-    /// Hands every complete frame to the machine, under one lock. What follows from them is carried out after that, so a
-    /// thread that waits for several replies is woken once.
+    /// Hands every complete frame to the machine, under one lock. The actions are carried out after that, so a thread
+    /// that waits for several replies is woken once.
     fn take_frames(&self, buffer: &mut FrameBuffer) -> io::Result<()> {
         self.shared.input(|machine, actions| {
             let now = Instant::now();
@@ -199,7 +199,7 @@ impl ReaderThread {
                     Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
                     Ok(None) => return Ok(()),
                     Err(ProtoError::FrameTooLarge { size, limit }) => {
-                        // Whose reply it is stands in the next four bytes.
+                        // The next four bytes tell whose reply it is.
                         let Some(xid) = buffer.peek_xid() else { return Ok(()) };
                         machine.frame_too_large(xid, size, limit, actions);
                         return Err(invalid_data(ProtoError::FrameTooLarge { size, limit }));
@@ -238,7 +238,7 @@ impl ReaderThread {
 }
 
 impl Drop for ReaderThread {
-    /// Also if a panic ends the thread: nobody must wait for what nobody will read.
+    /// Also if a panic ends the thread: no caller must wait for a reply that is never read.
     fn drop(&mut self) {
         self.shared.input(|machine, actions| machine.expired(actions));
         self.shared.state.lock().hang_up();
@@ -246,7 +246,7 @@ impl Drop for ReaderThread {
     }
 }
 
-/// What the first answer is not, and so who is not there.
+/// The error of a first answer that no ZooKeeper server gives.
 fn no_server(error: ProtoError) -> io::Error {
     invalid_data(format!("this is not the client port of a ZooKeeper server, which answers otherwise ({error})"))
 }

@@ -1,4 +1,4 @@
-//! [`Session`] as its callers see it, over what they share with the reader thread.
+//! [`Session`] as its callers see it, over the state that they share with the reader thread.
 
 use std::{
     io,
@@ -19,22 +19,22 @@ use crate::{
     },
 };
 
-/// An abandoned session is taken up again within so many session timeouts, or not at all. By then either the servers
+/// An abandoned session is taken up again within this many session timeouts, or not at all. By then either the servers
 /// have expired it, or all of them are down, and will expire it one session timeout after they are back.
 const LEAVE_WITHIN: u32 = 10;
 
-/// How long the thread of a session that nobody waits for goes on, to close it at the server.
+/// How long the thread of a session that no caller waits for goes on, to close it at the server.
 const LEAVE_TIME: Duration = Duration::from_secs(1);
 
 /// One session and the thread that reads for it.
 ///
 /// Two locks, never nested. `state` orders requests and is held for moments. `writer` is held while bytes go to the
-/// kernel; the reader thread takes it to hand over a new connection, after it has shut the old one down, so a write that
-/// was stuck there has failed by then; and to write, for moments, what follows from what it read.
+/// kernel; the reader thread takes it to hand over a new connection, after it has shut the old one down, so a write
+/// that was stuck there has failed by then; and to write, for moments, the requests that follow from a frame.
 ///
 /// Observer and watchers are called without a lock, in the order of the actions of one input. The reader thread carries
-/// out what it read before it reads on, so all that the servers bring about, session events too, comes in the order in
-/// which it happened.
+/// out the actions of a read before it reads on, so all that the servers bring about, session events too, comes in the
+/// order in which it happened.
 pub(super) struct NativeSession {
     shared: Arc<SessionShared>,
 }
@@ -56,8 +56,8 @@ impl NativeSession {
 
 impl Drop for NativeSession {
     fn drop(&mut self) {
-        // Nobody can use the session any more: the thread closes it if a server is at hand. One that was abandoned is
-        // on its way already, and takes the time that needs.
+        // The session has no user any more: the thread closes it if a server is at hand. An abandoned one is on its way
+        // already, and takes the time that needs.
         if !self.is_ended() {
             self.shared.leave(SessionError::Closed, Instant::now() + LEAVE_TIME);
         }
@@ -141,7 +141,7 @@ impl Session for NativeSession {
     }
 
     fn close(&self, deadline: Instant) {
-        // Who does not wait wants the session closed all the same, and not to expire with its znodes in the way of others.
+        // A caller that does not wait wants the session closed, too, and not to expire with its znodes in the way of others.
         let until = deadline.max(Instant::now() + LEAVE_TIME);
         self.shared.leave(SessionError::Closed, until);
         // Nothing is ever sent on it: the channel ends when the reader thread does.

@@ -1,4 +1,4 @@
-//! What callers and the reader thread of one session share: the machine, and the socket's writing half.
+//! The state that callers and the reader thread of one session share: the machine, and the socket's writing half.
 
 use std::{
     io,
@@ -23,14 +23,14 @@ use crate::session::{
     transport::{Closer, Transport, WriteHalf},
 };
 
-/// How long a thread that submits, or the one that reads, writes at most: its own requests and those of others. What then
-/// is left, because the peer is slow to take it or because more keeps coming, a thread of its own writes.
+/// How long a thread that submits, or the one that reads, writes at most: its own requests and those of others. A
+/// thread of its own writes the rest, if the peer is slow to take it or more keeps coming.
 const LONGEST_WRITE: Duration = Duration::from_millis(20);
 
 pub(super) struct Guarded {
     pub(super) machine: Machine<OnReply, Watcher>,
-    /// Some thread is writing, and looks for more before it stops: it clears this under the same lock under which it
-    /// found nothing more, so a request is either seen by it or written by whoever submitted it.
+    /// Whether some thread is writing. It looks for more before it stops, and clears this under the same lock under
+    /// which it found nothing more, so a request is either seen by it or written by the thread that submitted it.
     pub(super) writing: bool,
     pub(super) closer: Option<Closer>,
 }
@@ -46,7 +46,7 @@ pub(super) struct SessionShared {
     pub(super) observer: SessionObserver,
     pub(super) state: Mutex<Guarded>,
     pub(super) writer: Mutex<CurrentWriter>,
-    /// What ended the last connection, or the last attempt at one.
+    /// The error that ended the last connection, or the last attempt at one.
     pub(super) last_error: Mutex<Option<Arc<io::Error>>>,
     /// Servers to use instead, from the next attempt on.
     pub(super) new_hosts: Mutex<Option<ConnectString>>,
@@ -105,7 +105,7 @@ impl SessionShared {
         }
     }
 
-    /// Runs one input through the machine, carries out what follows from it, and writes what there is to write.
+    /// Runs one input through the machine, carries out its actions, and writes the output.
     pub(super) fn input<T>(
         self: &Arc<Self>,
         input: impl FnOnce(&mut Machine<OnReply, Watcher>, &mut Actions<OnReply, Watcher>) -> T,
@@ -118,7 +118,7 @@ impl SessionShared {
         drop(state);
         let carried_out = catch_unwind(AssertUnwindSafe(|| carry_out(actions, &self.observer)));
         if let Some(output) = output {
-            // Also after a panic: nobody else may write before this is written, not even the session's last request.
+            // Also after a panic: no other thread may write before this is written, not even the session's last request.
             self.write(output);
         }
         if let Err(panic) = carried_out {
@@ -127,7 +127,7 @@ impl SessionShared {
         result
     }
 
-    /// Copies what others read without the lock.
+    /// Copies the values that are read without the lock.
     fn publish(&self, machine: &Machine<OnReply, Watcher>) {
         let valid_until = machine.valid_until().map_or(0, |at| {
             u64::try_from(at.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX).max(1)
@@ -139,7 +139,7 @@ impl SessionShared {
         self.ended.store(!machine.is_alive(), Ordering::Release);
         let (watches, before) = (machine.watches(), self.watches.load(Ordering::Relaxed));
         if watches != before {
-            // Under the lock under which the machine is, so nobody else does so at the same time.
+            // Under the lock under which the machine is, so no other thread does so at the same time.
             self.watches.store(watches, Ordering::Relaxed);
             self.config.counters.watches.change(before, watches);
         }
@@ -160,7 +160,7 @@ impl SessionShared {
         }
     }
 
-    /// Writes until there is nothing more to write, or until then: gives what is left, and `writing` stays set.
+    /// Writes until there is nothing more to write, or until then: returns the rest, and `writing` stays set.
     fn write_until(&self, mut output: Output, until: Option<Instant>) -> Option<Output> {
         loop {
             let written = self.write_once(&mut output, until);
@@ -184,7 +184,7 @@ impl SessionShared {
         let mut writer = self.writer.lock();
         let is_current = output.connection == writer.connection;
         let Some(half) = writer.half.as_mut().filter(|_| is_current) else {
-            // That connection is gone, and what was to be written to it has been answered.
+            // That connection is gone, and its requests have been answered.
             return Ok(true);
         };
         let rest = output.bytes.get(output.written..).unwrap_or_default();
@@ -206,7 +206,7 @@ impl SessionShared {
         self.input(|machine, actions| machine.leave(error, until, actions));
         let state = self.state.lock();
         if state.machine.is_over(Instant::now()) {
-            // There is nothing to close at a server, but the reader thread may wait for what it says.
+            // There is nothing to close at a server, but the reader thread may wait for one.
             state.hang_up();
         }
         drop(state);
@@ -217,11 +217,11 @@ impl SessionShared {
 
 struct Output {
     bytes: Vec<u8>,
-    /// How many of them are written.
+    /// How many of the bytes are written.
     written: usize,
     connection: u64,
     taken: Instant,
-    /// A peer that does not take what is sent to it for a third of the session timeout is dead.
+    /// A peer that takes nothing for a third of the session timeout is dead.
     deadline: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! Which servers there are, where their names lead, and which one comes next.
+//! The servers, the addresses of their names, and which one comes next.
 
 pub(crate) mod connect_string;
 pub(crate) mod resolver;

@@ -48,8 +48,8 @@ impl KnownAddresses {
         self.0.lock().get(host).map(|known| known.addresses.clone()).unwrap_or_default()
     }
 
-    /// Remembers an answer, unless a look-up that began later has answered: a session that was given up may still wait for
-    /// one that it began before the session of now.
+    /// Remembers an answer, unless a look-up that began later has answered: a session that was given up may still wait
+    /// for one that it began before the current session.
     fn learn(&self, host: &Host, asked: Instant, addresses: &[SocketAddr]) {
         let mut known = self.0.lock();
         if known.get(host).is_none_or(|known| known.asked <= asked) {
@@ -62,7 +62,7 @@ impl KnownAddresses {
     }
 }
 
-/// What the session knows about names, and the look-ups under way.
+/// The session's knowledge of names, and the look-ups under way.
 pub(crate) struct Names {
     resolve: Resolve,
     /// One for each name at most, on a thread of its own.
@@ -76,7 +76,7 @@ pub(crate) struct Names {
 struct LookUp {
     asked: Instant,
     answer: Receiver<io::Result<Vec<SocketAddr>>>,
-    /// A round has waited for it before. It may take minutes, so no round waits for it again.
+    /// Whether a round has waited for it before. It may take minutes, so no round waits for it again.
     is_late: bool,
 }
 
@@ -85,7 +85,7 @@ impl Names {
         Names { resolve, under_way: HashMap::new(), known, unresolved: Vec::new() }
     }
 
-    /// The addresses of a server: those of now, or where they are not to be had in time, those of the last time.
+    /// The current addresses of the servers, or if they do not come in time, the last known ones.
     pub(crate) fn look_up(&mut self, hosts: &[Host]) -> Vec<(String, SocketAddr)> {
         for host in hosts {
             if literal(host).is_none() && !self.under_way.contains_key(host) {
@@ -121,7 +121,7 @@ impl Names {
         let (sender, answer) = bounded(1);
         let (resolve, name) = (self.resolve.clone(), host.clone());
         let run = move || {
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _ = sender.send(resolve(&name.0, name.1));
         };
         match std::thread::Builder::new().name("zk-resolver".into()).spawn(run) {
@@ -151,7 +151,7 @@ impl Names {
             Err(RecvTimeoutError::Timeout) => "cannot be resolved so far: no answer".to_owned(),
             Err(RecvTimeoutError::Disconnected) => "resolving it panicked".to_owned(),
         };
-        // Each round says so again: whoever looks after the connection warns once.
+        // Each round says so again; the code that looks after the connection warns once.
         log::debug!("{} {why}", host.0);
         self.unresolved.push((host.0.clone(), why));
         self.known.of(host)

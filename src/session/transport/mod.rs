@@ -20,7 +20,7 @@ pub(crate) trait Transport: Send + Sync + 'static {
         Ok((host, port).to_socket_addrs()?.collect())
     }
 
-    /// Connects to one address of `host`, for at most `limit`. Where it waits for what the server says, it gives up soon
+    /// Connects to one address of `host`, for at most `limit`. While it waits for the server's answer, it gives up soon
     /// after `is_over` says so.
     fn connect(
         &self,
@@ -44,7 +44,7 @@ pub(crate) trait ReadHalf: Send {
     fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>>;
 }
 
-/// The half of whoever submits requests.
+/// The half of the threads that submit requests.
 pub(crate) trait WriteHalf: Send {
     /// Writes what the peer takes until then, and says how much that was. Tries once even if the time is up.
     fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize>;

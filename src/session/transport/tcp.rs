@@ -10,7 +10,7 @@ use std::{
 
 use super::{Closer, Connection, ReadHalf, Transport, WriteHalf};
 
-/// To connect takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
+/// Connecting takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
 /// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
 /// at once.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
@@ -44,8 +44,8 @@ struct TcpReader {
     timeout: Duration,
 }
 
-/// How far the socket's timeout may lie beyond what was asked for, and no more than an eighth: so late the timers of a
-/// session may be. Setting it costs a system call, and under load the time left shrinks with every read.
+/// How far the socket's timeout may lie beyond the one asked for, and no more than an eighth: the timers of a session
+/// may be that late. Setting it costs a system call, and under load the time left shrinks with every read.
 const SLACK: Duration = Duration::from_millis(20);
 
 fn is_far_off(set: Duration, wanted: Duration) -> bool {
@@ -117,7 +117,7 @@ mod tests {
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         socket.listen(0).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
-        // Nobody accepts: once the queue is full, the system drops who asks for more.
+        // No thread accepts: once the queue is full, the system drops further connections.
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
         let queue: Vec<_> = std::iter::from_fn(|| connect().ok()).take(100).collect();
         assert!(queue.len() < 100, "its queue has no end");

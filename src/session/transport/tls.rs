@@ -17,10 +17,10 @@ use crate::error::Result;
 /// How much is encrypted at a time, and how much is read from the socket at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// So often it is asked whether a handshake is still wanted.
+/// How often to ask whether a handshake is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a server may mean that ends the connection instead of shaking hands.
+/// The likely reasons of a server that ends the connection instead of shaking hands.
 const HUNG_UP: &str =
     "the server ended the connection in the TLS handshake: not a secureClientPort, or it wants a client certificate";
 
@@ -28,8 +28,8 @@ const HUNG_UP: &str =
 ///
 /// The two halves share the state of the connection under a lock that is held only while bytes are encrypted or
 /// decrypted, never while a socket is waited for: the reader is not held up by a writer that is stuck. Only the writer
-/// sends. What the reader's side has to say (an answer to a change of keys) waits in the state until then, and goes
-/// first; so the bytes leave in the order in which they were encrypted.
+/// sends. Messages of the reader's side (an answer to a change of keys) wait in the state until then, and go first; so
+/// the bytes leave in the order in which they were encrypted.
 #[derive(Debug, Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
@@ -90,12 +90,12 @@ fn shake_hands(
         }
         let mut received = encrypted.get(..count).unwrap_or_default();
         while !received.is_empty() {
-            // After its farewell nothing more is taken.
+            // After `close_notify` nothing more is taken.
             if tls.read_tls(&mut received)? == 0 {
                 return Err(hung_up(io::ErrorKind::UnexpectedEof.into(), HUNG_UP));
             }
             if let Err(error) = tls.process_new_packets() {
-                // So that the server's log says why. The error stays the same if that fails.
+                // Tells the server's log why. The error stays the same if that fails.
                 let _ = send(tls, writer, deadline);
                 return Err(refusal(error));
             }
@@ -117,7 +117,7 @@ fn send(tls: &mut ClientConnection, writer: &mut dyn WriteHalf, deadline: Instan
 struct TlsReader {
     tcp: Box<dyn ReadHalf>,
     state: TlsState,
-    /// Received, but not taken by the state yet, which has room for so much.
+    /// Received, but not taken by the state yet, which has limited room.
     encrypted: Vec<u8>,
     is_closed: bool,
 }
@@ -142,14 +142,14 @@ impl ReadHalf for TlsReader {
 }
 
 impl TlsReader {
-    /// Hands out what has come, if that makes up a record. 0 is the end.
+    /// Hands out the received bytes, if they make up a record. 0 is the end.
     fn decrypt(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let mut tls = self.state.lock();
         loop {
             match tls.reader().read(buffer) {
                 Ok(count) => return Ok(Some(count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The stream ended without a farewell. Frames carry their length, so nothing can be cut off unseen.
+                // The stream ended without `close_notify`. Frames carry their length, so nothing can be cut off unseen.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
                 Err(error) => return Err(error),
             }
@@ -191,8 +191,8 @@ struct TlsWriter {
 }
 
 impl WriteHalf for TlsWriter {
-    /// A chunk counts as written when all of it is sent. One that was not is encrypted already: whoever calls again
-    /// begins with the same bytes.
+    /// A chunk counts as written when all of it is sent. One that was not is encrypted already: the next call has to
+    /// begin with the same bytes.
     fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
         let (mut written, mut has_tried) = (0, false);
         loop {

@@ -92,7 +92,7 @@ impl TlsConfig {
         TlsConfig::default()
     }
 
-    /// Trusts these certificates, one or more in PEM form, and what they have issued. Can be called several times.
+    /// Trusts these certificates, one or more in PEM form, and those that they have issued. Can be called several times.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no certificate in it, or one that cannot be read.
@@ -145,7 +145,7 @@ impl TlsConfig {
         self
     }
 
-    /// Checks the whole, and turns it into what opens connections.
+    /// Checks the whole, and turns it into the configuration of connections.
     pub(crate) fn client_config(&self) -> Result<ClientConfig> {
         if self.roots.is_empty() {
             return Err(invalid("tls", "no server is trusted without root_certificates_pem()"));

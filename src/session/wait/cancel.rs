@@ -39,11 +39,11 @@ struct TokenState {
 /// A waiter that a cancellation wakes besides those on its channel.
 enum Waker {
     Parked(Thread),
-    /// For those who sleep with another token.
+    /// For waiters that sleep with another token.
     Token(CancelToken),
 }
 
-/// While it lives, the cancellation wakes what was registered with it.
+/// A registered waiter, which the cancellation wakes while this lives.
 pub(crate) struct Registration<'a> {
     token: &'a CancelToken,
     number: u64,

@@ -1,4 +1,4 @@
-//! Until when a caller waits, and what else ends its wait.
+//! The wait bound: until when a caller waits, and its cancel token.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ impl<'a> WaitBound<'a> {
         WaitBound { deadline: Some(deadline), cancel: None }
     }
 
-    /// The same, but at this deadline if that is earlier.
+    /// This wait bound, with this deadline if that is earlier.
     pub(crate) fn by(self, deadline: Instant) -> WaitBound<'a> {
         WaitBound { deadline: Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline))), ..self }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Pending {
     ticket: Ticket,
     reply: ReplySlot,
     submitted: Instant,
-    /// The reply was handed out, or is not of interest any more.
+    /// Whether the reply was handed out, or is not of interest any more.
     is_settled: bool,
 }
 
@@ -47,7 +47,7 @@ impl Pending {
         if self.session.withdraw(self.ticket) {
             return ReplyOutcome::Stopped { end, sent: false };
         }
-        // It may have come in between.
+        // The reply may have come in between.
         match self.reply.try_take() {
             Some(reply) => ReplyOutcome::Reply(reply),
             None => ReplyOutcome::Stopped { end, sent: true },
@@ -65,7 +65,7 @@ impl Pending {
         self.wait(bound)
     }
 
-    /// Whether nothing is to come any more.
+    /// Whether nothing more will come.
     pub(crate) fn is_settled(&self) -> bool {
         self.reply.is_settled()
     }
@@ -79,8 +79,8 @@ impl Pending {
 }
 
 impl Drop for Pending {
-    /// Nobody waits for the reply: a request that was not written yet need not be. While the server takes nothing, what
-    /// callers have given up would pile up otherwise.
+    /// Takes a request back that was not written yet, as no caller waits for the reply. While the server takes nothing,
+    /// requests that callers have given up would pile up otherwise.
     fn drop(&mut self) {
         if !self.is_settled && !self.reply.is_settled() {
             self.session.withdraw(self.ticket);

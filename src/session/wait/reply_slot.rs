@@ -1,4 +1,4 @@
-//! Where one reply, or one other word, is put for one thread.
+//! The slot for one reply, or one other wake-up, of one thread.
 //!
 //! Not a channel: the thread that was just woken would have to wait for the channel's locks.
 
@@ -21,7 +21,7 @@ enum Slot<T> {
     /// This thread sleeps, or is about to.
     ReplyOutcome(Thread),
     Full(T),
-    /// No reply comes any more: somebody has taken it, or its sender is gone.
+    /// No reply comes any more: it was taken, or its sender is gone.
     Done,
 }
 
@@ -78,7 +78,7 @@ impl<T> ReplySlot<T> {
         matches!(*self.0.lock(), Slot::Full(_) | Slot::Done)
     }
 
-    /// Sleeps until the reply is here, and takes it. Where none will come that counts as the end of the time.
+    /// Sleeps until the reply is here, and takes it. A reply that will never come counts as the end of the time.
     pub(crate) fn wait(&self, bound: WaitBound<'_>) -> Result<T, WaitEnd> {
         let end = self.wait_until_settled(bound);
         self.try_take().ok_or(end.unwrap_or(WaitEnd::Deadline))
@@ -180,7 +180,7 @@ mod tests {
         });
         assert!(!slot.is_settled() && slot.try_take().is_none());
         sender.send(Ok(Response::Done));
-        // It is here, so it counts, over whatever the token says.
+        // The reply is here, so it counts, whatever the token says.
         let bound = WaitBound { cancel: Some(&token), deadline: None };
         assert!(slot.wait(bound).is_ok());
     }

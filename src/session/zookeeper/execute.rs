@@ -1,4 +1,4 @@
-//! One request as calls of the package, and what the package says in this crate's words.
+//! One request as calls of the package, and the package's answers in this crate's types.
 
 use ::zookeeper::{
     Acl as ZkAcl, CreateMode as ZkMode, Permission, Stat as ZkStat, WatchedEvent, ZkError, ZkResult, ZooKeeper,
@@ -13,7 +13,7 @@ use crate::{
     session::api::SessionError,
 };
 
-/// What is called when a watch fires.
+/// Called when a watch fires.
 pub(super) type OnEvent = Box<dyn Fn(WatchedEvent) + Send>;
 
 /// Carries out a request, except for `sync`. Blocks as long as the package does.

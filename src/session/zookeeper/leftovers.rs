@@ -6,7 +6,7 @@ use ::zookeeper::{ZkError, ZkResult, ZooKeeper};
 
 use crate::proto::{request::Request, response::Response, types::CreateMode};
 
-/// What a session has created, or may have.
+/// The ephemeral znodes that a session has created, or may have.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
     nodes: BTreeSet<String>,
@@ -15,7 +15,7 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Notes what a request has made or removed.
+    /// Notes the znode that a request has made or removed.
     pub(super) fn executed(&mut self, request: &Request, result: &ZkResult<Response>) {
         match (request, result) {
             (Request::Create { mode, .. }, Ok(Response::Created { path, .. })) if mode.is_ephemeral() => {

@@ -57,8 +57,8 @@ use worker::{Source, Worker};
 /// Each session keeps one ephemeral znode, `_curator_locks_<uuid>`, in the handle's root or in
 /// [`probe_directory`](ZooKeeperSessionFactory::probe_directory).
 ///
-/// One client for each handle. When the client gives its session up or is closed, what it left behind is deleted one by
-/// one, as the handle lives on.
+/// One client for each handle. When the client gives its session up or is closed, the session's ephemeral znodes are
+/// deleted one by one, as the handle lives on.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -124,8 +124,8 @@ impl ZooKeeperSessionFactory {
         ZooKeeperSessionFactory { source: Source::Made(Arc::new(connect)), probe_directory: String::new() }
     }
 
-    /// Where the session's own znode goes, if not into the handle's root: an existing path in which the handle may
-    /// create and delete.
+    /// Sets the directory of the session's own znode, if not the handle's root: an existing path in which the handle
+    /// may create and delete.
     ///
     /// # Errors
     /// [`Error::InvalidPath`](crate::Error::InvalidPath).
@@ -162,7 +162,7 @@ struct ZooKeeperSession {
 
 impl Drop for ZooKeeperSession {
     fn drop(&mut self) {
-        // Nobody can use the session any more: its worker cleans up and ends.
+        // The session has no user any more: its worker cleans up and ends.
         self.shared.end(SessionError::Closed, None);
     }
 }
@@ -190,7 +190,7 @@ impl Session for ZooKeeperSession {
             let index = state.queue.binary_search_by_key(&ticket.0, |queued| queued.ticket);
             index.ok().map(|index| (state.queue.remove(index), state.watches.remove(&ticket.0)))
         };
-        // What they hold is dropped here, outside of the lock.
+        // Their contents are dropped here, outside of the lock.
         taken.is_some()
     }
 

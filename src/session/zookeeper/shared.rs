@@ -1,4 +1,4 @@
-//! What the callers, the worker and the watchdog of one session share.
+//! The state that the callers, the worker and the watchdog of one session share.
 
 use std::{
     io, mem,
@@ -25,7 +25,7 @@ use crate::{
 /// How long after a failed attempt to take the session up the next one follows, unless the handle reports something.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What the worker does next.
+/// The next task of the worker.
 pub(super) enum WorkerTask {
     /// Take the session up, over whatever connection the handle has now.
     Connect,
@@ -37,15 +37,15 @@ pub(super) enum WorkerTask {
     Leave,
 }
 
-/// The state is held for moments, and never while something is called. Whatever somebody waits for is changed under its
-/// lock, and then he is notified: so no change is missed.
+/// The state is locked for moments, and never during a call. A thread that waits for a change is notified after the
+/// change was made under the lock: so no change is missed.
 pub(super) struct HandleShared {
     pub(super) config: SessionConfig,
     observer: SessionObserver,
     pub(super) state: Mutex<HandleState>,
     /// Wakes the worker.
     pub(super) work: Condvar,
-    /// Wakes the watchdog, and who waits for the worker's end.
+    /// Wakes the watchdog, and callers that wait for the worker's end.
     pub(super) news: Condvar,
 }
 
@@ -59,7 +59,7 @@ impl HandleShared {
         self.state.lock().id
     }
 
-    /// Ends the session. Nothing is raised any more, but for this event, where it has ended by itself.
+    /// Ends the session. Nothing is raised any more, but for this event, if it has ended by itself.
     pub(super) fn end(&self, error: SessionError, event: Option<SessionEvent>) {
         let (actions, dropped) = self.state.lock().end(error, event);
         self.wake();
@@ -76,15 +76,15 @@ impl HandleShared {
         self.news.notify_all();
     }
 
-    /// Calls what others brought. A panic there ends the session instead of the thread, which may be the handle's own:
-    /// nobody must wait for what nobody does any more.
+    /// Runs callers' code. A panic there ends the session instead of the thread, which may be the handle's own: no
+    /// caller must wait for a thread that is gone.
     pub(super) fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
         if caught("a callback of the session", || carry_out(actions, &self.observer)).is_none() {
             self.expired();
         }
     }
 
-    /// What the handle reports, on its own thread and under its own lock: it is noted here, and no more.
+    /// Notes a report of the handle, which comes on the handle's own thread and under its own lock, and does no more.
     pub(super) fn handle_reports(&self, zk_state: ZkState) {
         let mut state = self.state.lock();
         if matches!(zk_state, ZkState::Connected | ZkState::ConnectedReadOnly) {
@@ -94,7 +94,7 @@ impl HandleShared {
             state.handle_closed |= zk_state == ZkState::Closed;
             if zk_state == ZkState::Connecting {
                 // Before the handshake is sent. Later attempts go unreported, so this is never too late. A session that
-                // was made is none that was resumed before it has been seen.
+                // was made does not count as resumed before it has been seen.
                 state.handshake.get_or_insert(Origin::Resumed { sent: Instant::now(), counts: true });
             }
             state.disconnected(lost());
@@ -108,7 +108,7 @@ impl HandleShared {
         loop {
             let now = Instant::now();
             if state.alive && state.handle_closed {
-                // The handle does not come back: nobody can use the session any more.
+                // The handle does not come back: the session cannot be used any more.
                 MutexGuard::unlocked(&mut state, || self.expired());
             } else if let Some(why) = state.liveness.why_dead(now).filter(|_| state.is_up()) {
                 state.disconnected(io::Error::new(io::ErrorKind::TimedOut, why));
@@ -190,7 +190,7 @@ impl HandleShared {
     pub(super) fn heartbeat_answered(&self, sent: Instant) {
         let now = Instant::now();
         let mut state = self.state.lock();
-        // Only the worker takes the session up: it has been so all the time.
+        // Only the worker takes the session up: it was up all the time.
         if state.is_up() {
             state.liveness.received(now);
             state.liveness.heartbeat_answered(sent, now);
@@ -199,7 +199,7 @@ impl HandleShared {
         }
     }
 
-    /// Takes the reply to the request under way. Across the end of a connection nobody knows in which session it was
+    /// Takes the reply to the request under way. Across the end of a connection it is unknown in which session it was
     /// carried out: its outcome counts as unknown then, which was told already.
     pub(super) fn replied(&self, request: &Request, reply: Reply) {
         if matches!(reply, Err(SessionError::ConnectionLoss(_))) {

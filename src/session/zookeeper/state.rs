@@ -25,7 +25,7 @@ use crate::{
 enum WatchStage {
     /// The request is queued or with the handle; an event that was faster than the reply waits here.
     Requested { early: Option<EventType> },
-    /// In place until the connection ends; this is told then, because nobody sees any more whether it happens.
+    /// In place until the connection ends; this event is told then, because later changes go unseen.
     Armed { unseen: EventType },
 }
 
@@ -49,11 +49,11 @@ pub(super) struct HandleState {
     pub(super) connections: u64,
     pub(super) next_ticket: u64,
     pub(super) queue: VecDeque<QueuedRequest>,
-    /// What the handle works on. Taken away when the connection ends.
+    /// The request that the handle works on. Taken away when the connection ends.
     pub(super) current: Option<(u64, OnReply)>,
     /// Counts the ends of the handle's connections.
     pub(super) epoch: u64,
-    /// How the handle came by the connection that is taken up next, where it has said so.
+    /// How the handle came by the connection that is taken up next, if it has said so.
     pub(super) handshake: Option<Origin>,
     /// The handle has ended for good.
     pub(super) handle_closed: bool,
@@ -63,7 +63,7 @@ pub(super) struct HandleState {
     pub(super) heartbeat_due: bool,
     pub(super) liveness: Liveness,
     pub(super) watches: BTreeMap<u64, Watched>,
-    /// What the watchdog hands out, and nobody else, so that it stays in order.
+    /// The actions that the watchdog alone hands out, so that they stay in order.
     pub(super) outbox: Actions<OnReply, Watcher>,
     pub(super) last_error: Option<Arc<io::Error>>,
 }
@@ -117,7 +117,7 @@ impl HandleState {
         Ticket(ticket)
     }
 
-    /// This session was seen to own the probe, by a question that was sent then.
+    /// Notes that this session was seen to own the probe, by a question sent at `sent`.
     pub(super) fn connected(&mut self, owner: i64, sent: Instant, timeout: Duration) {
         let now = Instant::now();
         self.id = owner;
@@ -211,7 +211,7 @@ impl HandleState {
         }
         self.alive = false;
         self.end = error.clone();
-        // Watchers are told of the end alone, and of events that nobody waits for any more nobody is.
+        // Watchers are told of the end alone: events that were not handed out yet are dropped.
         let (mut actions, dropped): (Actions<OnReply, Watcher>, Vec<_>) =
             mem::take(&mut self.outbox).into_iter().partition(|action| matches!(action, Action::Complete(..)));
         let watchers = mem::take(&mut self.watches);

@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Where handles come from.
+/// The source of handles.
 #[derive(Clone)]
 pub(super) enum Source {
     /// The program's own, which stays open.
@@ -137,7 +137,7 @@ impl Worker {
         loop {
             if !self.has_probe {
                 match zookeeper.create(&self.probe, Vec::new(), ZkAcl::open_unsafe().clone(), ZkMode::Ephemeral) {
-                    // After a lost reply it is there already: nobody else knows its name.
+                    // After a lost reply the probe is there already: no other client knows its name.
                     Ok(_) | Err(ZkError::NodeExists) => self.has_probe = true,
                     Err(error) => return Err(error),
                 }
@@ -150,7 +150,7 @@ impl Worker {
                     }
                     return Ok((stat.ephemeral_owner, sent));
                 }
-                // Its session has ended, or somebody deleted it: the next one tells.
+                // The probe's session has ended, or somebody deleted it: the next one tells.
                 Err(ZkError::NoNode) => self.has_probe = false,
                 Err(error) => return Err(error),
             }
@@ -183,7 +183,7 @@ impl Worker {
     fn request(&mut self, ticket: u64, request: &Request) {
         let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
         if self.shared.state.lock().current.is_none() {
-            // It was answered when the connection ended. Which session the handle has by now is not known yet.
+            // The request was answered when the connection ended. Which session the handle has by now is not known yet.
             return;
         }
         let on_event = request.watch_table().map(|_| self.on_event(ticket));
@@ -203,7 +203,7 @@ impl Worker {
         self.leftovers.executed(request, &result);
         let id = self.shared.id();
         if owner != 0 && owner != id {
-            // Carried out in another session: what it made is deleted on leaving.
+            // Carried out in another session: its znode is deleted on leaving.
             self.owners.push(owner);
             self.replaced(owner);
             return;
@@ -226,7 +226,7 @@ impl Worker {
         if self.has_probe {
             self.leftovers.add(self.probe.clone());
         }
-        // So long after the last answer the servers have ended the session themselves.
+        // This long after the last answer the servers have ended the session themselves.
         let give_up = Instant::now() + self.shared.config.session_timeout.max(Duration::from_secs(1)) * 2;
         while let Err(error) = guarded(|| self.leftovers.delete(zookeeper, &self.owners)) {
             log::debug!("cannot clean up yet: {error}");
@@ -239,7 +239,7 @@ impl Worker {
 }
 
 impl Drop for WorkerEnd {
-    /// Also if a panic ends the thread: nobody must wait for what nobody does any more.
+    /// Also if a panic ends the thread: no caller must wait for a thread that is gone.
     fn drop(&mut self) {
         self.0.expired();
         self.0.finished();

@@ -28,8 +28,8 @@ pub(super) fn this_program() -> Command {
     command
 }
 
-/// Starts the command, in a process group of its own, unless this moment has passed by then. Not to be called but by a
-/// thread that lives as long as the process: the command dies with the thread that started it.
+/// Starts the command, in a process group of its own, unless this moment has passed by then. Only a thread that lives
+/// as long as the process may call this: the command dies with the thread that started it.
 pub(super) fn start(until: Duration, command: &[OsString], variables: &[(&str, String)]) -> io::Result<Child> {
     let mut shim = this_program();
     shim.arg(EXEC).arg(getpid().to_string()).arg(until.as_nanos().to_string()).args(command);
@@ -45,12 +45,12 @@ pub(crate) fn exec(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Err(error) = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL) {
         return fail(FAILED, format!("cannot bind the command's life to this program's: {error}"));
     }
-    // It may have died before that.
+    // The parent may have died before that.
     let has_parent = parent.and_then(|parent| i32::try_from(parent).ok()) == Some(getppid().as_raw());
     let (true, Some(until), Some(program)) = (has_parent, until, arguments.next()) else {
         return ExitCode::from(FAILED);
     };
-    // It may have been stopped on the way here.
+    // This process may have been stopped on the way here.
     if clock::now() >= until {
         return fail(LOST, "the lock may be lost: the command is not run".to_owned());
     }

@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 const TERM_AT: u32 = 15;
 const KILL_AT: u32 = 5;
 
-/// For how many hundredths of it the lock is held after what proves that; see `Liveness`.
+/// For how many hundredths of it the lock is held after a proof; see `Liveness`.
 const PROOF: u32 = 95;
 
 /// How much of the hold is left when the command is ended.
@@ -30,15 +30,15 @@ impl Limits {
     }
 }
 
-/// What one clock shows when the other one shows something. What is known of a hold is told by one that stands while the
-/// machine sleeps, and a hold does not last any longer for that.
+/// Translates from the clock that tells of a hold, which stands while the machine sleeps, to one that runs: a hold does
+/// not last any longer for a sleep.
 #[derive(Debug)]
 pub(super) struct Clocks {
     session_timeout: Duration,
     start: Instant,
-    /// What the clock that runs shows at the start of the other one, by the sleeps before the last proof.
+    /// The running clock at the start of the other one, by the sleeps before the last proof.
     first: Duration,
-    /// The same after each sleep since, and when that was seen.
+    /// This offset after each later sleep, and when that was seen.
     later: Vec<(Instant, Duration)>,
 }
 
@@ -51,7 +51,7 @@ impl Clocks {
         Clocks { session_timeout, start, first, later: Vec::new() }
     }
 
-    /// By the clock that runs, the end of a hold that was proved as long ago as it may have been.
+    /// When the hold ends on the running clock, assuming the oldest heartbeat that can have proved it.
     pub(super) fn end(&mut self, until: Instant) -> Duration {
         self.end_at(until, now(), Instant::now())
     }
@@ -72,7 +72,7 @@ impl Clocks {
     }
 }
 
-/// Time since the machine started, its sleep included where that is to be had.
+/// Time since the machine started, its sleep included where the system tells it.
 pub(super) fn now() -> Duration {
     #[cfg(target_os = "linux")]
     let id = ClockId::CLOCK_BOOTTIME;

@@ -32,8 +32,8 @@ use crate::{
     voice,
 };
 
-/// How often it is looked whether the heartbeats have moved the end of the lock on, and whether what the command has left
-/// behind has ended.
+/// How often it looks whether the heartbeats have moved the end of the lock on, and whether the processes that the
+/// command has left behind have ended.
 const LOOKS: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -58,7 +58,7 @@ pub(super) fn supervise(
     let limits = Limits::of(timeout);
     let lost = || Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() };
     signals.ignore_stops()?;
-    // Where the machine has slept while the lock was awaited, only a heartbeat after that tells for how long it is held.
+    // If the machine has slept while the lock was awaited, only a later heartbeat tells for how long it is held.
     while clocks.end(valid_until(held).ok_or_else(lost)?) <= clock::now() + limits.term {
         if let Some(signal) = signals.receiver().recv_timeout(timeout / LOOKS).ok().filter(|signal| ends(*signal)) {
             return Err(Failure::ended_by(signal));
@@ -137,7 +137,7 @@ pub(super) fn supervise(
     }
     let (is_interrupted, known) = (watch.is_interrupted, watch.status);
     let otherwise = watch.finish();
-    // Now that nobody signals its group any more. Signals without a name are told only here.
+    // From here on no signal goes to its group. Signals without a name are told only here.
     let status = started.wait().ok().and_then(|status| status.code().or_else(|| Some(128 + status.signal()?)));
     let status = status.and_then(|status| u8::try_from(status).ok()).or(known).unwrap_or(FAILED);
     Ok(Ended { status: otherwise.unwrap_or(status), is_interrupted })
@@ -151,9 +151,9 @@ struct Watch<'a> {
     family: Family,
     limits: Limits,
     terminal: Terminal,
-    /// It is stopped until it gets the terminal.
+    /// Whether the command is stopped until it gets the terminal.
     wants_terminal: bool,
-    /// Once the command has ended.
+    /// The exit status, once the command has ended.
     status: Option<u8>,
     was_ended: bool,
     has_failed: bool,
@@ -189,8 +189,8 @@ impl Watch<'_> {
         }
     }
 
-    /// A command that was stopped at the terminal keeps the lock, and its user would face a terminal that nobody reads: it
-    /// goes on. Who stops it with SIGSTOP knows how to let it go on.
+    /// A command that was stopped at the terminal keeps the lock, and its user would face a terminal that no process
+    /// reads: so it is continued. A user who stops it with SIGSTOP knows how to continue it.
     fn stopped(&mut self, signal: Signal) {
         self.wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         self.lend();
@@ -218,7 +218,7 @@ impl Watch<'_> {
             None => self.watchdog.end_now(),
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // The watchdog has done it, unless somebody has stopped that.
+        // The watchdog has done it, unless the watchdog was stopped.
         if left.is_none_or(|left| left < self.limits.kill) {
             self.was_ended = true;
             self.family.signal(Signal::SIGKILL);
@@ -239,7 +239,7 @@ impl Watch<'_> {
         }
     }
 
-    /// The watchdog is no more. Nobody else would end the command in time if this process stops.
+    /// The watchdog is gone. Nothing else would end the command in time if this process stops.
     fn is_alone(&mut self) {
         if !self.was_ended {
             self.has_failed = true;
@@ -282,7 +282,7 @@ fn directory_of(node: &str) -> &str {
     directory.strip_suffix("/leases").unwrap_or(directory)
 }
 
-/// Its end, and each time it is stopped.
+/// Reports the command's end, and each time it is stopped.
 fn await_changes(command: Pid, family: &Family) -> Result<Receiver<WaitStatus>> {
     let (sender, changes): (Sender<WaitStatus>, _) = unbounded();
     let wait = move || {
@@ -307,15 +307,14 @@ fn await_changes(command: Pid, family: &Family) -> Result<Receiver<WaitStatus>> 
     Ok(changes)
 }
 
-/// Its number stays its own: it is not waited for.
+/// The command's number stays its own: it is not waited for.
 #[cfg(target_os = "linux")]
 fn next_change(command: Pid) -> nix::Result<WaitStatus> {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
     let status = waitid(Id::Pid(command), WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT)?;
     if matches!(status, WaitStatus::Stopped(..)) {
-        // Or it would be told again.
-        // It may have been killed meanwhile.
+        // Otherwise the stop would be told again. The command may have been killed meanwhile.
         let _ = waitid(Id::Pid(command), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
     }
     Ok(status)
@@ -330,7 +329,7 @@ fn has_ended(command: Pid) -> bool {
     waitid(Id::Pid(command), flags).is_ok_and(|status| status != WaitStatus::StillAlive)
 }
 
-/// A look would take its end away from whoever waits for it.
+/// A look would take the command's end away from the thread that waits for it.
 #[cfg(not(target_os = "linux"))]
 fn has_ended(_command: Pid) -> bool {
     false

@@ -12,8 +12,8 @@ use nix::{
 pub(super) const SESSION: &str = "ZKLOCK_SESSION";
 pub(super) const NODE: &str = "ZKLOCK_NODE";
 
-/// The command's process group, and what it started in groups of their own, as an interactive shell does. What began a
-/// session of its own (`setsid`) has left on purpose.
+/// The command's process group, and the groups that its processes started, as an interactive shell does. A process that
+/// began a session of its own (`setsid`) has left on purpose.
 #[derive(Debug)]
 pub(super) struct Family {
     /// The command, which leads its group. Its number is nobody else's as long as its parent has not waited for it.
@@ -34,13 +34,13 @@ impl Family {
         self.group = (group > 1).then(|| Pid::from_raw(group));
     }
 
-    /// Sends it to the command's group, and then to those who have left it.
+    /// Sends it to the command's group, and then to the processes that have left it.
     pub(super) fn signal(&self, signal: Signal) {
         self.signal_group(signal);
         for pid in self.alive() {
             let is_in_group = self.group.is_some_and(|group| nix::unistd::getpgid(Some(pid)) == Ok(group));
             if !is_in_group {
-                // It may have ended meanwhile.
+                // The process may have ended meanwhile.
                 signals(signal).for_each(|signal| _ = kill(pid, signal));
             }
         }
@@ -63,7 +63,7 @@ impl Family {
         (0..2).all(|_| self.alive().is_empty())
     }
 
-    /// Those who have not ended. Where there is no `/proc`, nobody.
+    /// The processes that have not ended. None without `/proc`.
     pub(super) fn alive(&self) -> Vec<Pid> {
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
         let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -82,7 +82,7 @@ impl Family {
     }
 }
 
-/// One that is stopped would not hear that it is to end.
+/// A stopped process gets SIGCONT, too, or it would not notice that it has to end.
 fn signals(signal: Signal) -> impl Iterator<Item = Signal> {
     let ends = matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM);
     [signal].into_iter().chain(ends.then_some(Signal::SIGCONT))

@@ -14,7 +14,7 @@ use crate::args::{Kind, Run};
 /// The locks to hold.
 pub(super) struct Locks {
     wanted: Wanted,
-    /// Told each time that somebody asks for the lock, who and why.
+    /// The requests to give the lock back: who asks, and why.
     pub(super) asked: Receiver<String>,
     /// In the order in which they are taken.
     pub(super) paths: Vec<String>,
@@ -62,7 +62,7 @@ impl Locks {
         }
     }
 
-    /// Where the time was up.
+    /// The path of the lock at which the time was up.
     pub(super) fn stopped_at(&self) -> Option<String> {
         match &self.wanted {
             Wanted::All(locks) => locks.timed_out_at(),
@@ -92,7 +92,7 @@ fn lock_of(
     Ok(Arc::new(mutex))
 }
 
-/// Passes on who asks for the lock. Nobody listens before the command runs: then it is asked as soon as it does.
+/// Passes on who asks for the lock. Before the command runs no thread listens: the request waits until then.
 fn tell(ask: &Sender<String>) -> impl Fn(&RevocationRequest) + Send + Sync + 'static {
     let ask = ask.clone();
     move |request| {

@@ -1,8 +1,7 @@
 //! `zklock run`: a command while a lock is held.
 //!
-//! Three processes: this one holds the lock and knows what is known of it ([`hold`]), the command, which leads a
-//! process group ([`family`]), and a watchdog ([`watchdog`]), which ends that group by its own clock, or if this
-//! process dies.
+//! Three processes: this one holds the lock and knows its state ([`hold`]), the command, which leads a process group
+//! ([`family`]), and a watchdog ([`watchdog`]), which ends that group by its own clock, or if this process dies.
 
 mod child;
 mod clock;
@@ -36,7 +35,7 @@ pub(crate) use self::{
     watchdog::{WATCH, watch},
 };
 
-/// While the command waits for its turn, whatever keeps it from the servers passes.
+/// The retry interval: while the command waits for its turn, an outage is waited out.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// The rest of a time that is as good as up.
@@ -85,8 +84,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     ended.map(|ended| ended.status)
 }
 
-/// Servers that answer too late to make the lock certain for long enough delay the command, as those do that are out of
-/// reach.
+/// Servers that answer too late to make the lock certain for long enough delay the command, as unreachable ones do.
 fn acquire(locks: &Locks, args: &Run, begun: Instant, options: &AcquireOptions) -> curator_locks::Result<Option<Held>> {
     let wanted = args.nonblock.then_some(Duration::ZERO).or(args.timeout);
     // Zero would mean not to wait at all.

@@ -34,7 +34,7 @@ impl Signals {
     pub(crate) fn catch() -> Result<Signals> {
         let ignored = ignored();
         if ignored & bit(SIGCHLD) != 0 {
-            // Or the kernel would keep to itself how the command ends.
+            // Otherwise the kernel would not tell how the command ends.
             signal_hook::flag::register(SIGCHLD, Arc::default()).map_err(cannot("catch signals"))?;
         }
         // Under nohup the command, too, is to ignore HUP, which it inherits only from one that ignores it.
@@ -49,9 +49,9 @@ impl Signals {
                     // Nor is the rest of its job, which waits for it. All of them have got the signal.
                     let _ = killpg(getpgrp(), Signal::SIGCONT);
                 } else {
-                    // Nobody listens any more at the end of the program.
+                    // The receiver may be gone at the end of the program.
                     let _ = sender.send(signal);
-                    // Now whose wait this ends finds the signal.
+                    // After the send, so that the thread whose wait this ends finds the signal.
                     if ends(signal) {
                         cancelled.cancel();
                     }
@@ -83,7 +83,7 @@ impl Signals {
     }
 }
 
-/// Whether it ends a program that does nothing about it.
+/// Whether the signal ends a program that does not handle it.
 pub(crate) fn ends(signal: i32) -> bool {
     signal != SIGCONT
 }

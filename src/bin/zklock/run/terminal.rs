@@ -13,7 +13,7 @@ use nix::{
 /// Hands the terminal to the command if it is this program's, and takes it back when dropped.
 pub(super) struct Terminal {
     group: Pid,
-    /// That of this program's session, if it has one.
+    /// The terminal of this program's session, if it has one.
     tty: Option<File>,
     has_it: bool,
 }
@@ -24,8 +24,8 @@ impl Terminal {
     }
 
     /// From here on the command reads the terminal, and gets what is typed to interrupt it. Beside other programs, in a
-    /// pipeline or a script, it is only lent to a command that asks for it: who else wants to read it would stop this
-    /// process, and an interrupt is meant for the script, too.
+    /// pipeline or a script, it is only lent to a command that asks for it: another reader would stop this process, and
+    /// an interrupt is meant for the script, too.
     pub(super) fn hand_over(&mut self) {
         let is_alone = io::stdin().is_terminal() && io::stdout().is_terminal() && getpgrp() == getpid();
         if is_alone {
@@ -33,7 +33,7 @@ impl Terminal {
         }
     }
 
-    /// Gives it to a command that was stopped because it wants it, if it is this program's. Whether the command has it.
+    /// Gives the terminal, if it is this program's, to a command that was stopped for it. Returns whether the command has it.
     pub(super) fn give(&mut self) -> bool {
         let Some(tty) = &self.tty else { return false };
         self.has_it = match tcgetpgrp(tty) {
@@ -43,14 +43,14 @@ impl Terminal {
         self.has_it
     }
 
-    /// Whether the command has it.
+    /// Whether the command has the terminal.
     pub(super) fn is_handed_over(&self) -> bool {
         self.has_it
     }
 
     pub(super) fn take_back(&mut self) {
         let Some(tty) = self.tty.as_ref().filter(|_| self.has_it) else { return };
-        // This process would be stopped by it. The mask is the command's, too: so it changes for a moment only.
+        // Taking it back would stop this process. The mask is the command's, too: so it changes for a moment only.
         let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK);
         self.has_it = tcsetpgrp(tty, getpgrp()).is_err();
         let _ = before.map(|before| before.thread_set_mask());

@@ -15,7 +15,7 @@ use crate::{args::Run, show, voice};
 
 /// A shorter wait is not shown.
 const FIRST: Duration = Duration::from_millis(400);
-/// Between two looks; nor does who gives up wait longer for the last one.
+/// The pause between two looks, and how long a caller that gives up waits for the last one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Takes the line away.
@@ -76,7 +76,7 @@ impl Drop for Line {
     }
 }
 
-/// The lock that is waited for. Of several locks those in front of it are held already.
+/// The lock that is waited for. If there are several, the ones before it are held already.
 fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Result<String> {
     let session = client.session_id();
     for path in paths {
@@ -97,13 +97,13 @@ fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Resul
     Ok("the servers".to_owned())
 }
 
-/// The holder of the lock, if the servers say so at once: an outage must not keep alive what has nothing left to do.
+/// The holder of the lock, if the servers say so at once: an outage must not keep a finished program alive.
 pub(super) fn holders(client: &CuratorFramework, path: &str) -> Option<String> {
     let (tell, told) = bounded(1);
     let (client, path) = (client.clone(), path.to_owned());
     let look = move || {
         let (queues, session) = (LockQueue::inspect(&client, &path).ok(), client.session_id());
-        // Nobody may be listening any more.
+        // The receiver may be gone.
         let _ = tell.send(queues.and_then(|queues| name_holders(waited_for(&queues, session), session)));
     };
     thread::Builder::new().name("holders".into()).spawn(look).ok()?;

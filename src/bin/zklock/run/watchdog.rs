@@ -1,8 +1,8 @@
 //! The process that ends the command in time.
 //!
-//! It stands in a process group of its own, out of reach of what the command's group is sent, and reads lines from its
-//! parent. It goes by a clock that runs while the machine sleeps, and needs nobody's word to act: if the parent is stopped,
-//! it says nothing any more, and if it dies, its end of the pipe is closed.
+//! It stands in a process group of its own, out of reach of signals to the command's group, and reads lines from its
+//! parent. It goes by a clock that runs while the machine sleeps, and acts without an order: a stopped parent says
+//! nothing any more, and the end of the pipe of a dead one is closed.
 
 use std::{
     ffi::OsString,
@@ -36,25 +36,25 @@ pub(crate) const WATCH: &str = "__watch";
 /// No sleep is longer: after one of the machine's the time is up at once.
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 
-/// How long it hears nothing before it acts. One that somebody had stopped reads first what has been said meanwhile: that
-/// the lock is held for longer, or that the command has ended.
+/// How long it hears nothing before it acts. A watchdog that was stopped first reads the orders that came meanwhile:
+/// that the lock is held for longer, or that the command has ended.
 const JUST_READ: Duration = Duration::from_millis(5);
 
 /// How often, and how many times, it is looked whether all were killed: a process may start another one meanwhile.
 const KILL_PAUSE: Duration = Duration::from_millis(10);
 const KILLS: usize = 500;
 
-/// What the terminal and others send to whatever is called zklock, but is not for the watchdog.
+/// Signals to every process called zklock, from the terminal or others, that are not for the watchdog.
 const NOT_FOR_ME: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU];
 
 /// The parent's side.
 pub(super) struct Watchdog {
     child: Child,
-    /// To a thread that writes them: the pipe to one that is stopped may be full.
+    /// Orders to the thread that writes them: the pipe to a stopped watchdog may be full.
     orders: Sender<String>,
-    /// For that thread, once the command runs.
+    /// The pipe and the orders for that thread, until the command runs.
     pipe: Option<(ChildStdin, Receiver<String>)>,
-    /// One each time that it ends the command, and no more once it is gone.
+    /// A message each time that it ends the command; closed once it is gone.
     words: Receiver<()>,
     clocks: Clocks,
     last: Option<Duration>,
@@ -65,20 +65,20 @@ impl Watchdog {
     pub(super) fn start(session_timeout: Duration, session: &str, node: &str, clocks: Clocks) -> io::Result<Watchdog> {
         let mut command = this_program();
         command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args([session, node]);
-        // What runs under the hold of another zklock and has its marks may be killed; this one is to outlive that.
+        // A process under the hold of another zklock, with its marks, may be killed; the watchdog has to outlive that.
         command.env_remove(family::SESSION).env_remove(family::NODE);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
         let ((sender, words), (orders, written)) = (unbounded(), unbounded::<String>());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let pipe = stdin.map(|stdin| (stdin, written));
         let mut lines = BufReader::new(stdout.ok_or(io::ErrorKind::BrokenPipe)?).lines().map_while(Result::ok);
-        // It has to be deaf to signals before the command runs.
+        // The watchdog has to be deaf to signals before the command runs.
         if lines.next().as_deref() != Some("ready") {
             return Err(io::Error::other("the watchdog does not start"));
         }
         thread::Builder::new().name("watchdog".into()).spawn(move || {
             for _ in lines {
-                // Nobody may listen any more.
+                // The receiver may be gone.
                 let _ = sender.send(());
             }
         })?;
@@ -89,7 +89,7 @@ impl Watchdog {
         &self.words
     }
 
-    /// The command is about to run, in this process group. From here on nobody waits for a watchdog that is stopped.
+    /// The command is about to run, in this process group. From here on no thread waits for a watchdog that is stopped.
     pub(super) fn watch(&mut self, group: i32) {
         self.order(&format!("group {group}"));
         let Some((mut pipe, orders)) = self.pipe.take() else { return };
@@ -98,7 +98,7 @@ impl Watchdog {
         let _ = thread::Builder::new().name("orders".into()).spawn(write);
     }
 
-    /// The lock is held up to then. Gives the same moment by the watchdog's clock.
+    /// The lock is held up to then. Returns that moment by the watchdog's clock.
     pub(super) fn allow_until(&mut self, until: Instant) -> Duration {
         let end = self.clocks.end(until);
         if self.last.replace(end) != Some(end) {
@@ -112,8 +112,8 @@ impl Watchdog {
         self.order("end");
     }
 
-    /// Those until the command runs are in the pipe when this returns: from then on the watchdog acts, whatever happens to
-    /// this process.
+    /// Orders from before the command runs are in the pipe when this returns: from then on the watchdog acts, whatever
+    /// happens to this process.
     fn order(&mut self, line: &str) {
         let order = format!("{line}\n");
         // If the watchdog is gone, the end of its words says so.
@@ -127,10 +127,10 @@ impl Watchdog {
     /// The command has ended. Whether it was ended by the watchdog.
     pub(super) fn finish(mut self) -> bool {
         self.order("done");
-        // Where somebody has stopped it.
+        // The watchdog may have been stopped.
         let _ = i32::try_from(self.child.id()).map(|pid| kill(Pid::from_raw(pid), Signal::SIGCONT));
         let has_ended_it = self.words.recv().is_ok();
-        // It has said its last word.
+        // The watchdog has said its last word.
         let _ = self.child.wait();
         has_ended_it
     }
@@ -156,17 +156,17 @@ pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 struct Watch {
     limits: Limits,
     family: Family,
-    /// By the clock that runs while the machine sleeps.
+    /// The end of the hold, by the clock that runs while the machine sleeps.
     until: Option<Duration>,
     has_warned: bool,
 }
 
-/// What the parent says, read by the thread that acts on it: one that somebody had stopped has read all of it before it
-/// acts.
+/// The parent's orders, read by the thread that acts on them: a watchdog that was stopped has read all of them before
+/// it acts.
 struct Orders(String);
 
 impl Orders {
-    /// The next one; `None`: there is none within this time. An error: nobody will say anything any more.
+    /// The next order; `None`: none came within this time. An error: no more will come.
     fn read(&mut self, time: Duration) -> io::Result<Option<String>> {
         // Signals interrupt the wait, however many come, and do not prolong it.
         let until = clock::now() + time;
@@ -251,7 +251,7 @@ impl Watch {
     }
 }
 
-/// To the parent, which may be gone.
+/// Sends a word to the parent, which may be gone.
 fn tell(word: &str) {
     let _ = writeln!(io::stdout(), "{word}");
 }

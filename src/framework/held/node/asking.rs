@@ -1,4 +1,4 @@
-//! What the server is asked about a held znode, and what its answers mean.
+//! The questions to the server about a held znode, and the meaning of its answers.
 
 use std::{
     mem,
@@ -51,7 +51,7 @@ impl HeldZnode {
             self.request_watch(connection);
             return;
         }
-        // Once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
+        // Asked once: a server that is slow to answer would be asked ten times a second otherwise, for each znode held.
         let is_new = unseen && self.asked_over.swap(connection, Ordering::AcqRel) != connection;
         if is_new || asks_again {
             self.request_stat(connection);
@@ -101,7 +101,7 @@ impl HeldZnode {
             && self.is_ours(stat)
         {
             let mut inner = self.inner.lock();
-            // Those servers tell nothing to who may not read it.
+            // Such servers send no event to a client that may not read the znode.
             inner.is_watched = !inner.may_not_read;
         }
     }
@@ -135,7 +135,7 @@ impl HeldZnode {
         }
     }
 
-    /// Who may not read the znode learns of its end no later than of that of a session.
+    /// Without read permission no watch event comes, so ask again after one session timeout.
     fn plan_to_ask_again(&self) {
         let mut inner = self.inner.lock();
         if inner.may_not_read && !inner.life.is_over() {
@@ -151,7 +151,7 @@ impl HeldZnode {
         {
             let mut inner = self.inner.lock();
             let pause = match error {
-                // Whether it is there, servers before 3.8.4 tell also those who may not read it (ZOOKEEPER-2590).
+                // Servers before 3.8.4 tell without read permission, too, whether it is there (ZOOKEEPER-2590).
                 SessionError::Server(ErrorCode::NoAuth) if !mem::replace(&mut inner.may_not_read, true) => {
                     Duration::ZERO
                 }
@@ -161,7 +161,7 @@ impl HeldZnode {
             inner.failed = Some((connection, Instant::now() + pause));
         }
         self.unwatched();
-        // So that there is a later look.
+        // Plans a later look.
         self.events.send(Event::Look);
     }
 
@@ -174,7 +174,7 @@ impl HeldZnode {
     pub(crate) fn watched(&self, event: &WatchEvent) {
         match event {
             WatchEvent::Node { event: EventType::NodeDeleted, connection } => self.deleted(*connection),
-            // Used up by a change of the data, which may be a request: set it again.
+            // A change of the data, which may be a request, has used the watch up: set it again.
             WatchEvent::Node { .. } => {
                 {
                     let mut inner = self.inner.lock();
@@ -193,7 +193,7 @@ impl HeldZnode {
         {
             let mut inner = self.inner.lock();
             if inner.life.is_over() {
-                // What its holder has given back must not wake the client's thread.
+                // The end of a znode that its holder has given back must not wake the client's thread.
                 return;
             }
             inner.deletion.get_or_insert(Deletion { connection, is_asked: false });

@@ -1,4 +1,4 @@
-//! One hold of a znode: until when, its limits, its release.
+//! One hold of a znode: its length, its limits, its release.
 
 use std::{
     fmt, mem,
@@ -53,7 +53,7 @@ impl HeldNode {
     ) -> Arc<HeldNode> {
         let znode = self.znode.clone();
         znode.out.fetch_add(1, Ordering::AcqRel);
-        // Where nobody asks how long it has lasted, any moment of the past will do.
+        // If its length does not matter, any moment of the past will do.
         let since = if is_attended { Instant::now() } else { self.since };
         let tenure = Some(tenure);
         let hold = HeldNode { znode, tenure, number, since, revocable, inner: Mutex::default() };
@@ -86,7 +86,7 @@ impl HeldNode {
         &self.znode.znode.path
     }
 
-    /// Whether this hold waited at the servers. Where holds share a znode only the first one did.
+    /// Whether this hold waited at the servers. If holds share a znode only the first one did.
     pub(crate) fn has_waited(&self) -> bool {
         self.znode.znode.has_waited && (self.tenure.is_none() || self.number <= 1)
     }
@@ -129,7 +129,7 @@ impl HeldNode {
         Some((self.znode.cache.get()?.upgrade()?, tenure))
     }
 
-    /// `None`: it does not count as a lock.
+    /// `None`: the znode does not count as a lock.
     pub(crate) fn counters(&self) -> Option<&Counters> {
         self.znode.counters().map(|counters| &**counters)
     }
@@ -139,8 +139,8 @@ impl HeldNode {
         self.znode.is_certain()
     }
 
-    /// Why it is not held any more, for who wants to release it or to enter again. While it is not known yet who deleted
-    /// the znode, that is the reason.
+    /// Why it is not held any more, for a release or a re-entry. While it is unknown who deleted the znode, the reason
+    /// is `NodeDeleted`.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.lost_in(&self.inner.lock())
     }
@@ -201,12 +201,12 @@ impl HeldNode {
         }
     }
 
-    /// Holders of the znode hear of it now. The first reason stays.
+    /// Marks the znode as lost, and has its holders told now. The first reason stays.
     pub(crate) fn lose(&self, reason: LostReason) {
         self.znode.lose(reason);
     }
 
-    /// Whether it was given back while others held by the same znode, which goes with the last of them.
+    /// Whether it was given back while the znode had other holds. The znode goes with the last of them.
     pub(crate) fn has_left_others(&self) -> bool {
         self.inner.lock().has_left_others
     }

@@ -2,10 +2,10 @@
 //!
 //! | open | for |
 //! |---|---|
-//! | `znode` | whether a znode is there, until when for certain, and what operators hear of its end |
-//! | `asking` | what the servers are asked about a znode, and what their answers mean |
-//! | `hold` | one hold of it: until when, its limits, its release |
-//! | `telling` | whom a hold tells, and when the client's thread has to look at it |
+//! | `znode` | whether a znode is there, until when for certain, and the report of its end to operators |
+//! | `asking` | the questions to the servers about a znode, and the meaning of their answers |
+//! | `hold` | one hold of it: its length, its limits, its release |
+//! | `telling` | the subscribers of a hold, and when the client's thread has to look at it |
 
 mod asking;
 mod hold;
@@ -40,17 +40,17 @@ use crate::{
 pub(crate) struct Znode {
     pub(crate) path: ServerPath,
     pub(crate) czxid: i64,
-    /// What the holder shows to storage: the czxid, unless the lock was made from another one that was held before.
+    /// The fencing token: the czxid, unless the lock was made from another one that was held before.
     pub(crate) token: i64,
-    /// The grant that it shows beside that; 0 unless the other lock was cached.
+    /// The grant in the fencing token; 0 unless the other lock was cached.
     pub(crate) grant: u64,
-    /// Others were in front of it.
+    /// Whether others were in front of it.
     pub(crate) has_waited: bool,
-    /// It is no lock, but a place in the queue for one.
+    /// Whether it is no lock, but a place in the queue for one.
     pub(crate) is_place: bool,
 }
 
-/// Who hands a held znode on from hold to hold.
+/// A cache that hands a held znode on from hold to hold.
 pub(crate) trait ZnodeCache: Send + Sync {
     /// The znode, or its session, is gone. Runs on a thread that reads for a session or on the client's own, under no lock;
     /// must not block.
@@ -59,19 +59,19 @@ pub(crate) trait ZnodeCache: Send + Sync {
     /// Ends one of its holds, without waiting for a server.
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()>;
 
-    /// This tenure of a writer's is handed on to nobody: its holder reads beside it, whose znode others have to queue for.
+    /// Ends a writer's tenure with its turn: the holder also reads, by a znode that others have to queue for.
     fn ends_with_turn(&self, tenure: u64);
 
-    /// What it does with its znodes at this moment.
+    /// The use of its znodes at this moment.
     fn usage(&self) -> Usage;
 }
 
-/// What only the process of a [`ZnodeCache`] knows.
+/// The use of a [`ZnodeCache`], which only its process knows.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     /// Its znodes, each with how many threads hold by it, or are about to.
     pub(crate) inside: Vec<(ServerPath, usize)>,
-    /// How many threads wait that have no znode.
+    /// How many threads wait without a znode.
     pub(crate) waiting: usize,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct HeldZnode {
     revocable: Option<Arc<RevocableNode>>,
     /// Set if a cache hands it on from hold to hold.
     cache: OnceLock<Weak<dyn ZnodeCache>>,
-    /// `None`: it is a place in a queue, and counts as no lock.
+    /// `None`: the znode is a place in a queue, and counts as no lock.
     counters: Option<Arc<Counters>>,
     /// How many of the cache's holds were not given back yet.
     out: AtomicUsize,
@@ -101,7 +101,7 @@ pub(crate) struct HeldZnode {
 #[derive(Default)]
 struct ZnodeState {
     life: Life,
-    /// The znode is gone, and it is not known yet whether the session is, too.
+    /// The end of the znode, as long as it is not known whether the session has ended, too.
     deletion: Option<Deletion>,
     /// A watch, or a check after a reconnect, is on its way or in place.
     watch: WatchState,
@@ -111,13 +111,13 @@ struct ZnodeState {
     failed: Option<(u64, Instant)>,
     /// The server has refused the data, so it is asked only whether the znode is there.
     may_not_read: bool,
-    /// When to ask that again: servers may send no event to those who may not read the znode (CVE-2024-23944).
+    /// When to ask that again: servers may send no event without read permission (CVE-2024-23944).
     asks_again: Option<Instant>,
     /// The state that was reported last. A znode that begins to be held is not reported.
     reported: Option<HoldState>,
-    /// Called when the znode is lost: its holder waits for something else, in vain then.
+    /// Called when the znode is lost: the holder of a place waits for something else, in vain then.
     on_loss: Vec<Weak<WakeUp>>,
-    /// Those of its holds that need looks: somebody listens, or they may last too long.
+    /// The holds that need looks: they have subscribers, or may last too long.
     holds: Vec<Arc<HeldNode>>,
 }
 
@@ -127,7 +127,7 @@ pub(super) enum Life {
     #[default]
     Lasting,
     Lost(LostReason),
-    /// With the reason, if it was lost before.
+    /// With the reason, if the znode or the hold was lost before.
     Released(Option<LostReason>),
 }
 
@@ -147,7 +147,7 @@ struct Deletion {
     is_asked: bool,
 }
 
-/// What the client knows of a held znode without asking a server.
+/// The client's knowledge of a held znode, without asking a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence {
     /// The znode is gone, or its session is, or the cache has given it back.
@@ -170,7 +170,7 @@ pub(crate) struct HeldNode {
     /// Counted from 1 in each tenure.
     number: u64,
     pub(super) since: Instant,
-    /// Who is told about requests to give this hold back.
+    /// The listener of requests to give this hold back.
     revocable: Option<Arc<RevocableNode>>,
     inner: Mutex<HoldParts>,
 }
@@ -184,13 +184,13 @@ struct HoldParts {
     warnings: u32,
     /// Whether it is among those holds of its znode that need looks.
     is_attended: bool,
-    /// It was given back while other holds of its znode were not.
+    /// Whether it was given back while other holds of its znode were not.
     has_left_others: bool,
 }
 
 type OnRequest = Box<dyn Fn(&RevokeWord, Option<Arc<HeldNode>>) + Send + Sync>;
 
-/// Whom to tell about requests.
+/// The listener of requests to give a lock back.
 pub(crate) struct Revocation {
     /// Runs on a thread that reads for a session, so it only hands over.
     request: OnRequest,
@@ -198,12 +198,12 @@ pub(crate) struct Revocation {
 }
 
 impl Revocation {
-    /// Forgotten at the next release.
+    /// A listener that is forgotten at the next release.
     pub(crate) fn new(request: impl Fn() + Send + Sync + 'static) -> Revocation {
         Revocation { request: Box::new(move |_, _| request()), is_lasting: false }
     }
 
-    /// Stays over releases.
+    /// A listener that stays over releases.
     pub(crate) fn lasting(request: impl Fn(&RevokeWord, Option<Arc<HeldNode>>) + Send + Sync + 'static) -> Revocation {
         Revocation { request: Box::new(request), is_lasting: true }
     }
@@ -233,7 +233,7 @@ impl RevocableNode {
         &self.revocation
     }
 
-    /// Its contender was granted the lock.
+    /// Notes the hold that was granted.
     pub(super) fn holds(&self, held: &Arc<HeldNode>) {
         *self.held.lock() = Arc::downgrade(held);
     }
@@ -243,7 +243,7 @@ impl RevocableNode {
         self.last.lock().clone()
     }
 
-    /// The znode's data was read. A request that was written before the watch is seen here, too.
+    /// Takes the znode's data. A request that was written before the watch is seen here, too.
     pub(crate) fn read(&self, data: &[u8], stat: &Stat) {
         let Some(word) = request_in(data) else { return };
         if self.told.fetch_max(stat.mzxid, Ordering::AcqRel) < stat.mzxid {
@@ -251,7 +251,7 @@ impl RevocableNode {
         }
     }
 
-    /// A request was read, here or by whoever looks after the znode.
+    /// Tells the listener of a request, read here or by the znode's cache.
     pub(crate) fn tell(&self, word: &RevokeWord) {
         *self.last.lock() = Some(word.clone());
         let held = self.held.lock().upgrade();

@@ -39,8 +39,8 @@ impl Drop for Subscription {
 }
 
 impl HeldNode {
-    /// When the background thread has to look at it; `None`: not before something happens. A state that nobody listens to
-    /// is worked out when somebody asks for it.
+    /// When the background thread has to look at the hold; `None`: not before something happens. A state without a
+    /// listener is worked out on request.
     pub(crate) fn next_look(&self, max_hold_time: Option<Duration>, now: Instant) -> Option<Instant> {
         let inner = self.inner.lock();
         if inner.life.is_released() {
@@ -68,7 +68,7 @@ impl HeldNode {
         [of_subscribers, of_doubt, of_warning, inner.limits.end()].into_iter().flatten().min()
     }
 
-    /// Whether a holder holds by it, and not the cache of its znode.
+    /// Whether it is a holder's hold, and not that of its znode's cache.
     fn is_its_holders(&self) -> bool {
         self.tenure.is_some() || self.znode.cache.get().is_none()
     }
@@ -83,8 +83,8 @@ impl HeldNode {
         Standing { state, left: self.left_in(inner, now), may_be_anothers }
     }
 
-    /// Tells of the state if it is not that in which a hold begins, and of every change. What happened between the grant
-    /// and this call would be missed otherwise.
+    /// Tells of the state unless it is [`HoldState::Held`], and of every change. A change between the grant and this
+    /// call would be missed otherwise.
     pub(crate) fn channel(self: &Arc<Self>) -> StateChanges {
         let (sender, receiver) = unbounded();
         let mut inner = self.inner.lock();
@@ -94,7 +94,7 @@ impl HeldNode {
             let _ = sender.send(state);
         }
         let id = inner.subscribers.next_id();
-        // Else nothing comes besides what is in the channel already.
+        // After the end nothing follows the state that is in the channel already.
         if !self.is_over(&inner) {
             inner.subscribers.add(id, Subscriber::States(state, Outlet::Channel(sender)));
             self.is_asked(&mut inner);
@@ -128,8 +128,8 @@ impl HeldNode {
         self.is_asked(&mut inner);
     }
 
-    /// Tells on a channel when one of these holds comes this near to its end, and when none is any more. What is so at the
-    /// call is told, too. The channel ends with the last of the holds.
+    /// Tells on a channel when one of these holds comes this near to its end, and when none is any more. The state at
+    /// the call is told, too. The channel ends with the last of the holds.
     pub(crate) fn deadline_channel(
         holds: &[Arc<HeldNode>],
         margin: Duration,
@@ -138,7 +138,7 @@ impl HeldNode {
         (receiver, HeldNode::warned(holds, margin, Outlet::Channel(sender)))
     }
 
-    /// The same on the dispatch thread, as long as the holds last.
+    /// Calls a listener with these events on the dispatch thread, as long as the holds last.
     pub(crate) fn deadline_listener(holds: &[Arc<HeldNode>], margin: Duration, listener: Listener<DeadlineEvent>) {
         mem::forget(HeldNode::warned(holds, margin, Outlet::Listener(listener)));
     }
@@ -166,7 +166,7 @@ impl HeldNode {
         id
     }
 
-    /// Somebody wants to be told, so looks have to be planned.
+    /// The hold has a subscriber from here on, so looks have to be planned.
     fn is_asked(self: &Arc<Self>, inner: &mut HoldParts) {
         if !mem::replace(&mut inner.subscribers.was_asked, true) {
             self.is_attended(inner);
@@ -183,7 +183,7 @@ impl HeldNode {
         drop_unlocked(inner, subscribers);
     }
 
-    /// Tells of the state. Returns the subscribers once nothing more is to be told: the caller drops them without the lock.
+    /// Tells of the state. Returns the subscribers after the last message: the caller drops them without the lock.
     pub(super) fn tell_in(&self, inner: &mut HoldParts, now: Instant) -> Subscribers {
         let standing = self.standing(inner, now);
         if let HoldState::Lost(reason) = standing.state {
@@ -193,8 +193,8 @@ impl HeldNode {
         if self.is_over(inner) { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
     }
 
-    /// From here on the end of the hold is the holder's own doing. Tells all who listen for the last time, on the calling
-    /// thread and the dispatch thread: a release must not wake the client's own thread. Gives why it was lost before.
+    /// Ends the hold by the holder's own doing. Tells all subscribers for the last time, on the calling thread and the
+    /// dispatch thread: a release must not wake the client's own thread. Returns why it was lost before.
     pub(crate) fn released(&self) -> Option<LostReason> {
         let mut inner = self.inner.lock();
         if let Life::Released(lost) = inner.life {
@@ -204,7 +204,7 @@ impl HeldNode {
         inner.life = Life::Released(lost);
         inner.has_left_others = self.tenure.is_some() && self.znode.out.fetch_sub(1, Ordering::AcqRel) > 1;
         if !inner.is_attended && inner.subscribers.is_empty() {
-            // Nobody has ever asked to be told.
+            // The hold never had a subscriber.
             let over = inner.limits.ended();
             drop_unlocked(inner, over);
         } else {
@@ -223,7 +223,7 @@ impl HeldNode {
         lost
     }
 
-    /// Traced from here on, up to its release or loss.
+    /// Traces the hold from here on, up to its release or loss.
     pub(crate) fn trace(self: &Arc<Self>, path: &str) {
         let Some(span) = HoldSpan::begin(path, self.token()) else { return };
         let mut inner = self.inner.lock();
@@ -238,7 +238,7 @@ impl HeldNode {
         drop_unlocked(inner, over);
     }
 
-    /// At the limit, and each time the hold has lasted twice as long as at the last warning.
+    /// Warns at the limit, and each time the hold has lasted twice as long as at the last warning.
     pub(crate) fn warn_if_held_for_long(&self, limit: Duration, now: Instant) {
         let held_for = now.saturating_duration_since(self.since);
         let mut inner = self.inner.lock();

@@ -1,4 +1,4 @@
-//! One held znode, as the servers know it: whether it is there, until when for certain, and what operators hear of its end.
+//! One held znode, as the servers know it: whether it is there, until when for certain, and the report of its end.
 
 use std::{
     mem,
@@ -93,7 +93,7 @@ impl HeldZnode {
         self.session.is_ended()
     }
 
-    /// Why it is not held any more. While it is not known yet who deleted the znode, that is the reason.
+    /// Why it is not held any more. While it is unknown who deleted the znode, the reason is `NodeDeleted`.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.lost_in(&self.inner.lock())
     }
@@ -142,18 +142,18 @@ impl HeldZnode {
             (is_gone, inner.is_watched)
         };
         let (connection, seen_over) = (self.session.connection(), self.seen_over.load(Ordering::Acquire));
-        // The clock comes last: what it is compared with can only be older.
+        // The clock is read last: the values that it is compared with can only be older.
         let is_valid = self.session.valid_until().is_some_and(|until| Instant::now() < until);
         Evidence { is_gone, connection, seen_over, is_watched, is_valid }
     }
 
-    /// The znode was seen over this connection, after the hold began. A later one may be known already, over which nobody
-    /// asks again.
+    /// Notes that the znode was seen over this connection, after the hold began. A later one may be known already, over
+    /// which the server is not asked again.
     pub(crate) fn seen_again(&self, connection: u64) {
         self.seen_over.fetch_max(connection, Ordering::AcqRel);
     }
 
-    /// When the background thread has to look at it; `None`: not before something happens.
+    /// When the background thread has to look at the znode; `None`: not before something happens.
     pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
         let inner = self.inner.lock();
         let later = Some(now + WATCH_AFTER);
@@ -167,7 +167,7 @@ impl HeldZnode {
         }
     }
 
-    /// Holders hear of it now. The first reason stays.
+    /// Marks the znode as lost, and has its holders told now. The first reason stays.
     pub(crate) fn lose(&self, reason: LostReason) {
         // The end of a znode that its holder has released must not wake the client's thread at each release.
         if self.mark_lost(reason) {
@@ -175,7 +175,7 @@ impl HeldZnode {
         }
     }
 
-    /// `false`: the holder has released it before.
+    /// Marks the znode as lost. `false`: the holder has released it before.
     pub(crate) fn mark_lost(&self, reason: LostReason) -> bool {
         let on_loss = self.mark(reason);
         self.tell_of_loss(on_loss)
@@ -211,8 +211,8 @@ impl HeldZnode {
         }
     }
 
-    /// Calls `wake` when the znode is lost, or is so already, as long as the caller keeps it. Not by way of a listener, as
-    /// those of the caller's may never return.
+    /// Calls `wake` when the znode is lost, or is so already, as long as the caller keeps it. Not through a listener,
+    /// as the caller's own listeners may never return.
     pub(crate) fn wake_on_loss(&self, wake: &Arc<WakeUp>) {
         let mut inner = self.inner.lock();
         inner.on_loss.retain(|other| other.strong_count() > 0);
@@ -224,7 +224,7 @@ impl HeldZnode {
         }
     }
 
-    /// From here on the znode's end is its holder's own doing.
+    /// Marks the znode as released: from here on its end is the holder's own doing.
     pub(crate) fn released(&self) {
         let mut inner = self.inner.lock();
         if !inner.life.is_released() {
@@ -233,7 +233,7 @@ impl HeldZnode {
         }
     }
 
-    /// Its holds that are looked after.
+    /// The holds of the znode that need looks.
     pub(crate) fn attended(&self) -> Vec<Arc<HeldNode>> {
         self.inner.lock().holds.clone()
     }
@@ -248,7 +248,7 @@ impl HeldZnode {
         drop_unlocked(inner, left);
     }
 
-    /// `None`: it does not count as a lock.
+    /// `None`: the znode does not count as a lock.
     pub(crate) fn counters(&self) -> Option<&Arc<Counters>> {
         self.counters.as_ref()
     }
@@ -284,7 +284,7 @@ impl HeldZnode {
 
     /// Returns a function to call when the release finds that the znode was deleted before.
     pub(crate) fn was_gone(&self) -> impl FnOnce() + Send + use<> {
-        // Not what holds the session: it may wait there for a reply, and the session is closed when nobody has it.
+        // Without the session: the function may wait in it for a reply, and the session is closed when it has no owner.
         let (counters, path) = (self.counters.clone(), self.znode.path.clone());
         move || {
             let reason = LostReason::NodeDeleted;

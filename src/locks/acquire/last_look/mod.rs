@@ -1,4 +1,4 @@
-//! The last look before a lock is handed out: whether all that was acquired is held for certain at one moment.
+//! The last look before a lock is handed out: whether all acquired holds are certain at one moment.
 
 use std::{
     sync::Arc,
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// What a look at several holds shows.
+/// The certainty of several holds together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Certainty {
     /// There was a moment, just now, at which all were held for certain.
@@ -29,12 +29,12 @@ pub(crate) enum Certainty {
     InDoubt,
 }
 
-/// Looks at several holds. Costs nothing where all are certain, for this time ahead. Otherwise it asks the servers, with
-/// one write for each session, and waits until the next heartbeats have made all certain again: up to the stop, at most
-/// the session timeout. `has_to_ask`: in any case, as of a hold that is young nobody tells that its znode was deleted.
+/// Looks at several holds. Costs nothing where all are certain for `time` ahead. Otherwise asks the servers, with one
+/// write for each session, and waits until the next heartbeats have made all certain: up to the wait bound, at most the
+/// session timeout. `has_to_ask`: asks in any case, as nothing reports yet that a young hold's znode was deleted.
 ///
-/// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. What
-/// was certain once is therefore no reason to return a lock; only this look is, as the last thing before the return.
+/// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. An
+/// earlier certainty is therefore no reason to return a lock; only this look is, as the last thing before the return.
 pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>, has_to_ask: bool) -> Certainty {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
@@ -43,7 +43,7 @@ pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound
     loop {
         doubt.steps(Instant::now(), longest);
         if held.iter().any(|held| held.session().connection() == 0) {
-            // Nobody can be asked. Where the connection stays away the session ends, and the hold is lost.
+            // No server can be asked. If the connection stays away the session ends, and the hold is lost.
             doubt.ends();
         }
         match glance(held, time) {
@@ -69,9 +69,9 @@ fn moment(timeout: Duration) -> Duration {
     (timeout / 50).max(Duration::from_millis(5))
 }
 
-/// A moment until the next look, with sessions of this timeout.
+/// Pauses a moment until the next look, with sessions of this timeout.
 pub(crate) fn pause(timeout: Duration, bound: WaitBound<'_>) {
-    // Whatever ends the pause, the next round looks at it.
+    // The next iteration checks whatever ended the pause.
     let _ = by(bound, moment(timeout)).recv(&crossbeam_channel::never::<()>());
 }
 
@@ -79,14 +79,14 @@ fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
     Instant::now().checked_add(time).map_or(bound, |at| bound.by(at))
 }
 
-/// What is known without asking.
+/// The certainty that is known without asking the servers.
 fn glance(held: &[Arc<HeldNode>], time: Duration) -> Certainty {
     let Some(then) = Instant::now().checked_add(time) else { return Certainty::InDoubt };
     let mut look = Certainty::Certain;
     for held in held {
         match held.state(then) {
             HoldState::Held => {}
-            // Its end was reported, and only the reason is open.
+            // The hold's end was reported, and only the reason is open.
             HoldState::InDoubt if held.lost().is_some() => return Certainty::Lost,
             HoldState::InDoubt => look = Certainty::InDoubt,
             _ => return Certainty::Lost,

@@ -8,21 +8,21 @@ use crate::locks::holds::fencing::token::FencingToken;
 
 /// Refuses holders whose lock has passed on: the part of fencing that belongs to the storage.
 ///
-/// It remembers the newest token of an exclusive lock that it was shown, and refuses older ones. Whatever the lock protects
-/// has one checker, and asks it in the same critical section as it reads or writes; with the newest token kept beside the
-/// data it survives a restart ([`resume`](FencingChecker::resume)). Where the storage can compare by itself, a column and a
-/// condition do the same: `UPDATE ... WHERE newest <= $token`, with [16 bytes](FencingToken::to_bytes) where locks are
-/// [cached](crate::Caching).
+/// A checker remembers the newest token of an exclusive lock that it was shown, and refuses older ones. The protected
+/// storage has one checker, and asks it in the same critical section as it reads or writes; with the newest token kept
+/// beside the data it survives a restart ([`resume`](FencingChecker::resume)). If the storage can compare by itself, a
+/// column and a condition do the same: `UPDATE ... WHERE newest <= $token`, with [16 bytes](FencingToken::to_bytes)
+/// where locks are [cached](crate::Caching).
 ///
-/// | who shows its token | ask | why |
+/// | token of | ask | why |
 /// |---|---|---|
-/// | a mutex, a write lock, a semaphore mutex, the one lease of a semaphore | [`check`](FencingChecker::check) | whoever comes later comes after it |
+/// | a mutex, a write lock, a semaphore mutex, the one lease of a semaphore | [`check`](FencingChecker::check) | a later holder comes after it |
 /// | a read lock | [`check_shared`](FencingChecker::check_shared) | it is valid beside younger readers, and over when a younger writer has written |
-/// | a lease of several | neither | an old lease may be valid beside any number of younger ones, so no token tells that it is over. Only its own znode does: write to ZooKeeper with [`Hold::guard_transaction`](crate::Hold::guard_transaction), or give what it protects a lock of its own |
+/// | a lease of several | neither | an old lease may be valid beside any number of younger ones, so no token tells that it is over. Only its own znode does: write to ZooKeeper with [`Hold::guard_transaction`](crate::Hold::guard_transaction), or give the protected data a lock of its own |
 ///
-/// This one is for one process. [`FileFencingChecker`](crate::FileFencingChecker) is for several processes of one
-/// machine, and
-/// [`ZooKeeperFencingChecker`](crate::ZooKeeperFencingChecker) for several machines; both follow the same rules.
+/// This checker is for one process. [`FileFencingChecker`](crate::FileFencingChecker) is for several processes of one
+/// machine, and [`ZooKeeperFencingChecker`](crate::ZooKeeperFencingChecker) for several machines; both follow the same
+/// rules.
 ///
 /// ```
 /// use curator_locks::{FencingChecker, FencingToken};
@@ -64,19 +64,19 @@ pub struct StaleToken {
 }
 
 impl FencingChecker {
-    /// Has seen no token yet.
+    /// A checker that has seen no token yet.
     #[must_use]
     pub fn new() -> FencingChecker {
         FencingChecker::default()
     }
 
-    /// Goes on from the newest token seen before a restart.
+    /// A checker that goes on from the newest token seen before a restart.
     #[must_use]
     pub fn resume(newest: FencingToken) -> FencingChecker {
         FencingChecker { newest: Mutex::new(Some(newest)) }
     }
 
-    /// Takes the token of an exclusive lock down. Does not wait for anything but another check.
+    /// Records the token of an exclusive lock. Waits for nothing but another check.
     ///
     /// # Errors
     /// [`StaleToken`] if a newer one was shown before: here, not to [`check_shared`](FencingChecker::check_shared).
@@ -87,7 +87,7 @@ impl FencingChecker {
         Ok(())
     }
 
-    /// Compares the token of a read lock with the newest one of a writer, and takes nothing down: so the storage has
+    /// Compares the token of a read lock with the newest one of a writer, and records nothing: so the storage has
     /// nothing to write for a read, and a writer that has lost its lock to readers is kept out by the next writer only.
     /// A reader that was a writer before (a downgrade) shows the writer's token, and passes. Does not block.
     ///
@@ -117,8 +117,8 @@ impl fmt::Display for StaleToken {
 
 impl error::Error for StaleToken {}
 
-/// Why a [`FileFencingChecker`](crate::FileFencingChecker) or a
-/// [`ZooKeeperFencingChecker`](crate::ZooKeeperFencingChecker) lets nobody through.
+/// The error of a check by a [`FileFencingChecker`](crate::FileFencingChecker) or a
+/// [`ZooKeeperFencingChecker`](crate::ZooKeeperFencingChecker).
 ///
 /// ```
 /// use curator_locks::{FencingError, FencingToken, FileFencingChecker};

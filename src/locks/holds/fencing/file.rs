@@ -27,9 +27,9 @@ const MAGIC: [u8; 8] = *b"fencing1";
 /// A [`FencingChecker`](crate::FencingChecker) that keeps the newest token in a file, for all processes of one machine that
 /// write to the same storage. It survives the crash of a process and of the machine.
 ///
-/// Each check takes the file's lock (`flock`), and so waits for others that are about it; one that brings a newer token
-/// writes 32 bytes and waits until they are on the disk. The file has to be on a local file system, and is not to be
-/// deleted: whoever makes it anew knows no token.
+/// Each check takes the file's lock (`flock`), and so waits for other checks; a check with a newer token writes 32
+/// bytes and waits until they are on the disk. The file has to be on a local file system. Do not delete it: a new file
+/// knows no token.
 ///
 /// A check and the write that it allows have to be one step, or another process comes in between:
 /// [`fenced`](FileFencingChecker::fenced) has the file locked as long as the work takes.
@@ -67,18 +67,18 @@ impl FileFencingChecker {
         Ok(FileFencingChecker { path, file: Mutex::new(file) })
     }
 
-    /// Takes the token of an exclusive lock down. Blocks while another process or thread checks, and until a newer token is
-    /// on the disk.
+    /// Records the token of an exclusive lock. Blocks while another process or thread checks, and until a newer token
+    /// is on the disk.
     ///
     /// # Errors
     /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] with
-    /// [`Error::Io`]: whether it was taken down is unknown then, and it may be checked again.
+    /// [`Error::Io`]: whether it was recorded is unknown then, and it may be checked again.
     pub fn check(&self, token: FencingToken) -> Result<(), FencingError> {
         self.fenced(token, || ())
     }
 
-    /// The same, and does the work before any other process can show its token: the others block as long as it takes. It
-    /// must not use this checker.
+    /// Like [`check`](FileFencingChecker::check), and does the work before any other process can show its token: the
+    /// others block as long as the work takes. The work must not use this checker.
     ///
     /// # Errors
     /// As [`check`](FileFencingChecker::check); the work was not begun then.
@@ -92,7 +92,7 @@ impl FileFencingChecker {
         Ok(work())
     }
 
-    /// Compares the token of a read lock with the newest one of a writer, and takes nothing down; see
+    /// Compares the token of a read lock with the newest one of a writer, and records nothing; see
     /// [`FencingChecker::check_shared`](crate::FencingChecker::check_shared).
     ///
     /// # Errors
@@ -101,8 +101,8 @@ impl FileFencingChecker {
         self.fenced_shared(token, || ())
     }
 
-    /// The same, and does the work, beside other readers but before any writer can show its token. It must not use this
-    /// checker.
+    /// Like [`check_shared`](FileFencingChecker::check_shared), and does the work, beside other readers but before any
+    /// writer can show its token. The work must not use this checker.
     ///
     /// # Errors
     /// As [`check_shared`](FileFencingChecker::check_shared); the work was not begun then.
@@ -122,7 +122,7 @@ impl FileFencingChecker {
         Ok(self.look(&mut file, File::lock_shared)?.1)
     }
 
-    /// Locks the file: the newest token, and the slot for the next one.
+    /// Locks the file. Returns the newest token too, and the slot for the next one.
     fn look<'f>(
         &self,
         file: &'f mut File,
@@ -141,12 +141,12 @@ impl fmt::Debug for FileFencingChecker {
     }
 }
 
-/// Locked as long as it lives, over a panic of the caller's work too.
+/// The locked file, unlocked on drop, after a panic of the caller's work too.
 struct Locked<'f>(&'f mut File);
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // It goes with the file at the latest.
+        // The file's lock goes with the file at the latest.
         let _ = self.0.unlock();
     }
 }
@@ -159,7 +159,7 @@ fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     if file.metadata()?.len() == 0 {
         file.sync_all()?;
-        // Its name, too: a file that is not there after a crash knows no token.
+        // The file's name has to be on the disk, too: a file that is not there after a crash knows no token.
         #[cfg(unix)]
         if let Some(directory) = path.parent() {
             let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
@@ -175,7 +175,7 @@ fn newest(file: &mut Locked<'_>) -> io::Result<(Option<FencingToken>, u64)> {
         (Some(one), Some(other)) if one > other => Ok((Some(one), second)),
         (_, Some(other)) => Ok((Some(other), first)),
         (Some(one), None) => Ok((Some(one), second)),
-        // Nothing but the first write, which has not come to its end.
+        // At most a first write has begun, and has not come to its end.
         (None, None) if file.0.metadata()?.len() <= RECORD as u64 => Ok((None, first)),
         (None, None) => Err(io::Error::new(io::ErrorKind::InvalidData, "no record in it is whole")),
     }

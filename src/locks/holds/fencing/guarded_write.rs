@@ -5,15 +5,15 @@ use crate::error::Error;
 use crate::{error::Result, framework::transaction::Transaction, locks::holds::hold::Hold};
 
 impl Hold {
-    /// Has the server refuse a transaction once this lock is gone: it checks the lock's own znode in the same moment in
-    /// which it writes. No clock and no pause of this process can get in between, and no administrator who deletes the
-    /// znode. Does no I/O; [`commit`](Transaction::commit) fails with [`Error::LockLost`] then, and the
+    /// Makes the server refuse a transaction once this lock is gone: the server checks the lock's own znode in the same
+    /// moment in which it writes. No clock and no pause of this process can get in between, and no administrator who
+    /// deletes the znode. Does no I/O; [`commit`](Transaction::commit) fails with [`Error::LockLost`] then, and the
     /// [state](Hold::state) says so soon after.
     ///
-    /// It works for every hold with a znode of its own, so for readers and each of a semaphore's leases, too. What the lock
-    /// guards has to be in the same ZooKeeper; for all other storage see [`FencingChecker`](crate::FencingChecker).
+    /// Every hold with a znode of its own can do this, so readers and each of a semaphore's leases, too. The protected
+    /// data has to be in the same ZooKeeper; for all other storage see [`FencingChecker`](crate::FencingChecker).
     ///
-    /// With [`Caching`](crate::Caching) the znode is the process's, so it says nothing of two threads of one process.
+    /// With [`Caching`](crate::Caching) the znode is the process's, so it does not tell two of its threads apart.
     ///
     /// # Errors
     /// None at present: every hold has a znode with a name of its own.

@@ -6,13 +6,12 @@ use crate::error::Error;
 
 /// A number that tells an earlier holder of a lock from a later one, over all processes.
 ///
-/// Each grant's is larger than those of all earlier grants that [exclude it](crate::Hold::fencing_token). Hand it to
-/// whatever the lock protects, and have that refuse a smaller number than it has seen before: then a holder that was
-/// paused for too long does no harm. It is the transaction id in which the lock's znode was created (czxid),
-/// so it keeps growing when the lock's directory was removed and made anew, which restarts the sequence numbers. The
-/// storage's side is a [`FencingChecker`](crate::FencingChecker); [the chapter on
+/// Each grant's token is larger than those of all earlier grants that [exclude it](crate::Hold::fencing_token). Hand it
+/// to the storage that the lock protects, and have that refuse a smaller number than it has seen before: then a holder
+/// that was paused for too long does no harm. The token is the transaction id in which the lock's znode was created
+/// (czxid), so it keeps growing when the lock's directory was removed and made anew, which restarts the sequence
+/// numbers. The storage's side is a [`FencingChecker`](crate::FencingChecker); [the chapter on
 /// guarantees](crate::docs::guarantees#fencing) has an example.
-///
 /// With [`Caching`](crate::Caching) one znode serves many grants. There the token has a second part, the number of the
 /// [grant](FencingToken::grant), and storage has to compare both: [`value`](FencingToken::value) alone does not tell two
 /// threads of one process apart.
@@ -123,7 +122,7 @@ impl FromStr for FencingToken {
 mod tests {
     use super::*;
 
-    /// In their order.
+    /// The tokens, in their order.
     fn tokens() -> Vec<FencingToken> {
         let of = FencingToken::of_grant;
         vec![

@@ -13,13 +13,13 @@ use crate::{
 /// A [`FencingChecker`](crate::FencingChecker) that keeps the newest token in a znode, for storage that is served by
 /// several machines.
 ///
-/// A check is one read, and one write that holds only if nobody has shown a token in between; if somebody has, it begins
-/// again. It tells what was so at some moment of the call. A write to other storage that follows may still be overtaken:
-/// there the storage's own comparison is better. What is in ZooKeeper itself can be written in the same moment, with
+/// A check is one read, and one write that holds only if no token was shown in between; otherwise it begins again. The
+/// answer was true at some moment of the call. A write to other storage that follows may still be overtaken: there the
+/// storage's own comparison is better. Data in ZooKeeper itself can be written in the same moment, with
 /// [`guard_transaction`](ZooKeeperFencingChecker::guard_transaction).
 ///
-/// The znode is made when it is first needed, and is not to be deleted: whoever makes it anew knows no token. Calls block
-/// and are tried again as [every operation](crate::operations#when-the-connection-goes) of the client.
+/// The znode is made when it is first needed. Do not delete it: a new one knows no token. Calls block and are tried
+/// again as [every operation](crate::operations#when-the-connection-goes) of the client.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -49,17 +49,17 @@ impl ZooKeeperFencingChecker {
         Ok(ZooKeeperFencingChecker { client: client.clone(), path: path.to_owned() })
     }
 
-    /// Takes the token of an exclusive lock down.
+    /// Records the token of an exclusive lock.
     ///
     /// # Errors
     /// [`FencingError::Stale`] if a newer one was shown before, by whichever process; [`FencingError::Failed`] as
-    /// [every operation on a znode](crate::operations#errors): whether it was taken down is unknown then, and it may be
+    /// [every operation on a znode](crate::operations#errors): whether it was recorded is unknown then, and it may be
     /// checked again.
     pub fn check(&self, token: FencingToken) -> Result<(), FencingError> {
         self.until_nobody_comes_between(token, || self.guard_transaction(token, self.client.transaction()))
     }
 
-    /// Compares the token of a read lock with the newest one of a writer, and takes nothing down; see
+    /// Compares the token of a read lock with the newest one of a writer, and records nothing; see
     /// [`FencingChecker::check_shared`](crate::FencingChecker::check_shared).
     ///
     /// # Errors
@@ -68,10 +68,10 @@ impl ZooKeeperFencingChecker {
         self.until_nobody_comes_between(token, || self.guard_shared(token, self.client.transaction()))
     }
 
-    /// Has the server refuse a transaction if a newer token is shown before it is carried out, and takes this one down
-    /// with it. One read. [`commit`](Transaction::commit) then fails with
-    /// [`Error::TransactionFailed`] and `BadVersion` at the last operation so far: somebody has shown a token since this
-    /// call, so begin again.
+    /// Makes the server refuse a transaction if a newer token is shown before it is carried out; otherwise the
+    /// transaction records this one. One read. A refused [`commit`](Transaction::commit) fails with
+    /// [`Error::TransactionFailed`] and `BadVersion` at the last operation so far: somebody has shown a token since
+    /// this call, so begin again.
     ///
     /// # Errors
     /// As [`check`](ZooKeeperFencingChecker::check).
@@ -87,7 +87,7 @@ impl ZooKeeperFencingChecker {
         Ok(transaction.set_data().with_version(version).for_path_and_data(&self.path, token.to_bytes()))
     }
 
-    /// The same for the token of a read lock, which is not taken down.
+    /// Like [`guard_transaction`](Self::guard_transaction), for a read lock's token, which is not recorded.
     ///
     /// # Errors
     /// As [`check_shared`](ZooKeeperFencingChecker::check_shared).
@@ -104,7 +104,7 @@ impl ZooKeeperFencingChecker {
         Ok(self.read()?.and_then(|(newest, _)| newest))
     }
 
-    /// The write goes to the leader, so a server that lags behind is found out.
+    /// Begins again when others come between. The write goes to the leader, so a server that lags behind is found out.
     fn until_nobody_comes_between(
         &self,
         token: FencingToken,
@@ -122,7 +122,7 @@ impl ZooKeeperFencingChecker {
         }
     }
 
-    /// What is there, with its version, unless it is newer. A znode without a token is older than all.
+    /// The stored token with its version, unless it is newer. A znode without a token is older than all.
     fn read_older(&self, token: FencingToken) -> Result<(Option<FencingToken>, i32), FencingError> {
         loop {
             if let Some((newest, version)) = self.read()? {
@@ -150,7 +150,7 @@ impl ZooKeeperFencingChecker {
         }
     }
 
-    /// Empty, so that nobody has to know whether its own create or another's was carried out.
+    /// Makes the znode empty, so that it does not matter whether this create or another client's was carried out.
     fn make(&self) -> Result<()> {
         match self.client.create().creating_parents_if_needed().for_path_and_data(&self.path, "") {
             Err(error) if !error.is_node_exists() => Err(error),

@@ -1,4 +1,4 @@
-//! Who has the lock, and whom everybody else watches: decided from the names of a directory's children alone.
+//! Decides from the names of a directory's children alone who has the lock, and which znode every waiter watches.
 //!
 //! Nothing here talks to a server, so each rule is tested as a table of names. [`LockInternals`](crate::LockInternals)
 //! lists the children and acts on the [`Decision`].
@@ -8,7 +8,7 @@ use crate::locks::recipe::znode_name::ZNodeName;
 /// From this sequence number on no lock is granted: at 2^31 the server stops counting properly.
 const FIRST_EXHAUSTED: i64 = i32::MAX as i64 - 1_000_000;
 
-/// The lock name of a mutex: what stands before the sequence number.
+/// The lock name of a mutex: the text before the sequence number.
 const MUTEX_NAME: &str = "lock-";
 const READ_NAME: &str = "__READ__";
 const WRITE_NAME: &str = "__WRIT__";
@@ -25,13 +25,13 @@ const KAZOO_READ_NAME: &str = "__rlock__";
 /// assert_eq!(sorter.fix_for_sorting("_c_4f1e-lock-0000000007", "lock-"), "0000000007");
 /// ```
 pub trait LockInternalsSorter {
-    /// The part of `name` to compare; by default what follows the last `lock_name` in it, or all of it.
+    /// The part of `name` to compare; by default the text after the last `lock_name` in it, or all of it.
     fn fix_for_sorting<'a>(&self, name: &'a str, lock_name: &str) -> &'a str {
         name.rfind(lock_name).and_then(|at| name.get(at + lock_name.len()..)).unwrap_or(name)
     }
 }
 
-/// What a look at a lock's directory means for one contender.
+/// The meaning of a lock's directory for one contender.
 ///
 /// ```
 /// use curator_locks::{Decision, LockInternalsDriver, StandardLockInternalsDriver};
@@ -131,7 +131,7 @@ impl From<PredicateResults> for Decision {
     }
 }
 
-/// The rules of one kind of lock: what its node looks like, and who has the lock. Java: `LockInternalsDriver`.
+/// The rules of one kind of lock: how its nodes are named, and who has the lock. Java: `LockInternalsDriver`.
 ///
 /// ```
 /// use curator_locks::{Decision, LockInternalsDriver, StandardLockInternalsDriver};
@@ -152,21 +152,21 @@ impl From<PredicateResults> for Decision {
 /// assert_eq!(OfTeam("sales-").decide(&children, "sales-0000000001", 1), Decision::Granted);
 /// ```
 pub trait LockInternalsDriver: Send + Sync + 'static {
-    /// Who has the lock, by the names of the directory's children. Java: `getsTheLock`.
+    /// Decides by the names of the directory's children who has the lock. Java: `getsTheLock`.
     ///
     /// `children` come in any order and with everything that does not belong to the lock. `own` is the name of the
     /// contender's node, `max_leases` how many may hold the lock at a time. Called often and with thousands of children:
     /// it should be linear, and must not block. All processes must come to the same order.
     fn decide(&self, children: &[String], own: &str, max_leases: usize) -> Decision;
 
-    /// What stands in the node's name between the protection prefix and the sequence number.
+    /// The part of the node's name between the protection prefix and the sequence number.
     fn lock_name(&self) -> &str;
 
     /// Whether a contender that watched the holder has the lock as soon as the holder's node is deleted, without
     /// another look at the directory. Asked only where one contender holds the lock at a time. Defaults to `false`.
     ///
-    /// True where nobody can ever get in front of a contender. Not true of read/write locks: a downgrade creates a read
-    /// node with the writer's own number, in front of waiting writers.
+    /// True only if no contender can ever get in front of another one. Not true of read/write locks: a downgrade
+    /// creates a read node with the writer's own number, in front of waiting writers.
     fn successor_follows_holder(&self) -> bool {
         false
     }
@@ -196,13 +196,13 @@ pub struct StandardLockInternalsDriver {
 }
 
 impl StandardLockInternalsDriver {
-    /// With the lock name of a mutex, `lock-`.
+    /// A driver with the lock name of a mutex, `lock-`.
     #[must_use]
     pub fn new() -> StandardLockInternalsDriver {
         StandardLockInternalsDriver::with_lock_name(MUTEX_NAME)
     }
 
-    /// With another lock name; it should not be empty, contain `/` or end in a digit.
+    /// A driver with another lock name; it should not be empty, contain `/` or end in a digit.
     #[must_use]
     pub fn with_lock_name(lock_name: impl Into<String>) -> StandardLockInternalsDriver {
         StandardLockInternalsDriver { lock_name: lock_name.into() }
@@ -259,8 +259,8 @@ impl LockInternalsDriver for WriteLockDriver {
 /// The read half of a read/write lock: behind every writer in front. Java: the driver inside
 /// `InterProcessReadWriteLock.ReadLock`.
 ///
-/// It watches the last writer in front of it, so that it wakes once, not once per writer. Whatever is not known to be a
-/// reader counts as a writer. `max_leases` is not looked at: any number of readers hold the lock together.
+/// It watches the last writer in front of it, so that it wakes once, not once per writer. A contender that is not known
+/// to be a reader counts as a writer. `max_leases` is not looked at: any number of readers hold the lock together.
 ///
 /// ```
 /// use curator_locks::{Decision, LockInternalsDriver, ReadLockDriver};
@@ -370,7 +370,7 @@ pub(crate) fn sorted_contenders(children: &[String]) -> Vec<&str> {
     places.into_iter().map(|place| place.name).collect()
 }
 
-/// Whether somebody else queues in a directory for whom there is no room beside `own`. Readers have room for readers.
+/// Whether another contender in a directory cannot hold beside `own`. Readers hold beside readers.
 pub(crate) fn stands_in_the_way(children: &[String], own: &str, is_shared: bool) -> bool {
     let mut others = children.iter().filter(|name| *name != own).filter_map(|child| Listed::of(child, ""));
     others.any(|other| !(is_shared && other.is_reader))
@@ -408,7 +408,7 @@ pub(crate) fn number_text(name: &str) -> &str {
     split_sequence(name, WRITE_NAME).and_then(|(prefix, _)| name.get(prefix.len()..)).unwrap_or_default()
 }
 
-/// What stands before the number that the server appended to a child's name, and that number.
+/// The text before the number that the server appended to a child's name, and that number.
 ///
 /// Beyond 2^31 - 1 the server goes on below zero, where the minus sign can be taken for the end of the lock name. It
 /// counts as a sign after the child's own lock name, if that is known, after `-` or `__`, in which all known lock names

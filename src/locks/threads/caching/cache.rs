@@ -1,5 +1,5 @@
-//! The threads around [`LocalQueue`]: those that wait for a turn, the one that queues at the servers, and what is told of
-//! others.
+//! The threads around [`LocalQueue`]: the waiters for a turn, the one that queues at the servers, and the watch on
+//! other contenders.
 
 use std::{
     collections::HashMap,
@@ -39,18 +39,18 @@ use crate::{
 /// A lock object that is dropped leaves its timer for no longer than this.
 const LONGEST_TICK: Duration = Duration::from_secs(10);
 
-/// One lock object with what its process keeps of it.
+/// The znodes that a process keeps for one lock object.
 pub(crate) struct Cache {
     this: Weak<Cache>,
-    /// What holds exclusively.
+    /// The lock that holds exclusively.
     lock: Arc<LockInternals>,
-    /// What readers share, in the same directory.
+    /// The lock that readers share, in the same directory.
     shared: Option<Arc<LockInternals>>,
     pub(in crate::locks) limits: Caching,
-    /// Under it nobody is woken and nothing is sent.
+    /// While it is locked, no thread is woken and nothing is sent.
     pub(super) state: Mutex<State>,
-    /// Whom the holders want to be told about requests to give the lock back. Guards may outlive the lock object, so this
-    /// lives as long as a znode.
+    /// The holders' listeners of requests to give the lock back. Guards may outlive the lock object, so this lives as
+    /// long as a znode.
     listeners: Arc<Mutex<Vec<Listener>>>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct State {
     pub(super) waiters: HashMap<Waiter, ReplySender<Woken>>,
     pub(super) last_waiter: Waiter,
     tenures: Vec<Tenure>,
-    /// The contender of a delegate that has given up, until the next one goes on with it.
+    /// The contender of a delegate that has given up, until the next one takes it over.
     pub(super) queued: Option<(Mode, Queued)>,
     /// The watch on the directory's children.
     watch: Option<Watch>,
@@ -75,7 +75,7 @@ struct Tenure {
     node: Arc<HeldNode>,
 }
 
-/// Who is told by one hold.
+/// The listener of one hold.
 struct Listener {
     tenure: u64,
     grant: u64,
@@ -84,20 +84,20 @@ struct Listener {
     node: Arc<RevocableNode>,
 }
 
-/// What a thread is woken with.
+/// The wake-up of a thread.
 pub(super) struct Woken {
     pub(super) turn: Turn,
-    /// The znode, where it has the lock.
+    /// The znode, if the turn is to hold.
     pub(super) tenure: Option<Arc<HeldNode>>,
 }
 
-/// What is to be done under no lock.
+/// The effects of a step, to be done under no lock.
 #[must_use]
 pub(super) struct Effects {
     releases: Vec<Tenure>,
     wake: Wake,
     tick: Option<Instant>,
-    /// The tenure whose directory is listed.
+    /// The tenure whose directory is to be listed.
     look: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ struct Wake(Vec<(ReplySender<Woken>, Woken)>);
 impl Drop for Wake {
     fn drop(&mut self) {
         for (waiter, woken) in self.0.drain(..) {
-            // One that gives up at this moment passes its turn on.
+            // A waiter that gives up at this moment passes its turn on.
             waiter.send(woken);
         }
     }
@@ -144,7 +144,7 @@ impl State {
 }
 
 impl Cache {
-    /// `shared`: what readers have beside each other, in the same directory.
+    /// `shared`: the lock that readers share, in the same directory.
     pub(crate) fn new(lock: Arc<LockInternals>, shared: Option<Arc<LockInternals>>, limits: Caching) -> Arc<Cache> {
         let cache = Arc::new_cyclic(|this: &Weak<Cache>| Cache {
             this: this.clone(),
@@ -175,7 +175,7 @@ impl Cache {
         self.state.lock().local_queue.waiting()
     }
 
-    /// One step of the turns, and what follows from it.
+    /// Takes one step of the local queue, and carries out its effects.
     pub(super) fn step(&self, step: impl FnOnce(&mut LocalQueue) -> Next) {
         let effects = {
             let mut state = self.state.lock();
@@ -186,11 +186,11 @@ impl Cache {
     }
 
     /// No wake-up can be lost. A waiter's slot is there before the waiter stands in the queue, both under one lock; one
-    /// word is put into it, which stays there until it is taken; and a waiter that gives up says so under the same lock,
-    /// where it has its turn already or never gets one. In the first case it passes the turn on.
+    /// wake-up is put into it, which stays there until it is taken; and a waiter that gives up says so under the same
+    /// lock, where it has its turn already or never gets one. In the first case it passes the turn on.
     pub(super) fn carry_out(&self, effects: Effects) {
         let Effects { releases, wake, tick, look } = effects;
-        // Before whatever the woken ones send.
+        // Before the requests of the threads that are woken.
         for tenure in releases {
             self.give_back(tenure);
         }
@@ -206,27 +206,27 @@ impl Cache {
         if let Some(number) = look {
             self.in_background(move |cache| cache.watch_directory(number));
         }
-        // Last: who is woken meets nobody here, and may get this thread's processor.
+        // Last: a woken thread then finds no lock taken here, and may get this thread's processor.
         drop(wake);
     }
 
-    /// The znode goes, in the background until it is known to be gone or its session has ended.
+    /// Deletes the znode, in the background until it is known to be gone or its session has ended.
     fn give_back(&self, Tenure { node, mode, .. }: Tenure) {
         self.lock(mode).release_in_background(&node);
         let has_ended = node.session().is_ended();
         let before = std::mem::replace(&mut self.state.lock().given_back, Some(node).filter(|_| !has_ended));
-        // Not under the lock: it may be the last to know of a watch.
+        // Not under the lock: this may drop the last handle of a watch.
         drop(before);
     }
 
-    /// `wake_ups`: where it may have been told of its turn, if it has not taken that yet.
+    /// `wake_ups`: the slot of its wake-up, if it has not taken that yet.
     pub(super) fn leave(&self, who: Waiter, wake_ups: Option<&ReplySlot<Woken>>) {
         let mut state = self.state.lock();
         let was_woken = state.waiters.remove(&who).is_none();
         if let Some(wake_ups) = wake_ups.filter(|_| was_woken) {
             drop(state);
-            // Put there by now, or at once. What is left of a tenure that has ended since goes with whoever had the
-            // turn in it.
+            // The wake-up is there by now, or comes at once. If the tenure has ended since, its znode goes with the
+            // last turn in it.
             if let Ok(Woken { turn: Turn::Hold { tenure, grant }, .. }) = wake_ups.wait(WaitBound::default()) {
                 return self.end_turn(tenure, grant);
             }
@@ -234,7 +234,7 @@ impl Cache {
         }
         let next = state.local_queue.leave(who);
         let effects = state.effects(next);
-        // Nobody goes on with it any more.
+        // No delegate will take it over.
         let queues = |mode| state.local_queue.queues(mode);
         let is_left = state.queued.as_ref().is_some_and(|(mode, _)| !queues(*mode));
         let queued = if is_left { state.queued.take() } else { None };
@@ -245,13 +245,13 @@ impl Cache {
         self.carry_out(effects);
     }
 
-    /// This turn ends.
+    /// Ends a turn.
     pub(super) fn end_turn(&self, tenure: u64, grant: u64) {
         let now = Instant::now();
         self.step(|local_queue| local_queue.release(tenure, grant, &self.limits, now));
     }
 
-    /// A tenure begins, and the delegate receives its turn. `None`: nobody knows of such a delegate.
+    /// Begins a tenure, and gives the delegate its turn. `None`: the local queue knows of no such delegate.
     pub(super) fn begin(
         &self,
         who: Waiter,
@@ -260,7 +260,7 @@ impl Cache {
         receive: impl FnOnce(&mut State, Turn) -> Woken,
     ) -> Option<Woken> {
         node.serve(self.this.clone());
-        // Only where events come in the order of time they come before somebody else can be granted the lock.
+        // Only events in the order of time come before another contender can be granted the lock.
         let may_last = node.session().tells_in_order();
         let begun = {
             let mut state = self.state.lock();
@@ -288,8 +288,8 @@ impl Cache {
         });
     }
 
-    /// Asks who stands in the directory, and to be told when that changes. Where the answer is an error, the connection's
-    /// end included, nobody knows who waits, and the tenure ends with the turn of now.
+    /// Lists the directory, and watches its children. If the answer is an error, the connection's end included, it is
+    /// unknown who waits, and the tenure ends with the current turn.
     fn watch_directory(&self, number: u64) {
         let (node, mode) = {
             let state = self.state.lock();
@@ -323,12 +323,12 @@ impl Cache {
         let tickets = node.session().submit(vec![Submission { request, watcher: Some(watcher), on_reply }]);
         let watch = Watch::new(node.session().clone(), tickets.first().copied().unwrap_or(Ticket(0)));
         let before = self.state.lock().watch.replace(watch);
-        // It may have to tell the server.
+        // Dropping a watch may send a request.
         drop(before);
     }
 
-    /// While a thread holds the lock there is time to look who came. An idle lock goes at once, unless readers may have
-    /// come to readers.
+    /// While a thread holds the lock there is time to look which contender came. An idle lock goes at once, unless
+    /// readers may have come to readers.
     fn directory_changed(&self, number: u64) {
         let has_time = self.state.lock().local_queue.looks_for_rivals(number);
         if has_time { self.watch_directory(number) } else { self.rivals_came(number) }
@@ -338,7 +338,7 @@ impl Cache {
         self.step(|local_queue| local_queue.rivals_came(number, Instant::now()));
     }
 
-    /// What is asked of a znode is asked of whoever holds it.
+    /// A request to a znode goes to all threads that hold by it.
     pub(super) fn revocable_node(&self, mode: Mode) -> Arc<RevocableNode> {
         let (this, listeners) = (self.this.clone(), self.listeners.clone());
         RevocableNode::new(Arc::new(Revocation::lasting(move |woken, held| {
@@ -351,13 +351,13 @@ impl Cache {
         })))
     }
 
-    /// Somebody asks for the lock by what it has written into the znode: that is for the holders to decide, and an idle
-    /// lock goes at once. `unheard`: no holder was there to hear it.
+    /// A request to give the lock back was written into the znode: the holders decide about it, and an idle lock goes
+    /// at once. `unheard`: the request, if no holder was told.
     fn revoked(&self, unheard: Option<&RevokeWord>, held: Option<&HeldNode>, mode: Mode) {
         let (number, is_idle) = {
             let state = self.state.lock();
             let number = held.and_then(|held| state.number(held.znode()));
-            // Whoever has its turn may not listen yet. Whoever comes later has nothing to do with this request.
+            // A thread with a turn may not listen yet. Later threads have nothing to do with this request.
             (number, held.is_some() && number.is_none_or(|number| state.local_queue.inside(number) == 0))
         };
         if let Some((woken, listener)) = unheard.zip(self.lock(mode).revocable_node()).filter(|_| !is_idle) {
@@ -368,7 +368,7 @@ impl Cache {
         }
     }
 
-    /// Nothing has happened for long: what nobody thought of becomes a delay.
+    /// Nothing has happened for long: with this check, a wake-up that a bug has lost is only a delay.
     pub(super) fn look_after(&self) {
         let node = {
             let state = self.state.lock();
@@ -380,7 +380,7 @@ impl Cache {
         }
     }
 
-    /// This hold wants to be told.
+    /// Adds the listener of a hold.
     pub(super) fn listen(&self, tenure: u64, grant: u64, znode: &Arc<HeldNode>, node: &Arc<RevocableNode>) {
         let (znode, node) = (Arc::downgrade(znode), node.clone());
         self.listeners.lock().push(Listener { tenure, grant, znode, node });
@@ -398,12 +398,12 @@ fn is_same(one: &Weak<HeldNode>, other: &Arc<HeldNode>) -> bool {
     std::ptr::eq(one.as_ptr(), Arc::as_ptr(other))
 }
 
-/// Whom a look at the directory shows beside the own znode.
+/// The contenders that a look at the directory shows beside the own znode.
 enum Others {
     Nobody,
-    /// There is no room for them beside it.
+    /// Some cannot hold beside it.
     Rivals,
-    /// The look failed, or does not even show the own znode: somebody may wait.
+    /// The look failed, or does not even show the own znode: another contender may wait.
     Unseen,
 }
 
@@ -452,7 +452,7 @@ impl ZnodeCache for Cache {
 }
 
 impl Drop for Cache {
-    /// Nobody comes to use what is kept. No acquire is under way: it would borrow this.
+    /// Gives the idle znodes back. No acquire is under way: it would borrow this.
     fn drop(&mut self) {
         let State { local_queue, tenures, .. } = self.state.get_mut();
         let kept: Vec<Tenure> = tenures.extract_if(.., |tenure| local_queue.inside(tenure.number) == 0).collect();

@@ -1,4 +1,4 @@
-//! One acquire of one thread: it waits for its turn, queues at the servers where it is the first, and looks before it
+//! One acquire of one thread: it waits for its turn, queues at the servers if it is the first, and looks before it
 //! returns.
 
 use std::{
@@ -29,7 +29,7 @@ use crate::{
 };
 
 impl Cache {
-    /// Waits for the turn among the threads of this process, and where need be at the servers. `None`: the time was up
+    /// Waits for the turn among the threads of this process, and if need be at the servers. `None`: the time was up
     /// first, or it would have had to wait.
     pub(crate) fn acquire(&self, mode: Mode, wait: Wait<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
         match self.enter(mode, wait, owners)? {
@@ -66,12 +66,12 @@ struct Entering<'a> {
     who: Waiter,
     wait: Wait<'a>,
     owners: &'a Owners,
-    /// The thread counts as a holder by this, while it looks.
+    /// The hold by which the thread counts as a holder, while it looks.
     entered: Option<Arc<HeldNode>>,
-    /// Where it is told that it is its turn, from when it begins to wait to when it has taken that.
+    /// The slot of its wake-up, from when it begins to wait until it has taken that.
     wake_ups: Option<ReplySlot<Woken>>,
     has_waited: bool,
-    /// Where it stands among the others. `No`: it has nothing to give up.
+    /// Its turn in the local queue. `No`: it has nothing to give up.
     turn: Turn,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Entering<'a> {
         Ok((enter, woken))
     }
 
-    /// Its place is there before it sleeps, under the lock under which it has come into the queue.
+    /// Registers the wake-up slot under the lock that put us in the queue: no wake-up can come before the slot exists.
     fn received(&mut self, state: &mut State, turn: Turn) -> Woken {
         self.turn = turn;
         if turn == Turn::Wait {
@@ -111,12 +111,12 @@ impl<'a> Entering<'a> {
         self.lock.client().call("acquire", self.lock.base_path(), self.wait.bound)
     }
 
-    /// Sleeps until it is its turn. A sender that goes without a word would look like the end of the time. None does:
-    /// it stands among the waiters, which outlive this visit, until this visit leaves, or until it is taken out with
-    /// its word, which `Wake` sends in any case.
+    /// Sleeps until it is its turn. A sender dropped without a wake-up would look like the end of the time. None is: it
+    /// stays among the waiters, which outlive this acquire, until the acquire leaves, or until it is taken out with its
+    /// wake-up, which `Wake` sends in any case.
     fn wait(&mut self) -> Result<Option<Woken>> {
         let Some(wake_ups) = &self.wake_ups else { return Ok(None) };
-        // Not before: a cycle in which nobody waits is to read the clock as seldom as can be.
+        // Not before: a cycle without a wait should read the clock as seldom as can be.
         let (bound, since) = (self.wait.bound, *self.wait.since.get_or_insert_with(Instant::now));
         loop {
             let until = next_recheck(self.lock.client()).map_or(bound, |at| bound.by(at));
@@ -143,7 +143,7 @@ impl<'a> Entering<'a> {
         let (lock, wait) = (self.lock, self.wait);
         let mut spec = lock.spec(wait);
         if self.has_waited {
-            // Who has queued stays.
+            // A thread that has queued stays.
             (spec.max_ahead, spec.looks_first) = (None, wait.only_try);
         }
         let acquire = Acquire { delegate: Some(self), ..Acquire::new(lock, spec, wait) };
@@ -151,14 +151,14 @@ impl<'a> Entering<'a> {
         Ok(held.into_iter().next().and_then(|node| self.begin_tenure(node)))
     }
 
-    /// A tenure begins. `None`: nobody knows of such a delegate.
+    /// Begins a tenure. `None`: the local queue knows of no such delegate.
     fn begin_tenure(&mut self, node: Arc<HeldNode>) -> Option<Woken> {
         let cache = self.cache;
         cache.begin(self.who, self.mode, node, |state, turn| self.received(state, turn))
     }
 
-    /// It is its turn: takes the lock, unless a last look shows that it cannot be had like this. `Break(None)`: the time was
-    /// up; `Continue`: what comes next.
+    /// Takes the lock on its turn, unless a last look shows that it is not certain. `Break(None)`: the time was up;
+    /// `Continue`: the next turn.
     fn take(&mut self, woken: &Woken, number: u64, grant: u64) -> Result<ControlFlow<Option<Arc<HeldNode>>, Woken>> {
         let (cache, lock) = (self.cache, self.lock);
         let Some(tenure) = &woken.tenure else { return Ok(ControlFlow::Continue(self.again(number, grant))) };
@@ -193,14 +193,14 @@ impl<'a> Entering<'a> {
             Look::Stopped(WaitEnd::Deadline) => Ok(ControlFlow::Break(None)),
             Look::Gone => Ok(ControlFlow::Continue(self.again(number, grant))),
             Look::InDoubt => {
-                // The znode goes as soon as nobody holds by it: others wait for it at the servers.
+                // The znode goes with the last hold by it: others wait for it at the servers.
                 cache.step(|local_queue| local_queue.gone(number));
                 Err(lock.uncertain(Duration::ZERO))
             }
         }
     }
 
-    /// It does not count as a holder any more.
+    /// Makes the thread count as a holder no more.
     fn step_back(&mut self) {
         if let Some(held) = self.entered.take() {
             drop(self.owners.leave(self.lock, &held));
@@ -208,7 +208,7 @@ impl<'a> Entering<'a> {
         }
     }
 
-    /// The znode is gone: it comes again, and keeps its place.
+    /// The znode is gone: enters the local queue again, in the old place.
     fn again(&mut self, number: u64, grant: u64) -> Woken {
         self.step_back();
         let cache = self.cache;
@@ -246,7 +246,7 @@ impl Delegate for Entering<'_> {
         self.cache.step(|local_queue| local_queue.created(self.who));
     }
 
-    /// What is asked of the znode goes to whoever holds it then.
+    /// A request to the znode goes to the threads that hold by it then.
     fn revocable_node(&self) -> Arc<RevocableNode> {
         self.cache.revocable_node(self.mode)
     }

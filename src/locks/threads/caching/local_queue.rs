@@ -1,4 +1,4 @@
-//! Whose turn it is among the threads of this process: (state, input) -> (state, what follows), and no more.
+//! Decides whose turn it is among the threads of this process: (state, input) -> (state, effects), and no more.
 
 use std::{
     collections::VecDeque,
@@ -8,17 +8,17 @@ use std::{
 
 use crate::locks::threads::caching::options::Caching;
 
-/// How soon, and how late, it is asked again who waits for a lock that is idle.
+/// How soon, and how late, the directory of an idle lock is listed again.
 const SHORTEST_IDLE_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_IDLE_LOOK: Duration = Duration::from_secs(10);
 
-/// Names one acquire of one thread. Who comes later has a greater number.
+/// Names one acquire of one thread. A later one has a greater number.
 pub(crate) type Waiter = u64;
 
-/// Whom a turn, and the znode of a tenure, leaves room for.
+/// Whether other threads, or znodes, may hold beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
-    /// Nobody.
+    /// None.
     Exclusive,
     /// Any number of shared ones.
     Shared,
@@ -28,24 +28,24 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct LocalQueue {
     stage: Stage,
-    /// Who waits for a turn, first come, first served: the smallest number is in front. Nobody while the tenure of now
-    /// is a shared one: whoever cannot have a turn in it ends it, and queues at the servers before its znode goes.
+    /// The waiters for a turn, first come, first served: the smallest number is in front. Empty while the current tenure is
+    /// shared: a thread that cannot have a turn in it ends it, and queues at the servers before its znode goes.
     queue: VecDeque<(Waiter, Mode)>,
-    /// Those that have ended while somebody had a turn in them. Nobody gets one there any more, and the znode goes with the
-    /// last who has one.
+    /// The tenures that have ended while a thread had a turn in them. No thread gets another turn there, and the znode
+    /// goes with the last turn.
     ended: Vec<Tenure>,
     tenures: u64,
-    /// A [`LocalQueue::tick`] is to come: one for all tenures, however short they are.
+    /// Whether a [`LocalQueue::tick`] is to come: one for all tenures, however short they are.
     is_timed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 enum Stage {
-    /// No znode of ours, and nobody wants one.
+    /// No znode, and no thread wants one.
     #[default]
     Vacant,
-    /// This one queues at the servers, for itself and those behind it. The znode of the tenure before goes as soon as its
-    /// own create is on its way, so that those who wait lose no place.
+    /// The delegate queues at the servers, for itself and those behind it. The znode of the tenure before goes as soon
+    /// as the delegate's create is on its way, so that the waiters lose no place.
     Queueing {
         delegate: Waiter,
         mode: Mode,
@@ -54,59 +54,59 @@ enum Stage {
     Granted(Tenure),
 }
 
-/// The time for which one znode of ours is granted.
+/// The time for which one znode of this process is granted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Tenure {
     number: u64,
     mode: Mode,
     grants: u64,
-    /// The grants of those who have the lock, or look whether they may take it. While there is none, nobody waits either.
+    /// The grants of the threads that have the lock, or look whether to take it. If empty, no thread waits either.
     inside: Vec<u64>,
-    /// It may outlast its first hold: what happens to the znode and in the directory is told in time.
+    /// Whether it may outlast its first hold: events of the znode and of the directory come in time.
     may_last: bool,
     rivals: Option<Rivals>,
     idle_since: Option<Instant>,
-    /// When its directory was last asked who else waits there.
+    /// When its directory was listed last.
     looked: Instant,
 }
 
-/// Others who want the lock.
+/// Other contenders for the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Rivals {
     since: Instant,
-    /// The grants up to then.
+    /// The number of grants up to then.
     grants: u64,
 }
 
-/// What a waiter gets.
+/// The turn of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Turn {
     /// The lock, if a last look shows that the znode still stands for certain.
     Hold { tenure: u64, grant: u64 },
-    /// It has to queue at the servers.
+    /// The waiter has to queue at the servers.
     Queue,
-    /// It has to wait until it is woken.
+    /// The waiter has to wait until it is woken.
     Wait,
-    /// It would have to wait.
+    /// A mere try would have to wait.
     No,
 }
 
-/// What follows from an input, in this order.
+/// The effects of an input, in this order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 #[must_use = "waiters sleep and znodes stay otherwise"]
 pub(crate) struct Next {
     /// The tenures whose znodes go.
     pub(crate) releases: Vec<u64>,
-    /// Who is woken, with what.
+    /// The waiters to wake, with their turns.
     pub(crate) wake: Vec<(Waiter, Turn)>,
     /// When [`LocalQueue::tick`] is due.
     pub(crate) tick: Option<Instant>,
-    /// The tenure whose directory is asked who else waits there.
+    /// The tenure whose directory is to be listed.
     pub(crate) look: Option<u64>,
 }
 
 impl Turn {
-    /// That of whose contender has just been granted the znode.
+    /// Whether it is the turn of a thread whose contender has just been granted the znode.
     pub(crate) fn is_first(self) -> bool {
         matches!(self, Turn::Hold { grant: 1, .. })
     }
@@ -127,12 +127,12 @@ impl Next {
 }
 
 impl LocalQueue {
-    /// Somebody wants the lock. Who only tries never waits, and keeps nobody else from a turn.
+    /// A thread wants the lock. A mere try never waits, and keeps no other thread from a turn.
     pub(crate) fn enter(&mut self, who: Waiter, mode: Mode, only_tries: bool) -> (Turn, Next) {
         let ends_tenure = match &mut self.stage {
             Stage::Vacant => true,
             Stage::Granted(tenure) if tenure.lets_in(mode) => return (tenure.give(), Next::default()),
-            // It is idle, and of the other mode. Or a writer comes: no reader gets in from here on.
+            // The tenure is idle, and of the other mode. Or a writer comes: no reader gets in from here on.
             Stage::Granted(tenure) => tenure.inside.is_empty() || tenure.mode == Mode::Shared && !only_tries,
             Stage::Queueing { .. } => false,
         };
@@ -149,7 +149,7 @@ impl LocalQueue {
         }
     }
 
-    /// The one that has this turn found that the znode is gone: it comes again, and keeps its place.
+    /// The thread with this turn found that the znode is gone: it enters again, and keeps its place.
     pub(crate) fn enter_again(
         &mut self,
         who: Waiter,
@@ -172,7 +172,7 @@ impl LocalQueue {
         (turn, next.and(then))
     }
 
-    /// Back into the queue, in front of those that came later.
+    /// Puts a waiter back into the queue, in front of those that came later.
     fn wait_again(&mut self, who: Waiter, mode: Mode) {
         let place = self.queue.partition_point(|(other, _)| *other < who);
         self.queue.insert(place, (who, mode));
@@ -186,11 +186,11 @@ impl LocalQueue {
         }
     }
 
-    /// The delegate's znode is granted. A tenure begins, of readers with all of them that wait at the head of the queue;
-    /// `None`: nobody knows of such a delegate.
+    /// The delegate's znode is granted. A tenure begins, of readers with all of them that wait at the head of the
+    /// queue; `None`: there is no such delegate.
     ///
-    /// A writer's first turn is the delegate's, unless one that came before it came again meanwhile. The first grant
-    /// counts as the delegate's in any case: nobody else has just seen the znode.
+    /// A writer's first turn is the delegate's, unless an earlier thread has entered again meanwhile. The first grant
+    /// counts as the delegate's in any case: no other thread has just seen the znode.
     pub(crate) fn granted(&mut self, who: Waiter, may_last: bool, now: Instant) -> Option<(Turn, u64, Next)> {
         let Stage::Queueing { delegate, mode, before } = self.stage else { return None };
         if delegate != who {
@@ -234,8 +234,8 @@ impl LocalQueue {
         Some((turn, self.tenures, next))
     }
 
-    /// The delegate gives up, and the next one that waits goes on with its contender: the process keeps its place at the
-    /// servers. `None`: nobody waits, or for another kind of znode.
+    /// The delegate gives up, and the next waiter takes over its contender: the process keeps its place at the servers.
+    /// `None`: there is no waiter, or it waits for another kind of znode.
     pub(crate) fn hand_over(&mut self, who: Waiter) -> Option<Next> {
         let Stage::Queueing { delegate, mode, .. } = &mut self.stage else { return None };
         let (successor, _) = *self.queue.front().filter(|(_, wanted)| *delegate == who && wanted == mode)?;
@@ -244,12 +244,12 @@ impl LocalQueue {
         Some(Next { wake: vec![(successor, Turn::Queue)], ..Next::default() })
     }
 
-    /// Whether somebody queues at the servers, for this kind of znode.
+    /// Whether a delegate queues at the servers, for this kind of znode.
     pub(crate) fn queues(&self, wanted: Mode) -> bool {
         matches!(self.stage, Stage::Queueing { mode, .. } if mode == wanted)
     }
 
-    /// It does not want the lock any more, and has no turn.
+    /// A thread without a turn does not want the lock any more.
     pub(crate) fn leave(&mut self, who: Waiter) -> Next {
         if let Stage::Queueing { delegate, before, .. } = self.stage
             && delegate == who
@@ -260,7 +260,7 @@ impl LocalQueue {
         Next::default()
     }
 
-    /// The one that has this turn gives it back, whether it took the lock or only looked.
+    /// The thread with this turn gives it back, whether it took the lock or only looked.
     pub(crate) fn release(&mut self, number: u64, grant: u64, limits: &Caching, now: Instant) -> Next {
         let Some(tenure) = self.tenure(number) else { return self.leave_ended(number, grant) };
         tenure.leave(grant);
@@ -268,7 +268,7 @@ impl LocalQueue {
         Next { look, ..self.pass(number, limits, now) }
     }
 
-    /// A turn in the tenure of now has ended.
+    /// A turn in the current tenure has ended.
     fn pass(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
         let Some(tenure) = self.tenure(number).filter(|tenure| tenure.inside.is_empty()) else {
             return Next::default();
@@ -285,12 +285,12 @@ impl LocalQueue {
                 Next { wake: turn.into_iter().collect(), ..Next::default() }
             }
             Some(_) if has_rivals => self.end(),
-            // As nobody else waits, there is no place to lose, and the new znode finds itself alone.
+            // As no other contender waits, there is no place to lose, and the new znode finds itself alone.
             Some(_) => Next::releasing(self.close()).and(self.pass_on(None)),
         }
     }
 
-    /// Nobody here wants the lock.
+    /// No thread of this process wants the lock.
     fn idle(&mut self, limits: &Caching, now: Instant) -> Next {
         let Stage::Granted(tenure) = &mut self.stage else { return Next::default() };
         if tenure.rivals.is_some() || limits.keep_idle.is_zero() {
@@ -302,21 +302,21 @@ impl LocalQueue {
         Next { tick, ..Next::default() }
     }
 
-    /// The znode, or its session, is gone, or nobody could make sure of it for long. Those who wait keep their order.
+    /// The znode, or its session, is gone, or was in doubt for too long. The waiters keep their order.
     pub(crate) fn gone(&mut self, number: u64) -> Next {
-        // Whoever has the lock, or looks, finds that it is gone, and sees to the rest.
+        // A thread that has the lock, or looks, finds that it is gone, and sees to the rest.
         if self.tenure(number).is_some() { self.end() } else { Next::default() }
     }
 
-    /// Somebody else stands in the directory, for whom there is no room beside this tenure; or may.
+    /// Another contender stands in the directory, or may, that cannot hold beside this tenure.
     pub(crate) fn rivals_came(&mut self, number: u64, now: Instant) -> Next {
         self.ends_soon(number, |tenure| {
             tenure.rivals.get_or_insert(Rivals { since: now, grants: tenure.grants });
         })
     }
 
-    /// The tenure ends with its writer's turn: that one leaves something behind that others have to queue for, or nobody
-    /// can see who waits elsewhere.
+    /// Ends the tenure with its writer's turn: the writer leaves a reader's znode behind that others have to queue for,
+    /// or other contenders cannot be seen.
     pub(crate) fn ends_with_turn(&mut self, number: u64) -> Next {
         self.ends_soon(number, |tenure| tenure.may_last = false)
     }
@@ -331,13 +331,13 @@ impl LocalQueue {
         Next::default()
     }
 
-    /// Whether there is time to look who came into the directory, and it matters.
+    /// Whether there is time to look which contender came into the directory, and it matters.
     pub(crate) fn looks_for_rivals(&self, number: u64) -> bool {
         let has_time = |tenure: &Tenure| tenure.mode == Mode::Shared || !tenure.inside.is_empty();
         self.now().is_some_and(|tenure| tenure.number == number && has_time(tenure) && tenure.rivals.is_none())
     }
 
-    /// It is time to look whether the lock has been idle for long, or who else waits for it.
+    /// Time to look whether the lock has been idle for long, or other contenders wait for it.
     pub(crate) fn tick(&mut self, limits: &Caching, now: Instant) -> Next {
         self.is_timed = false;
         let Stage::Granted(tenure) = &mut self.stage else { return Next::default() };
@@ -353,7 +353,7 @@ impl LocalQueue {
         Next { tick, look, ..Next::default() }
     }
 
-    /// The tenure of now.
+    /// The number of the current tenure.
     pub(crate) fn number(&self) -> Option<u64> {
         self.now().map(|tenure| tenure.number)
     }
@@ -365,7 +365,7 @@ impl LocalQueue {
         }
     }
 
-    /// Whether this is the tenure of now, and nobody is known to wait elsewhere.
+    /// Whether this is the current tenure, and no other contender is known to wait.
     pub(crate) fn is_of_now(&self, number: u64) -> bool {
         self.now().is_some_and(|tenure| tenure.number == number && tenure.rivals.is_none())
     }
@@ -388,7 +388,7 @@ impl LocalQueue {
         if more > limits.max_grants { Err(format!("{more} grants while others wait")) } else { Ok(()) }
     }
 
-    /// How many of this process somebody who comes now would wait for.
+    /// How many threads of this process a thread that comes now would wait for.
     pub(crate) fn ahead(&self, mode: Mode) -> usize {
         let has_turn = match &self.stage {
             Stage::Vacant => false,
@@ -398,24 +398,24 @@ impl LocalQueue {
         self.queue.len() + usize::from(has_turn)
     }
 
-    /// How many have a turn in this tenure, or look whether they may take it.
+    /// How many threads have a turn in this tenure, or look whether they may take it.
     pub(crate) fn inside(&self, number: u64) -> usize {
         let mut tenures = self.now().into_iter().chain(&self.ended);
         tenures.find(|tenure| tenure.number == number).map_or(0, |tenure| tenure.inside.len())
     }
 
-    /// How many wait in this process for the turn.
+    /// How many threads of this process wait for a turn.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// The tenure of now ends.
+    /// Ends the current tenure.
     fn end(&mut self) -> Next {
         let left = self.close();
         self.pass_on(left)
     }
 
-    /// Nobody gets a turn in the tenure of now any more. Its number, if nobody has one: then its znode goes.
+    /// Closes the current tenure. Returns its number if it has no holder, so that the caller deletes its znode.
     fn close(&mut self) -> Option<u64> {
         let Stage::Granted(tenure) = mem::take(&mut self.stage) else { return None };
         if tenure.inside.is_empty() {
@@ -425,8 +425,8 @@ impl LocalQueue {
         None
     }
 
-    /// The next one that waits queues at the servers, and the znode of the tenure before goes after that; at once if nobody
-    /// waits.
+    /// Makes the next waiter queue at the servers, before the znode of the tenure before goes; that goes at once if
+    /// there is no waiter.
     fn pass_on(&mut self, before: Option<u64>) -> Next {
         let Some((delegate, mode)) = self.queue.pop_front() else {
             self.stage = Stage::Vacant;
@@ -436,7 +436,7 @@ impl LocalQueue {
         Next { wake: vec![(delegate, Turn::Queue)], ..Next::default() }
     }
 
-    /// What is left of a tenure that has ended goes with its last holder.
+    /// Ends a turn of a closed tenure, whose znode goes with the last one.
     fn leave_ended(&mut self, number: u64, grant: u64) -> Next {
         let Some(place) = self.ended.iter().position(|tenure| tenure.number == number) else { return Next::default() };
         let Some(tenure) = self.ended.get_mut(place) else { return Next::default() };
@@ -457,7 +457,7 @@ impl LocalQueue {
 }
 
 impl Tenure {
-    /// Whether somebody who comes has a turn at once.
+    /// Whether a thread that comes now has a turn at once.
     fn lets_in(&self, mode: Mode) -> bool {
         self.mode == mode && (mode == Mode::Shared || self.inside.is_empty())
     }
@@ -473,15 +473,15 @@ impl Tenure {
         self.inside.retain(|inside| *inside != grant);
     }
 
-    /// A watch tells nothing where its event is lost, or the server keeps it back because the directory may not be read any
-    /// more. So the directory is asked again by the clock.
+    /// A watch tells nothing if its event is lost, or the server keeps it back because the directory may not be read
+    /// any more. So the directory is also listed by the clock.
     fn look_if_due(&mut self, limits: &Caching, now: Instant) -> Option<u64> {
         self.next_look(limits).filter(|at| now >= *at)?;
         self.looked = now;
         Some(self.number)
     }
 
-    /// An idle lock is asked about when it has been idle for twice as long, so that many of them cost little.
+    /// An idle lock is looked at when it has been idle for twice as long, so that many of them cost little.
     fn next_look(&self, limits: &Caching) -> Option<Instant> {
         let Some(since) = self.idle_since else { return self.looked.checked_add(limits.look_interval()) };
         let idle = self.looked.saturating_duration_since(since);

@@ -15,22 +15,22 @@ use crate::{
     session::wait::deadline::{WaitBound, WaitEnd},
 };
 
-/// What a look at the znode shows.
+/// The result of a look at the znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     /// There was a moment, just now, at which the znode stood for certain.
     Certain,
-    /// It is gone.
+    /// The znode is gone.
     Gone,
-    /// For as long as the session timeout nobody could make sure.
+    /// The znode was in doubt for as long as the session timeout.
     InDoubt,
     /// The caller's time was up first.
     Stopped(WaitEnd),
 }
 
-/// Whether the lock may be handed out without asking anybody: over a live connection, over which the znode was seen, in a
-/// session that the servers cannot have expired, and nothing can have happened to the znode without being told.
-/// `is_confirmed`: the server was asked over this connection, a moment ago.
+/// Whether the lock may be handed out without asking the servers: over a live connection, over which the znode was
+/// seen, in a session that the servers cannot have expired, and nothing can have happened to the znode without an
+/// event. `is_confirmed`: the server was asked over this connection, a moment ago.
 pub(super) fn is_certain(evidence: &Evidence, is_confirmed: bool) -> bool {
     !evidence.is_gone
         && evidence.connection != 0
@@ -39,7 +39,7 @@ pub(super) fn is_certain(evidence: &Evidence, is_confirmed: bool) -> bool {
         && evidence.is_valid
 }
 
-/// Looks, and asks the server where the look does not say enough. Costs nothing where it does.
+/// Looks, and asks the server if the evidence is not enough. Costs nothing if it is.
 ///
 /// The thread may have been paused at any time before this, for longer than its session. So this is the last thing that
 /// happens before it returns with the lock. `is_first`: its own contender has just been granted the znode.
@@ -59,11 +59,11 @@ pub(super) fn look(
 #[cold]
 fn ask(client: &CuratorFramework, tenure: &Arc<HeldNode>, bound: WaitBound<'_>) -> Result<Look> {
     let (timeout, mut doubt) = (tenure.session().timeout(), Doubt::default());
-    // When the question was sent that was answered last, and over which connection.
+    // When the last question with an answer was sent, and over which connection.
     let mut confirmed: Option<(Instant, u64)> = None;
     loop {
         doubt.steps(Instant::now(), timeout);
-        // First: with the evidence the session's end is what is looked at last.
+        // Read first: the evidence, which has the session's end, has to be read last.
         let over = bound.is_over();
         let evidence = tenure.znode().evidence();
         let is_confirmed =
@@ -78,9 +78,9 @@ fn ask(client: &CuratorFramework, tenure: &Arc<HeldNode>, bound: WaitBound<'_>) 
             return Ok(Look::Certain);
         }
         if evidence.connection == 0 {
-            // Nobody can be asked. The wait ends with the session at the latest.
+            // No server can be asked. The wait ends with the session at the latest.
             doubt.ends();
-            // The next round looks at what it finds. Where it is another session, this one has ended.
+            // The next iteration checks the result. A different session means that ours has ended.
             let found = client.core.connected_session(Some(tenure.session()), bound)?;
             if found.is_ok_and(|session| !Arc::ptr_eq(&session, tenure.session())) {
                 pause(timeout, bound);
@@ -171,7 +171,7 @@ mod tests {
         assert!(session.submissions.lock().is_empty());
     }
 
-    /// Nobody watches the znode, and the connection of the first question is gone when its answer comes.
+    /// The znode has no watch, and the connection of the first question is gone when its answer comes.
     #[test]
     fn only_an_answer_over_the_connection_of_now_makes_certain_of_a_znode_without_a_watch() {
         let (client, session) = (client(), StubSession::new());
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(looked, Look::Certain);
     }
 
-    /// A tenure of the session, of which it has to be asked who holds it.
+    /// A client, and a tenure of the session with a watch on its znode.
     fn tenure_of(session: &Arc<StubSession>) -> (CuratorFramework, Arc<HeldNode>) {
         let client = client();
         let path = ServerPath::from_server("/locks/m/lock-0000000000");
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(look(&client, &tenure, true, WaitBound::default()).unwrap(), Look::InDoubt);
     }
 
-    /// The znode was not seen over the connection of now, and nobody answers.
+    /// The znode was not seen over the current connection, and no server answers.
     #[test]
     fn who_is_certain_only_when_its_time_is_up_does_not_get_the_lock() {
         let session = StubSession::new();
@@ -236,11 +236,11 @@ mod tests {
         let end = Instant::now() + Duration::from_millis(200);
         let looked = thread::scope(|scope| {
             let looks = scope.spawn(|| look(&client, &tenure, true, WaitBound::at(end)).unwrap());
-            // Where it begins too late it asks nobody.
+            // If it begins too late it does not ask.
             while session.submissions.lock().is_empty() && !looks.is_finished() {
                 thread::yield_now();
             }
-            // Whoever looks sleeps until its time is up, and finds this when it wakes.
+            // The thread sleeps until its time is up, and finds this when it wakes.
             session.connection.store(1, Ordering::SeqCst);
             looks.join().unwrap()
         });
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// It is certain once the servers could be asked for half a timeout.
+    /// The session is certain once the servers could be asked for half a timeout.
     #[test]
     fn a_wait_for_a_connection_is_no_part_of_that_time_either() {
         let (session, timeout) = (StubSession::new(), Duration::from_secs(1));

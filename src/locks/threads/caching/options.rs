@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// However soon a lock is to move on, a process does not ask more often than this who else waits for it.
+/// A process lists the directory of its lock no more often than this, however short a tenure is.
 const SHORTEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a process keeps a lock that it has been granted, to hand it from thread to thread without a request. Off unless
@@ -10,29 +10,29 @@ const SHORTEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// [`InterProcessReadWriteLock::with_caching`](crate::InterProcessReadWriteLock::with_caching) or
 /// [`InterProcessMultiLock::with_caching`](crate::InterProcessMultiLock::with_caching).
 ///
-/// Without caching each acquire is a znode of its own. With it one znode stays for a *tenure*: the threads that use the
-/// lock object queue in this process, first come, first served, and a release wakes the next of them. A lock that
-/// nobody else wants costs less than a microsecond, and no request but a look at the queue once in a while: in each
-/// [`max_tenure`](Caching::max_tenure) that it is used, and now and then while it is idle. As soon as another process queues for the lock, in
-/// whatever language, the tenure ends: at once if the lock is idle, otherwise after [`max_grants`](Caching::max_grants) or
-/// [`max_tenure`](Caching::max_tenure), whichever comes first. Threads that still wait by then queue again before the znode goes.
+/// Without caching each acquire is a znode of its own. With it one znode stays for a *tenure*: the threads that use the lock
+/// object queue in this process, first come, first served, and a release wakes the next of them. A lock that no other process
+/// wants costs less than a microsecond, and no request but a look at the queue once in a while: in each
+/// [`max_tenure`](Caching::max_tenure) of use, and now and then while it is idle. As soon as another process queues for the
+/// lock, in any language, the tenure ends: at once if the lock is idle, otherwise after [`max_grants`](Caching::max_grants) or
+/// [`max_tenure`](Caching::max_tenure), whichever comes first. Threads still waiting then queue again before the znode goes.
 ///
-/// Readers share a tenure. It ends for those who come later as soon as a writer of any process queues, and the limits
-/// do not apply; readers of other processes do not end it.
+/// Readers share a tenure. It ends for later readers as soon as a writer of any process queues, and the limits do not
+/// apply; readers of other processes do not end it.
 ///
-/// Operators see such a lock as [`Cached`](crate::EntryState::Cached) in [`LockQueue`](crate::LockQueue) and `zklock
-/// ls`: held, or kept idle. Which of both, and how many threads wait, only the client itself knows, by
+/// Operators see such a lock as [`Cached`](crate::EntryState::Cached) in [`LockQueue`](crate::LockQueue) and `zklock ls`: held,
+/// or kept idle. Only the client itself knows which, and how many threads wait, by
 /// [`LockQueue::inspect`](crate::LockQueue::inspect). A [request to give it back](crate::Revoker) ends an idle tenure at once.
 ///
 /// Nothing else changes: each grant is certain at its return, as without caching, and it has a [hold](crate::Hold) and a
 /// [fencing token](crate::FencingToken) of its own. A token then has two parts, and storage has to compare both.
 ///
-/// # When not to use it
-/// - Where a process may die while the lock is idle: the others wait for the session timeout although nobody was inside.
-///   [`keep_idle`](Caching::keep_idle) bounds how long that can happen.
-/// - Where others only try: [`try_lock`](crate::InterProcessMutex::try_lock) elsewhere finds the lock taken during a
+/// - If a process may die while the lock is idle: the others wait for the session timeout although no thread was
+///   inside. [`keep_idle`](Caching::keep_idle) bounds how long that can happen.
+/// - If others only try: [`try_lock`](crate::InterProcessMutex::try_lock) elsewhere finds the lock taken during a
 ///   tenure, also while it is idle, and does not end it.
-/// - Where a lock is used once, or by one thread of each process in turn: there a tenure costs two requests more than a
+/// - If a lock is used once, or by one thread of each process in turn: there a tenure costs two requests more than a
+///   hold.
 ///   hold.
 ///
 /// ```

@@ -53,7 +53,7 @@ enum Event {
     /// The client does not wait for the answer to this handshake any more.
     GivesUp(u64),
     Tick,
-    /// The turn of the session has come, of which this is the number.
+    /// The turn of the session with this number has come.
     Expires(u64),
     Pause(usize),
     Silence,
@@ -74,7 +74,7 @@ struct Outcome {
     sessions: u64,
     answers: u64,
     lies: u64,
-    /// By how much the client was wrong at worst.
+    /// The client's largest error.
     worst: Time,
 }
 
@@ -106,7 +106,7 @@ struct World {
     // The leader.
     kept: Kept,
     session: u64,
-    /// Over which connection it was made.
+    /// The connection over which the session was made.
     made_over: u64,
     outcome: Outcome,
 }
@@ -384,7 +384,7 @@ impl World {
         }
     }
 
-    /// Over another connection, which does not wait for the streams of the one before.
+    /// Connects anew, over a connection that does not wait for the streams of the one before.
     fn connect(&mut self) {
         self.liveness.disconnected();
         self.is_connected = false;

@@ -1,9 +1,9 @@
-//! [`LocalQueue`] in every schedule: two processes of two or three threads each, readers and writers, against a model of the server. What
-//! has too many states is explored up to the depth that its line prints; `MODEL_STATES` says how many are enough.
+//! [`LocalQueue`] in every schedule: two processes of two or three threads each, readers and writers, against a model of the
+//! server. With too many states a scenario is explored up to the depth that it prints; `MODEL_STATES` says how many are enough.
 //!
-//! The contender at the servers has a model check of its own. Here it is a create, and a grant as soon as its znode is the
-//! first; all the rest is as in [`crate::locks::threads::caching::cache`]: what is sent, in which order, and what comes
-//! back, late or never.
+//! The contender at the servers has a model check of its own. Here it is a create, and a grant as soon as its znode is
+//! the first; all the rest is as in [`crate::locks::threads::caching::cache`]: the requests and their order, and the
+//! replies, which may come late or never.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod process;
@@ -27,14 +27,14 @@ use self::{
 #[cfg(doc)]
 use crate::locks::threads::caching::local_queue::LocalQueue;
 
-/// So many states of one scenario are enough where nobody asks for more.
+/// How many states of one scenario are enough by default.
 const ENOUGH_STATES: usize = 25_000;
 
 fn hash(world: &World) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(world)
 }
 
-/// Who wants what: the threads of the one process, then those of the other.
+/// The tasks of the threads: of the one process, then of the other.
 const SCENARIOS: [[Task; 4]; 8] = {
     use Task::{Read, TryRead, TryWrite, Write, WriteThenRead};
     [

@@ -1,4 +1,4 @@
-//! One process of the model: its threads, its client, and what is on its way to and from the server.
+//! One process of the model: its threads, its client, and the messages on their way to and from the server.
 
 use std::{
     collections::VecDeque,
@@ -16,19 +16,19 @@ use crate::{
 
 pub(super) const THREADS: usize = 3;
 
-/// So many rounds have a task of their own.
+/// How many rounds have a task of their own.
 pub(super) const ROUNDS: usize = 4;
 
-/// What each round of each thread of each process wants.
+/// The task of each round of each thread of each process.
 pub(super) type Tasks = [[[Task; ROUNDS]; THREADS]; 2];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Task {
     Write,
     Read,
-    /// To write, and to go on as a reader.
+    /// Writes, and goes on as a reader.
     WriteThenRead,
-    /// To write or to read, if that can be had at once.
+    /// Writes or reads, if the lock is free at once.
     TryWrite,
     TryRead,
 }
@@ -74,9 +74,9 @@ pub(super) struct Process {
     pub(super) waiters: [Waiter; THREADS],
     pub(super) modes: [Mode; THREADS],
     pub(super) last_waiter: Waiter,
-    /// One has got its turn although another one waits that came before it, both to write.
+    /// A writer has got its turn although an earlier writer waits.
     pub(super) is_out_of_order: bool,
-    /// The last tenure in which one has entered.
+    /// The last tenure that a thread has entered.
     pub(super) entered: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) outgoing: VecDeque<Request>,
@@ -123,14 +123,14 @@ pub(super) enum Thread {
         tenure: u64,
         grant: u64,
     },
-    /// It writes, and asks for a reader's znode behind its own.
+    /// The thread writes, and asks for a reader's znode behind its own.
     Downgrading {
         rounds: u8,
         tenure: u64,
         grant: u64,
         znode: Sought,
     },
-    /// By a znode of its own, without caching.
+    /// The thread reads by a znode of its own, without caching.
     Reading {
         rounds: u8,
         czxid: i64,
@@ -139,7 +139,7 @@ pub(super) enum Thread {
 }
 
 impl Thread {
-    /// It wants the lock, and has not begun to hold it.
+    /// Whether the thread wants the lock, and has not begun to hold it.
     pub(super) fn may_leave(&self) -> bool {
         matches!(self, Thread::Waiting { .. } | Thread::Queueing { .. } | Thread::Looking { .. })
     }
@@ -167,7 +167,7 @@ pub(super) enum Sought {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Request {
     Create(usize, Mode),
-    /// Behind this writer, and in front of all who wait for it.
+    /// A create behind this writer, and in front of all its waiters.
     CreateBehind(usize, i64),
     Delete(i64),
     Watch {
@@ -241,7 +241,7 @@ impl Process {
         Evidence { is_gone, connection, seen_over, is_watched, is_valid }
     }
 
-    /// What follows from a step of the turns.
+    /// Carries out the effects of a step of the local queue.
     pub(super) fn follow(&mut self, next: Next) {
         for number in next.releases {
             self.release_tenure(number);
@@ -269,7 +269,7 @@ impl Process {
     pub(super) fn turned(&mut self, thread: usize, rounds: u8, turn: Turn) {
         let came_before = |t: usize| self.waiters[t] < self.waiters[thread];
         let waits = |t: usize| matches!(self.threads[t], Thread::Waiting { .. } | Thread::Queueing { .. });
-        // Readers get theirs together.
+        // Readers get their turns together.
         let are_writers = |t: usize| self.modes[t] == Mode::Exclusive && self.modes[thread] == Mode::Exclusive;
         let is_overtaken = (0..self.threads.len()).any(|t| waits(t) && came_before(t) && are_writers(t));
         self.is_out_of_order |= matches!(turn, Turn::Hold { .. }) && is_overtaken;
@@ -296,7 +296,7 @@ impl Process {
         self.follow(next);
     }
 
-    /// The tenure of now, if another thread than this one reads in it.
+    /// The current tenure, if another thread than this one reads in it.
     pub(super) fn read_by_others(&self, thread: usize) -> Option<u64> {
         let number = self.local_queue.number()?;
         let reads = |t: &usize| match self.threads[*t] {

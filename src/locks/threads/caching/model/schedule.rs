@@ -1,4 +1,4 @@
-//! What can happen next, and what must be true after it.
+//! The actions that can happen next, and the rules that hold after each.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::locks::threads::caching::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Step(usize, usize),
-    /// Of one that only tries.
+    /// A mere try gives up.
     GiveUp(usize, usize),
     Serve(usize),
     Deliver(usize),
@@ -35,7 +35,7 @@ pub(super) enum Fault {
     Delete,
     /// The first thread that waits in any way gives up.
     Leave,
-    /// Whoever looks for long in vain begins anew.
+    /// A thread that looks for long in vain gives up.
     Doubt,
 }
 
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// It gives up, for good: an answer to its create is for nobody else.
+    /// A thread gives up, for good: an answer to its create is for no other thread.
     pub(super) fn leave(&mut self, p: usize, t: usize) {
         let limits = limits();
         let process = &mut self.processes[p];
@@ -209,7 +209,7 @@ impl World {
         process.follow(next);
     }
 
-    /// The next delegate goes on with the contender of the one before.
+    /// The next delegate takes over the contender of the one before.
     pub(super) fn take_over(&mut self, p: usize, before: usize, found: Sought) {
         let process = &mut self.processes[p];
         let is_new = |thread: &Thread| matches!(thread, Thread::Queueing { znode: Sought::Unsent, .. });

@@ -22,7 +22,7 @@ impl World {
                 Told::Created(t, czxid)
             }
             Request::CreateBehind(t, writer) => {
-                // Without the writer it is taken back at once.
+                // Without the writer the create is taken back at once.
                 let Some(place) = self.znodes.iter().position(|znode| znode.czxid == writer) else { return };
                 self.zxid += 1;
                 let (czxid, session) = (self.zxid, self.processes[p].session);
@@ -78,7 +78,7 @@ impl World {
             Told::Created(t, czxid) => match &mut process.threads[t] {
                 Thread::Queueing { znode: znode @ Sought::Sent, .. }
                 | Thread::Downgrading { znode: znode @ Sought::Sent, .. } => *znode = Sought::Stands(czxid),
-                // It has given up.
+                // The thread has given up.
                 _ => process.outgoing.push_back(Request::Delete(czxid)),
             },
             Told::Watched(tenure, true) => {
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// What was on its way to the process is lost, but for its outcome.
+    /// The messages on their way to the process are lost, but for their outcome.
     pub(super) fn cut(&mut self, p: usize) {
         let process = &mut self.processes[p];
         process.connection = 0;
@@ -123,9 +123,9 @@ impl World {
         let unanswered = std::mem::take(&mut process.outgoing);
         for request in unanswered {
             match request {
-                // The background goes on until it is known to be gone.
+                // The background goes on until the znode is known to be gone.
                 Request::Delete(_) => process.outgoing.push_back(request),
-                // Somebody may be there.
+                // Another contender may be there.
                 Request::List { tenure, .. } => process.rivals_came(tenure),
                 Request::Create(..) | Request::CreateBehind(..) | Request::Watch { .. } => {}
             }
@@ -144,7 +144,7 @@ impl World {
         let stands = |czxid: i64| znodes.iter().any(|znode| znode.czxid == czxid);
         let missed: Vec<_> = process.own.extract_if(.., |(czxid, _)| !stands(*czxid)).collect();
         process.incoming.extend(missed.into_iter().map(|(_, tenure)| Told::Deleted(tenure)));
-        // What looks after held znodes asks again for the watch.
+        // The registry of held znodes asks again for the watch.
         let unwatched = process.nodes.iter().filter(|node| !node.is_gone && !node.is_watched);
         let again = unwatched.map(|node| Request::Watch { tenure: node.number, czxid: node.czxid });
         process.outgoing.extend(again);

@@ -107,7 +107,7 @@ impl World {
         Ok(())
     }
 
-    /// The server is asked whether the znode stands; what comes before the answer is told before it.
+    /// Asks the server whether the znode stands; events from before the answer are told before it.
     pub(super) fn ask(&mut self, p: usize, t: usize, tenure: u64) {
         while !self.processes[p].outgoing.is_empty() {
             self.serve(p);
@@ -144,7 +144,7 @@ impl World {
             let process = &self.processes[p];
             let tells = |told: &Told| matches!(told, Told::Deleted(of) | Told::Watched(of, _) if *of == tenure);
             let asks = |request: &Request| matches!(request, Request::Watch { tenure: of, .. } if *of == tenure);
-            // Whoever has just asked may have a watch that is yet to come, as any lock has in its first moments.
+            // A thread that has just asked may have a watch that is yet to come, as any lock has in its first moments.
             let is_told = process.incoming.iter().any(tells) || has_asked && process.outgoing.iter().any(asks);
             return if is_told {
                 Ok(())

@@ -5,7 +5,7 @@ use crate::locks::threads::caching::local_queue::Mode;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct World {
-    /// In the order of the queue.
+    /// The znodes, in the order of the queue.
     pub(super) znodes: Vec<Znode>,
     pub(super) zxid: i64,
     pub(super) sessions: u8,
@@ -14,7 +14,7 @@ pub(super) struct World {
     pub(super) faults: u8,
     pub(super) omitted: Omitted,
     pub(super) tasks: Tasks,
-    /// Deleted by somebody while it was the first: its owner may not know yet.
+    /// The znodes that somebody deleted while they were first: their owners may not know yet.
     pub(super) forgiven: Vec<i64>,
     /// The largest token of all, and of a writer.
     pub(super) last: (i64, u64),
@@ -37,7 +37,7 @@ impl World {
         World { znodes, zxid: 0, sessions: 2, dead, processes, faults, omitted, tasks, forgiven, last, last_write }
     }
 
-    /// What a thread wants, in the round that it is in.
+    /// The task of a thread, in the round that it is in.
     pub(super) fn task(&self, p: usize, t: usize) -> Task {
         let rounds = usize::from(self.processes[p].threads[t].rounds());
         self.tasks[p][t][rounds.saturating_sub(1) % ROUNDS]

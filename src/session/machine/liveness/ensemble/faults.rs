@@ -1,4 +1,4 @@
-//! What fails in a run, and which rule is tried.
+//! The faults of a run, and the rule that is tried.
 
 /// Microseconds since the beginning.
 pub(super) type Time = u64;
@@ -6,12 +6,12 @@ pub(super) type Time = u64;
 /// The session timeout.
 pub(super) const T: Time = 6_000_000;
 
-/// What happens besides.
+/// The faults of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Faults {
-    /// Between client and follower, in thousandths of T.
+    /// The time between client and follower, in thousandths of T.
     pub(super) round_trip: Time,
-    /// Of the processes, up to one and a half T each.
+    /// Whether the processes pause, up to one and a half T each.
     pub(super) leader_pauses: bool,
     pub(super) follower_pauses: bool,
     pub(super) client_pauses: bool,
@@ -19,7 +19,7 @@ pub(super) struct Faults {
     pub(super) leader_pauses_after: bool,
     /// The network between client and follower keeps what it is given for a while, and then lets go of it.
     pub(super) network_lets_go: bool,
-    /// So many thousandths of the messages between leader and follower are late by up to T/6.
+    /// How many thousandths of the messages between leader and follower are late, by up to T/6.
     pub(super) delays: Time,
     /// How long the leader takes at most to expire all the sessions of one tick.
     pub(super) mass_expiry: Time,
@@ -29,9 +29,9 @@ pub(super) struct Faults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     Whole,
-    /// What was sent before the session may have been due goes on counting.
+    /// Heartbeats from before the session may have been due go on counting.
     NothingIsForgotten,
-    /// From send to send instead of from answer to send.
+    /// A pair counts from send to send instead of from answer to send.
     FromSendToSend,
 }
 
