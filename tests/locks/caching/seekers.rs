@@ -2,7 +2,10 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -146,4 +149,45 @@ fn whoever_is_next_is_woken_although_the_session_panics_over_the_znode_before() 
         assert!(catch_unwind(AssertUnwindSafe(|| held.release())).is_err());
         assert!(reads.join().unwrap().unwrap());
     });
+}
+
+mod slow {
+    use curator_locks::testing::FaultProxy;
+
+    use super::*;
+
+    /// The next thread of the process would wait with the same znode, in the same session, and so on.
+    #[test]
+    fn a_process_whose_session_stays_uncertain_gives_its_place_up() {
+        let (session, namespace) = (Duration::from_secs(6), namespace());
+        let proxy = FaultProxy::start(server().connect_string()).unwrap();
+        let slow = connect(support::builder_at(&proxy.connect_string(), &namespace).session_timeout(session));
+        let other = connect(builder(server(), &namespace));
+        let (kept, rival, is_over) = (cached(&slow), mutex(&other), AtomicBool::new(false));
+        let first = mutex(&other);
+        first.acquire().unwrap();
+        // Round trips of 0.35 of the session timeout.
+        proxy.delay(session * 7 / 40);
+        thread::scope(|scope| {
+            let attempt = || {
+                while !is_over.load(Ordering::SeqCst) {
+                    match kept.acquire() {
+                        Ok(()) => kept.release().unwrap_or_default(),
+                        Err(Error::Uncertain { .. }) => {}
+                        Err(error) => println!("{error}"),
+                    }
+                }
+            };
+            let threads = [scope.spawn(attempt), scope.spawn(attempt), scope.spawn(attempt)];
+            await_queue(&other, PATH, 2);
+            let waits = scope.spawn(|| rival.lock_timeout(support::PATIENCE).map(|held| held.is_some()));
+            await_queue(&other, PATH, 3);
+            first.release().unwrap();
+            let is_granted = waits.join().unwrap().unwrap();
+            is_over.store(true, Ordering::SeqCst);
+            proxy.pass().unwrap();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert!(is_granted, "the process kept its place");
+        });
+    }
 }

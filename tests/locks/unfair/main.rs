@@ -204,6 +204,19 @@ fn a_lock_of_the_fixed_name_and_this_one_exclude_each_other() {
     held.release().unwrap();
 }
 
+/// No lock can ever be there, and nothing is made on the way.
+#[test]
+fn a_path_below_somebodys_ephemeral_znode_is_an_error() {
+    let client = client_in(&namespace());
+    let create = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
+    create.for_path("/locks/worker").unwrap();
+    let mutex = InterProcessUnfairMutex::new(&client, "/locks/worker/guard").unwrap();
+    for result in [mutex.acquire(), mutex.acquire_timeout(PATIENCE).map(drop), mutex.try_lock().map(drop)] {
+        assert_eq!(result.unwrap_err().code(), Some(curator_locks::ErrorCode::NoChildrenForEphemerals));
+    }
+    assert!(children(&client, "/locks/worker").is_empty());
+}
+
 #[test]
 fn the_node_is_ephemeral_and_carries_the_lock_data() {
     let client = client_in(&namespace());

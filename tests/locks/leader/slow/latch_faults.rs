@@ -459,3 +459,33 @@ fn a_leader_that_cannot_read_its_own_znode_keeps_its_place_and_asks_in_moderatio
         assert_eq!((queue(&observer, PATH), leader.our_path()), (nodes.clone(), nodes.first().cloned()));
     }
 }
+
+/// It has led, and its session lives: nobody else would lead for as long as that lasts.
+#[test]
+fn a_leader_that_stays_uncertain_gives_its_place_up() {
+    const NO_AUTH: i32 = -102;
+    for may_read in [true, false] {
+        let namespace = namespace();
+        let (proxy, behind) = behind_proxy(server(), &namespace);
+        let (client, observer) = (connect(behind), connect(builder(server(), &namespace)));
+        let ((leader, told), (next, told_next)) = (latch(&client), latch(&observer));
+        leader.start().unwrap();
+        assert_eq!(told.next(), Leads);
+        next.start().unwrap();
+        await_queue(&observer, PATH, 2);
+        let session = client.session_id();
+        if may_read {
+            // Round trips of 0.35 of the session timeout.
+            proxy.delay(SHORT * 7 / 40);
+        } else {
+            let own = RequestMatch::ops([op::EXISTS, op::GET_DATA]).path(|path| path.contains("latch-"));
+            proxy.inject(own.times(u64::MAX), Fault::Refuse(NO_AUTH));
+            proxy.cut();
+        }
+        assert_eq!(told_next.next(), Leads, "may read: {may_read}");
+        assert_eq!(told.next(), Ends);
+        assert_eq!(client.session_id(), session);
+        proxy.pass().unwrap();
+        close(&observer, &next);
+    }
+}
