@@ -165,7 +165,8 @@ pub enum Error {
     },
     /// No heartbeat has made the session certain for one session timeout, so that the lock would have been in doubt. Its
     /// place in the queue was given up, so that those behind it need not wait for that. The servers, or the link to them,
-    /// are slower than a third of the session timeout.
+    /// are slower than a third of the session timeout, or than what [`min_validity`](crate::AcquireOptions::min_validity)
+    /// leaves of it.
     #[error(
         "{path}: no heartbeat has made the session certain{} within {after:?}: the servers answer too late; the lock was not \
          acquired", ahead(*wanted)

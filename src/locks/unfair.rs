@@ -38,12 +38,12 @@ const NAME: &str = "lock";
 ///
 /// # When to use it
 /// An acquire costs one request and a release another, where [`InterProcessMutex`](crate::InterProcessMutex) needs
-/// three for both, and nothing is listed, however many contend. It is a good bargain where contention is rare or
+/// three for both. It is a good bargain where contention is rare or
 /// waiting is not wanted at all: [`try_lock`](InterProcessUnfairMutex::try_lock) for a job that runs on one machine of
 /// many, a lock per order of which there are thousands.
 ///
 /// It is a bad one where many wait. Each release wakes **all** waiters; each sends a create, one wins, and the others
-/// set their watch anew: 2 n requests, n of them writes, for one hand-over among n waiters. No waiter is first in line,
+/// look for the holder and watch its znode: 3 n requests, n of them writes, for one hand-over among n waiters. No waiter is first in line,
 /// so it can starve while others come and go. From a handful of constant waiters on, take the
 /// [`InterProcessMutex`](crate::InterProcessMutex), where a release wakes one.
 ///
