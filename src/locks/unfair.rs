@@ -43,8 +43,8 @@ const NAME: &str = "lock";
 /// many, a lock per order of which there are thousands.
 ///
 /// It is a bad one where many wait. Each release wakes **all** waiters; each sends a create, one wins, and the others
-/// look for the holder and watch its znode: 3 n requests, n of them writes, for one hand-over among n waiters. No waiter is first in line,
-/// so it can starve while others come and go. From a handful of constant waiters on, take the
+/// look for the holder and watch its znode: 3 n requests, n of them writes, for one hand-over among n waiters. No waiter is
+/// first in line, so it can starve while others come and go. From a handful of constant waiters on, take the
 /// [`InterProcessMutex`](crate::InterProcessMutex), where a release wakes one.
 ///
 /// # When the connection goes
