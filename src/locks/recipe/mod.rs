@@ -2,8 +2,8 @@
 //!
 //! [`machine`] is one contender, from its create to its grant: (state, input, view) -> (state, what to do next), so that
 //! `tests/model` can try it in every interleaving. [`spec`] is what differs between the kinds of lock, and what contender
-//! and shell exchange. [`driver`] decides from the names of a directory's children, [`unlisted`] knows when a create needs no
-//! list, [`doubt`] counts for how long nobody could make sure of a hold.
+//! and shell exchange. [`driver`] decides from the names of a directory's children, [`doubt`] counts for how long nobody could
+//! make sure of a hold.
 
 #[allow(unreachable_pub, reason = "a part of the machine")]
 pub(in crate::locks) mod doubt;
@@ -13,6 +13,4 @@ pub(crate) mod driver;
 pub(crate) mod machine;
 #[allow(unreachable_pub, reason = "as above")]
 pub(crate) mod spec;
-#[allow(unreachable_pub, reason = "as above")]
-pub(crate) mod unlisted;
 pub(in crate::locks) mod znode_name;
