@@ -68,6 +68,6 @@ pub mod wire {
 pub mod contender {
     pub use crate::locks::{
         ZNodeNameDriver,
-        recipe::{machine::Contender, spec::*, unlisted::*},
+        recipe::{machine::Contender, spec::*},
     };
 }

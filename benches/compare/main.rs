@@ -65,7 +65,10 @@ fn bench(words: &[&str]) -> Outcome<()> {
     let mut run = Run::start(Storage::Tmpfs, is_quick)?;
     run.say(&machine::describe(&run.directory()));
     same::check(&run)?;
-    run.say("\nThe bare socket's requests are those of this crate, byte for byte, but for the uuids in the names.");
+    run.say(
+        "\nThe bare socket's requests are those of this crate, byte for byte, but for the uuids in the names; where \
+         `_unlisted` says so, without the list of children.",
+    );
     run.warm_up()?;
     let mut took = vec![("begin", began.elapsed())];
     for (name, measure) in SECTIONS {

@@ -32,11 +32,6 @@ impl World {
                 watch.owner = Owner::Holder(t, czxid);
             }
         }
-        if let Some(node) = nodes.last().filter(|_| lock.is_unlisted && contender.is_alone && lock.downgrades.is_none())
-            && let Some(useless) = client.unlisted.stands_alone(&node.name)
-        {
-            client.unwatch(|owner| owner != Owner::Guard(useless));
-        }
         let (session, seen_over) = (thread.session, contender.seen_over);
         let (token, since) = (writer.unwrap_or(czxid), client.clock);
         let (is_lost, is_returned) = (false, false);
@@ -69,9 +64,6 @@ impl World {
         if is_over {
             return;
         }
-        for node in &hold.nodes {
-            client.unlisted.leaves(&node.name);
-        }
         let path = |node: &Node| format!("{}/{}", lock.spec.directory, node.name);
         let requests = hold.nodes.iter().map(|node| (Request::Delete { path: path(node), version: -1 }, None));
         thread.owed = Owed::Release;
@@ -88,7 +80,7 @@ impl World {
         let client = &mut *self.clients[thread.client];
         for (node, answer) in hold.nodes.into_iter().zip(answers) {
             match answer {
-                Ok(_) => client.unlisted.left(&node.name),
+                Ok(_) => {}
                 Err(failed) if failed.code == Some(ErrorCode::NoNode) => {}
                 Err(_) => clean_up(client, hold.session, &rules.locks[hold.lock], vec![Leftover::Node(node)]),
             }

@@ -40,8 +40,8 @@ use crate::{
     explore::explore,
     rules::{Fault, Lock, Rules},
     scenarios::{
-        beside_read_write, classical, many_leases, mutex, mutex_in_one_process, mutex_that_watches_all, read_write,
-        semaphore, tried, unfair, unlisted, unlisted_in_one_process, without,
+        beside_read_write, classical, many_leases, mutex, mutex_in_one_process, mutex_that_lists_later,
+        mutex_that_watches_all, read_write, semaphore, tried, unfair, without,
     },
 };
 use curator_locks::unversioned::contender::Condition;
@@ -104,15 +104,9 @@ mod slow {
                 Rules { kinds: vec![Fault::Lag, Fault::Pause], target: Some(0), ..mutex(2) },
             )
             + explored("mutex, waiters watch the directory", 2, mutex_that_watches_all(2))
+            + explored("mutex, the list comes after the create", 2, mutex_that_lists_later(2))
             + explored("mutex, one only tries", 2, tried(Lock::mutex, 1));
         assert!(states > 100_000);
-    }
-
-    #[test]
-    fn every_schedule_keeps_the_rules_of_a_mutex_that_goes_by_numbers() {
-        explored("unlisted create, alone, 4 rounds", 2, unlisted(1));
-        explored("unlisted create and a rival", 1, unlisted(2));
-        explored("unlisted create, 2 in one process", 1, unlisted_in_one_process());
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn mixed(chance: &mut Chance) -> Rules {
                 Lock::downgrade(0),
                 Lock::read(),
                 Lock::mutex(),
-                Lock::mutex().unlisted(),
+                Lock::mutex().listing_later(),
                 Lock::mutex().watching_all(),
                 Lock::mutex().polling(),
             ];

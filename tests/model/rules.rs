@@ -28,8 +28,8 @@ pub struct Lock {
     pub downgrades: Option<usize>,
     /// The lock that has to be held while waiting for this one.
     pub bar: Option<usize>,
-    /// It knows when a create needs no list.
-    pub is_unlisted: bool,
+    /// It creates without a list, and lists in a second step: the clean-up is searching its directory.
+    pub lists_later: bool,
 }
 
 /// A step of what a thread does.
@@ -141,7 +141,7 @@ impl Lock {
             counts: false,
             max_ahead: None,
         };
-        Lock { spec, class, has_session_in_name: false, downgrades: None, bar: None, is_unlisted: false }
+        Lock { spec, class, has_session_in_name: false, downgrades: None, bar: None, lists_later: false }
     }
 
     pub fn mutex() -> Lock {
@@ -224,8 +224,8 @@ impl Lock {
         self
     }
 
-    pub fn unlisted(self) -> Lock {
-        Lock { is_unlisted: true, ..self }
+    pub fn listing_later(self) -> Lock {
+        Lock { lists_later: true, ..self }
     }
 
     pub fn limit(&self) -> usize {

@@ -5,7 +5,6 @@ use curator_locks::unversioned::contender::Condition;
 use super::rules::{ALL_FAULTS, Fault, Lock, Op, Rules};
 
 const ONCE: [Op; 2] = [Op::Acquire(0), Op::Release(0)];
-const TWICE: [Op; 4] = [Op::Acquire(0), Op::Release(0), Op::Acquire(0), Op::Release(0)];
 
 /// Of a writer that goes on as a reader; both locks come first.
 pub const DOWNGRADE: [Op; 4] = [Op::Acquire(0), Op::Acquire(1), Op::Release(0), Op::Release(1)];
@@ -60,17 +59,9 @@ pub fn mutex_in_one_process(threads: usize) -> Rules {
     rules(vec![Lock::mutex()], (0..threads).map(|t| (t.saturating_sub(1), ONCE.to_vec())).collect())
 }
 
-/// One thread's lock knows when a create needs no list.
-pub fn unlisted(threads: usize) -> Rules {
-    let rounds = [TWICE, TWICE].concat();
-    let mut rules = rules(vec![Lock::mutex().unlisted()], vec![(0, rounds)]);
-    rules.threads.extend((1..threads).map(|client| (client, ONCE.to_vec())));
-    rules
-}
-
-/// Two threads share such a lock.
-pub fn unlisted_in_one_process() -> Rules {
-    rules(vec![Lock::mutex().unlisted()], vec![(0, [TWICE, TWICE].concat()), (0, ONCE.to_vec())])
+/// Contenders that list in a second step.
+pub fn mutex_that_lists_later(threads: usize) -> Rules {
+    alike(threads, vec![Lock::mutex().listing_later()], &ONCE)
 }
 
 /// Waiters that watch the directory.

@@ -72,7 +72,7 @@ fn of(watch: WatchId) -> &'static str {
         WatchId::Predecessor(_) => "predecessor",
         WatchId::Ahead(_) => "in front of the predecessor",
         WatchId::Own(_) => "own znode",
-        WatchId::Directory(_) | WatchId::Guard(_) => "directory",
+        WatchId::Directory(_) => "directory",
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// As good as for ever, and within the clock's range.
 pub(in crate::framework) const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create and delete.
+/// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create, list and delete.
 pub(super) const WATCH_AFTER: Duration = Duration::from_millis(100);
 
 /// The limits of one hold.

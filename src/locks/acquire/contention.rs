@@ -20,10 +20,7 @@ use crate::{
         acquire::{internals::LockInternals, limit::Limit},
         recipe::{
             machine::Contender,
-            spec::{
-                Answer, Ask, Do, Environment, Failed, Input, Leftover, Plan, Reaction, Spec, View, WatchId, is_end,
-            },
-            unlisted::Over,
+            spec::{Answer, Ask, Do, Environment, Failed, Input, Leftover, Reaction, Spec, View, WatchId, is_end},
         },
     },
     proto::{
@@ -46,13 +43,6 @@ pub(super) struct Wanted<'a> {
     pub(super) limit: Option<&'a Limit>,
     /// Whether its znode may stay while nobody holds it, in a session where it may outlast a hold.
     pub(super) stays_idle: bool,
-}
-
-impl Wanted<'_> {
-    /// Whether a create may go out without a list.
-    fn goes_by_numbers(&self) -> bool {
-        self.lock.goes_by_numbers && self.spec.companion.is_none()
-    }
 }
 
 /// A contender with its watches and its holds.
@@ -120,7 +110,7 @@ impl Contention {
     ) -> (Do<Error>, Leftovers) {
         if let Input::Answers(answers) = &mut input {
             answers.iter_mut().for_each(|answer| unpack(wanted.lock, answer));
-            self.answered(wanted.lock, answers);
+            self.answered(answers);
         }
         let view = view_of(self.session.as_ref(), is_time_up);
         let contender = &mut self.contender;
@@ -154,15 +144,9 @@ impl Contention {
     }
 
     /// `tell` is called with what the watch reports, and must not block.
-    pub(super) fn watcher(
-        &mut self,
-        lock: &LockInternals,
-        id: WatchId,
-        tell: impl Fn(Input<Error>) + Send + Sync + 'static,
-    ) -> Watcher {
+    pub(super) fn watcher(&mut self, id: WatchId, tell: impl Fn(Input<Error>) + Send + Sync + 'static) -> Watcher {
         let tell = move |event: &WatchEvent| tell(Input::Event(id, event.clone()));
         match id {
-            WatchId::Guard(number) => guard_watcher(lock, number),
             WatchId::Own(_) => {
                 let target = Arc::new(Mutex::new(OwnWatchTarget::Waiter(Box::new(tell))));
                 self.target = Some(target.clone());
@@ -172,26 +156,12 @@ impl Contention {
         }
     }
 
-    fn answered(&mut self, lock: &LockInternals, answers: &[Answer<Error>]) {
+    fn answered(&mut self, answers: &[Answer<Error>]) {
         for (id, answer) in std::mem::take(&mut self.asked).into_iter().zip(answers) {
-            match (id, answer) {
-                (Some(WatchId::Own(_)), Ok(Response::Data { data, stat })) => {
-                    if let Some(revocable) = &self.revocable {
-                        revocable.read(data, stat);
-                    }
-                }
-                (Some(id @ WatchId::Guard(number)), answer) => {
-                    let place = self.watches.iter().position(|(watch, _)| *watch == id);
-                    let watch = place.map(|place| self.watches.swap_remove(place).1);
-                    let mut unlisted = lock.unlisted.lock();
-                    let useless = match watch {
-                        Some(watch) if answer.is_ok() => unlisted.guarded(number, watch),
-                        watch => unlisted.fired(number).or(watch),
-                    };
-                    drop(unlisted);
-                    drop(useless);
-                }
-                _ => {}
+            if let (Some(WatchId::Own(_)), Ok(Response::Data { data, stat })) = (id, answer)
+                && let Some(revocable) = &self.revocable
+            {
+                revocable.read(data, stat);
             }
         }
     }
@@ -242,10 +212,6 @@ impl Contention {
         // one is first.
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
-        }
-        if self.contender.is_alone && wanted.goes_by_numbers() {
-            let useless = lock.unlisted.lock().stands_alone(&node.name);
-            drop(useless);
         }
     }
 
@@ -335,35 +301,17 @@ fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
     })
 }
 
-fn guard_watcher(lock: &LockInternals, number: u64) -> Watcher {
-    // The session has the watcher, and the watch the session.
-    let unlisted = Arc::downgrade(&lock.unlisted);
-    Arc::new(move |_: &WatchEvent| {
-        let Some(unlisted) = unlisted.upgrade() else { return };
-        let before = unlisted.lock().fired(number);
-        // Dropping a watch may send a request, so do it outside the lock.
-        drop(before);
-    })
-}
-
 /// The environment of a contender in this process.
 struct ProcessEnvironment<'a> {
     wanted: Wanted<'a>,
     session: Option<&'a Arc<dyn Session>>,
 }
 
-impl ProcessEnvironment<'_> {
-    fn over(&self) -> Option<Over> {
-        let session = self.session.filter(|session| session.tells_in_order())?;
-        Some(Over { session: session.id(), connection: session.connection() })
-    }
-}
-
 impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
         let (lock, session) = (self.wanted.lock, self.session.map_or(0, |session| session.id()));
         // The prefix tells other clients of which znodes they cannot know whether somebody holds by them.
-        let stays_idle = self.wanted.stays_idle && self.over().is_some();
+        let stays_idle = self.wanted.stays_idle && self.session.is_some_and(|session| session.tells_in_order());
         if stays_idle { protection_of_cached(session) } else { (lock.unique)(session) }
     }
 
@@ -371,19 +319,11 @@ impl Environment<Error> for ProcessEnvironment<'_> {
         self.wanted.limit.map_or(1, Limit::current)
     }
 
-    fn plan(&self) -> Plan {
+    fn lists_with_create(&self) -> bool {
         let lock = self.wanted.lock;
         // The server is slow to answer creates. A list with each create would make it slower, as lists grow with every
         // znode left in doubt; a contender that gets its znode in time asks for the list then.
-        if lock.client().core.cleanup.is_searching(lock.directory()) {
-            return Plan::Bare;
-        }
-        let over = self.over().filter(|_| self.wanted.goes_by_numbers());
-        over.map_or(Plan::List, |over| lock.unlisted.lock().plan(over))
-    }
-
-    fn proves_alone(&self, name: &str, follows: u32) -> bool {
-        self.over().is_some_and(|over| self.wanted.lock.unlisted.lock().proves_alone(name, follows, over))
+        !lock.client().core.cleanup.is_searching(lock.directory())
     }
 
     fn was_granted_here(&self, name: &str) -> bool {

@@ -21,11 +21,9 @@ use crate::{
         recipe::{
             driver::{LockInternalsDriver, LockInternalsSorter, sorted_children, sorted_contenders},
             spec::{Naming, Spec},
-            unlisted::Unlisted,
         },
     },
     proto::types::{CreateMode, ErrorCode},
-    session::wait::pending::Watch,
 };
 
 /// A lock's directory, whose children queue in the order that a driver decides: the part that the recipes share. Java:
@@ -62,10 +60,6 @@ pub struct LockInternals {
     pub(in crate::locks) strategy: WaitStrategy,
     /// The data of the znodes created from now on.
     data: Mutex<Vec<u8>>,
-    /// This object's knowledge of the directory from its last hold, so that the next acquire may skip the list.
-    pub(super) unlisted: Arc<Mutex<Unlisted<Watch>>>,
-    /// Whether a create may be sent without a list, where its number proves that nobody else came.
-    pub(in crate::locks) goes_by_numbers: bool,
     /// Whether the recipe's directory is no container, and stays.
     pub(in crate::locks) has_persistent_directory: bool,
     /// Whether its znodes are no locks, but places in the queue for one: the contender at the head holds nothing yet.
@@ -98,8 +92,6 @@ impl LockInternals {
             kind: HoldKind::Custom,
             strategy: WaitStrategy::default(),
             data: Mutex::new(client.core.config.default_data.clone()),
-            unlisted: Arc::default(),
-            goes_by_numbers: true,
             has_persistent_directory: false,
             is_queue: false,
             deaths: None,
@@ -118,7 +110,6 @@ impl LockInternals {
             naming: self.naming.clone(),
             data: Mutex::new(self.data.lock().clone()),
             revocation: Mutex::default(),
-            unlisted: Arc::default(),
             deaths: self.deaths.as_ref().map(UncleanDeaths::anew),
             ..*self
         };
@@ -160,7 +151,6 @@ impl LockInternals {
         let mut lock = LockInternals::new(client, base_path, driver)?;
         lock.directory = lock.directory.join(name);
         lock.thread_holds = client.core.holds.of(&lock.directory);
-        lock.goes_by_numbers = false;
         Ok(lock)
     }
 

@@ -352,7 +352,7 @@ impl<'a> Run<'a> {
         for (request, watch) in ask {
             let watcher = watch.map(|watch| {
                 let send = self.contention.sender();
-                self.contention.watcher(self.acquire.lock, watch, send)
+                self.contention.watcher(watch, send)
             });
             requests.push((with_acl(self.client(), request), watcher));
         }

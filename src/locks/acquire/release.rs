@@ -98,7 +98,6 @@ impl LockInternals {
     /// Sends the delete.
     fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<Pending> {
         let session = self.session_of(call, held)?;
-        self.unlisted.lock().leaves(held.path().name());
         Ok(submit_one(&session, deletion_of(held.path())))
     }
 
@@ -108,10 +107,7 @@ impl LockInternals {
         loop {
             let error = match sent {
                 Ok(pending) => match call.reply_or_failure(pending) {
-                    Ok(_) => {
-                        self.unlisted.lock().left(held.path().name());
-                        return (Ok(()), None);
-                    }
+                    Ok(_) => return (Ok(()), None),
                     Err(Failure { error, maybe_done }) => {
                         in_doubt |= maybe_done;
                         error
@@ -188,7 +184,6 @@ impl LockInternals {
             return;
         }
         let job = self.deletion_of_held(held);
-        self.unlisted.lock().leaves(held.path().name());
         self.delete_in_background(held.session(), held.path(), job, held.znode().was_gone());
     }
 
@@ -221,11 +216,10 @@ impl LockInternals {
         job: Job,
         was_gone: impl FnOnce() + Send + 'static,
     ) {
-        let (core, unlisted, name) = (self.client().core.clone(), self.unlisted.clone(), path.name().to_owned());
+        let core = self.client().core.clone();
         let on_reply = Box::new(move |reply: Reply| match reply {
-            Ok(_) => unlisted.lock().left(&name),
             Err(SessionError::Server(ErrorCode::NoNode)) => was_gone(),
-            Err(SessionError::Expired | SessionError::Closed) => {}
+            Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
             Err(_) => core.clean_up(job),
         });
         session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);

@@ -103,8 +103,7 @@ type Caller = Sender<Result<()>>;
 
 impl Candidate {
     /// The owner must [`abandon`](Candidate::abandon) it in the end.
-    pub(in crate::locks) fn new(mut lock: LockInternals, listeners: Arc<dyn Listeners>) -> Arc<Candidate> {
-        lock.goes_by_numbers = false;
+    pub(in crate::locks) fn new(lock: LockInternals, listeners: Arc<dyn Listeners>) -> Arc<Candidate> {
         Arc::new(Candidate { lock, listeners, state: Mutex::default(), telling: Mutex::default() })
     }
 

@@ -10,8 +10,8 @@ use crate::{
             doubt::Doubt,
             driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
             spec::{
-                Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Plan, Reaction,
-                Spec, View, WatchId,
+                Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Reaction, Spec,
+                View, WatchId,
             },
         },
     },
@@ -36,8 +36,11 @@ struct Asked {
 enum What {
     /// A look before the create.
     Look,
-    /// The creates, and what went with them.
-    Creates(Plan),
+    /// The creates, and with them the list, or not.
+    Creates {
+        /// See above.
+        lists: bool,
+    },
     /// The search for the znode whose create got no answer; its name, once it is known.
     Lost(Option<String>),
     /// The list, with a watch of this number.
@@ -88,8 +91,6 @@ pub struct Contender {
     lost_queue_head: bool,
     /// Whether anybody was in front of it.
     pub has_waited: bool,
-    /// Whether nobody else stood in the directory when it was listed last.
-    pub is_alone: bool,
     /// The connection over which the own znodes were seen last.
     pub seen_over: u64,
     /// Something says that an own znode is gone; the server's answer is still to come.
@@ -122,7 +123,6 @@ impl Contender {
             }
             WatchId::Own(number) => self.own == Some(number),
             WatchId::Directory(number) => self.directory == Some(number),
-            WatchId::Guard(_) => true,
         }
     }
 
@@ -214,7 +214,7 @@ impl<E: Clone> Step<'_, E> {
         // Answers without a request: the queue is read anew.
         let Some(Asked { what, over }) = self.me.asked.take() else { return self.list() };
         let what = match what {
-            What::Creates(plan) => return self.created(plan, over, answers),
+            What::Creates { lists } => return self.created(lists, over, answers),
             What::Ahead => return self.ahead_watched(answers),
             what => what,
         };
@@ -333,25 +333,16 @@ impl<E: Clone> Step<'_, E> {
     }
 
     fn send_creates(&mut self) -> Do<E> {
-        let plan = match self.spec.naming {
-            Naming::Unique(_) => self.env.plan(),
-            Naming::Sole(_) => Plan::Bare,
-        };
+        let lists = !self.is_sole() && self.env.lists_with_create();
         self.me.doubts = (0..self.spec.count).map(|_| self.env.unique()).collect();
         let mut requests: Vec<_> = self.me.doubts.iter().map(|unique| (self.creation(unique), None)).collect();
-        if matches!(plan, Plan::List | Plan::ListAndGuard(_)) {
+        if lists {
             requests.push((list_of(&self.spec.directory, false), None));
         }
         if let Some(must_be_empty) = &self.spec.must_be_empty {
             requests.push((list_of(must_be_empty, false), None));
         }
-        if let Plan::ListAndGuard(number) = plan {
-            // Not getData: the directory may have more data than a frame can take, which would end the connection. If
-            // the directory is gone, the watch that `exists` leaves there goes with this one.
-            let request = Request::Exists { path: self.spec.directory.clone(), watch: true };
-            requests.push((request, Some(WatchId::Guard(number))));
-        }
-        self.send(What::Creates(plan), requests)
+        self.send(What::Creates { lists }, requests)
     }
 
     /// The create, without the access control list: the acquire adds the one that the caller's provider names.
@@ -399,7 +390,7 @@ impl<E: Clone> Step<'_, E> {
         Request::Sync { path: self.spec.directory.clone() }
     }
 
-    fn created(&mut self, plan: Plan, connection: u64, answers: Vec<Answer<E>>) -> Do<E> {
+    fn created(&mut self, lists: bool, connection: u64, answers: Vec<Answer<E>>) -> Do<E> {
         let mut answers = answers.into_iter();
         let mut failure = None;
         for unique in std::mem::take(&mut self.me.doubts) {
@@ -430,7 +421,7 @@ impl<E: Clone> Step<'_, E> {
         if self.is_sole() {
             return self.grant(connection);
         }
-        let listed = matches!(plan, Plan::List | Plan::ListAndGuard(_)).then(|| answers.next()).flatten();
+        let listed = lists.then(|| answers.next()).flatten();
         if self.spec.must_be_empty.is_some()
             && !answers.next().and_then(|queued| there(queued).ok()).is_some_and(|queued| is_empty(&queued))
         {
@@ -443,12 +434,6 @@ impl<E: Clone> Step<'_, E> {
             Some(Err(failed)) if failed.reaction == Reaction::Final && failed.code != Some(ErrorCode::NoNode) => {
                 self.failed(failed)
             }
-            None if self.view.is_over(connection) => match (plan, self.me.nodes.last().map(|node| node.name.clone())) {
-                (Plan::Follows(number), Some(own)) if self.env.proves_alone(&own, number) => {
-                    self.decide(&[own], connection)
-                }
-                _ => self.list(),
-            },
             _ => self.list(),
         }
     }
@@ -575,7 +560,6 @@ impl<E: Clone> Step<'_, E> {
         if self.spec.companion.as_ref().is_some_and(|writer| !children.contains(&writer.name)) {
             return self.leave(End::CompanionGone);
         }
-        self.me.is_alone = matches!(children, [only] if *only == own);
         let decision = if self.are_listed(children) {
             self.spec.driver.decide(children, &own, self.env.max_leases())
         } else {
@@ -796,7 +780,7 @@ impl<E: Clone> Step<'_, E> {
                 self.me.predecessor = None;
                 if *event == EventType::NodeDeleted { self.ask() } else { self.list() }
             }
-            (WatchId::Directory(_) | WatchId::Guard(_), WatchEvent::Node { .. }) => {
+            (WatchId::Directory(_), WatchEvent::Node { .. }) => {
                 self.me.directory = None;
                 self.list()
             }

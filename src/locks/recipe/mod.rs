@@ -2,8 +2,7 @@
 //!
 //! [`machine`] is one contender, from its create to its grant: (state, input, view) -> (state, next request or pause),
 //! so that `tests/model` can try it in every interleaving. [`spec`] is how the kinds of lock differ, and the types that
-//! contender and acquire exchange. [`driver`] decides from the names of a directory's children, [`unlisted`] knows when
-//! a create needs no list, [`doubt`] counts for how long a hold could not be made certain.
+//! contender and acquire exchange. [`driver`] decides from the names of a directory's children, [`doubt`] counts for how long a hold could not be made certain.
 
 #[allow(unreachable_pub, reason = "a part of the machine")]
 pub(in crate::locks) mod doubt;
@@ -13,6 +12,4 @@ pub(crate) mod driver;
 pub(crate) mod machine;
 #[allow(unreachable_pub, reason = "as above")]
 pub(crate) mod spec;
-#[allow(unreachable_pub, reason = "as above")]
-pub(crate) mod unlisted;
 pub(in crate::locks) mod znode_name;

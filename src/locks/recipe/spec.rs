@@ -118,12 +118,8 @@ pub trait Environment<E> {
     /// How many may hold the lock at a time, right now.
     fn max_leases(&self) -> usize;
 
-    /// The requests to send with a create.
-    fn plan(&self) -> Plan;
-
-    /// After a create by [`Plan::Follows`]: whether the new name proves that nobody else has stood in the directory since
-    /// the znode with that number went.
-    fn proves_alone(&self, name: &str, follows: u32) -> bool;
+    /// Whether the list of children is sent for with a create; else in a second step, once the znode is there.
+    fn lists_with_create(&self) -> bool;
 
     /// Whether the lock was granted to this znode in this process.
     fn was_granted_here(&self, name: &str) -> bool;
@@ -156,19 +152,6 @@ pub enum Condition {
     EmptyDirectory,
 }
 
-/// The requests that go out with a create.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Plan {
-    /// Nothing: the list would come too late.
-    Bare,
-    /// Nothing: the new znode is likely to have the number that follows this one, which proves that nobody else came.
-    Follows(u32),
-    /// The request for the list of children.
-    List,
-    /// The list, and a request that leaves a watch with this number on the directory.
-    ListAndGuard(u64),
-}
-
 /// Names a watch of one contender. The numbers tell a new watch from an event of an old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WatchId {
@@ -180,8 +163,6 @@ pub enum WatchId {
     Own(u64),
     /// On the children of the directory.
     Directory(u64),
-    /// On the directory itself, for [`Plan::Follows`]. It outlives the contender.
-    Guard(u64),
 }
 
 /// The input of a contender's step.

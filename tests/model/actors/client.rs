@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use curator_locks::unversioned::{
     EventType, Request,
-    contender::{Leftover, Unlisted, WatchId},
+    contender::{Leftover, WatchId},
 };
 
 use super::server::{Answer, Change, Tree, Znode, changes_nothing};
@@ -19,8 +19,6 @@ pub enum Owner {
     Contender(usize, WatchId),
     /// Of a holder, by its znode's czxid.
     Holder(usize, i64),
-    /// Of what knows when a create needs no list, with its number.
-    Guard(u64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,8 +89,6 @@ pub struct Client {
     /// The znodes that were granted a lock in this process.
     pub granted: Vec<String>,
     pub jobs: VecDeque<Job>,
-    /// Of the one lock object whose creates may need no list.
-    pub unlisted: Unlisted<u64>,
 }
 
 impl Client {
@@ -112,7 +108,6 @@ impl Client {
             is_touched: true,
             granted: Vec::new(),
             jobs: VecDeque::new(),
-            unlisted: Unlisted::default(),
         }
     }
 
@@ -232,7 +227,7 @@ impl Client {
 
     /// The connection is gone. Hands out whose answers will not come: some are lost, and what was not served yet may still
     /// be.
-    pub fn cut(&mut self) -> Vec<(Option<Slot>, Option<Owner>)> {
+    pub fn cut(&mut self) -> Vec<Option<Slot>> {
         self.connection = 0;
         let session = self.session;
         let unserved = std::mem::take(&mut self.requests);
@@ -241,10 +236,10 @@ impl Client {
         // What was asked for is not there; what was there is set again later.
         self.watches.retain(|watch| watch.is_armed);
         let unread = std::mem::take(&mut self.inbound).into_iter().filter_map(|message| match message {
-            Message::Reply(slot, watch, _) => Some((slot, watch)),
+            Message::Reply(slot, ..) => Some(slot),
             Message::Event(..) | Message::Missed(..) => None,
         });
-        unread.chain(unserved.into_iter().map(|sent| (sent.slot, sent.watch))).collect()
+        unread.chain(unserved.into_iter().map(|sent| sent.slot)).collect()
     }
 
     /// How many missed events will come after a reconnect.
@@ -285,13 +280,13 @@ impl Client {
     }
 
     /// The session has ended. Hands out what was never sent.
-    pub fn end(&mut self) -> Vec<(Option<Slot>, Option<Owner>)> {
+    pub fn end(&mut self) -> Vec<Option<Slot>> {
         self.is_ended = true;
         self.connection = 0;
         self.lag = None;
         self.inbound.clear();
         self.jobs.clear();
-        std::mem::take(&mut self.requests).into_iter().map(|sent| (sent.slot, sent.watch)).collect()
+        std::mem::take(&mut self.requests).into_iter().map(|sent| sent.slot).collect()
     }
 
     pub fn renew(&mut self) {

@@ -195,9 +195,6 @@ impl World {
             Message::Reply(slot, watch, answer) => {
                 if let Some(owner) = watch {
                     client.watch_answered(owner, answer.is_ok());
-                    if let (Owner::Guard(number), Err(_)) = (owner, &answer) {
-                        client.unlisted.fired(number);
-                    }
                 }
                 if let Some((t, place)) = slot {
                     self.threads[t].answer(place, answer.map_err(refused));
@@ -207,13 +204,13 @@ impl World {
                 notes.add(|| format!("client {c}: is told {event:?} {path}"));
                 let connection = client.connection;
                 for owner in client.fire(&path, event) {
-                    self.tell(c, owner, WatchEvent::Node { event, connection });
+                    self.tell(owner, WatchEvent::Node { event, connection });
                 }
             }
         }
     }
 
-    fn tell(&mut self, c: usize, owner: Owner, event: WatchEvent) {
+    fn tell(&mut self, owner: Owner, event: WatchEvent) {
         match owner {
             Owner::Contender(t, watch) => self.threads[t].mailbox.push_back((watch, event)),
             Owner::Holder(t, czxid) => {
@@ -223,18 +220,6 @@ impl World {
                     hold.is_lost = true;
                 }
             }
-            Owner::Guard(number) => {
-                self.clients[c].unlisted.fired(number);
-                self.clients[c].unwatch(|watch| watch != owner);
-            }
-        }
-    }
-
-    fn tell_guards(&mut self, c: usize) {
-        let watches = self.clients[c].watches.iter().map(|watch| watch.owner);
-        let guards: Vec<Owner> = watches.filter(|owner| matches!(owner, Owner::Guard(..))).collect();
-        for owner in guards {
-            self.tell(c, owner, WatchEvent::Disconnected);
         }
     }
 
@@ -242,27 +227,20 @@ impl World {
         let owners: Vec<Owner> =
             self.clients[c].watches.iter().filter(|watch| watch.is_armed).map(|watch| watch.owner).collect();
         for owner in owners {
-            self.tell(c, owner, event.clone());
+            self.tell(owner, event.clone());
         }
     }
 
     /// The requests come to nothing, as far as their senders know.
-    fn fail_all(&mut self, c: usize, requests: Vec<(Option<Slot>, Option<Owner>)>, maybe_done: bool) {
-        for (slot, watch) in requests {
-            if let Some((t, place)) = slot {
-                self.threads[t].answer(place, Err(connection_lost(maybe_done)));
-            }
-            if let Some(Owner::Guard(number)) = watch {
-                self.clients[c].unlisted.fired(number);
-            }
+    fn fail_all(&mut self, slots: Vec<Option<Slot>>, maybe_done: bool) {
+        for (t, place) in slots.into_iter().flatten() {
+            self.threads[t].answer(place, Err(connection_lost(maybe_done)));
         }
     }
 
     fn cut(&mut self, c: usize) {
         let lost = self.clients[c].cut();
-        self.fail_all(c, lost, true);
-        // To a contender that says nothing.
-        self.tell_guards(c);
+        self.fail_all(lost, true);
     }
 
     fn reconnect(&mut self, c: usize, order: usize, notes: &mut Notes) {
@@ -281,7 +259,7 @@ impl World {
         self.tell_all(c, &WatchEvent::Ended);
         let unsent = self.clients[c].end();
         self.clients[c].unwatch(|_| false);
-        self.fail_all(c, unsent, false);
+        self.fail_all(unsent, false);
     }
 
     /// After a reconnect somebody looks whether the holder's znodes stand.

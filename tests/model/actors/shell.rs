@@ -1,14 +1,12 @@
 //! A thread with its locks: a shell around the contender, as both real ones behave.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use curator_locks::{
     CreateMode, ErrorCode,
     unversioned::{
         Request, Response,
-        contender::{
-            Condition, Contender, Do, End, Environment, Input, Naming, Over, Plan, Reaction, Spec, Unlisted, WatchId,
-        },
+        contender::{Condition, Contender, Do, End, Environment, Input, Naming, Reaction, Spec, WatchId},
     },
 };
 
@@ -30,9 +28,8 @@ struct Surroundings<'a> {
     lock: &'a Lock,
     thread: usize,
     uniques: Cell<u8>,
-    over: Over,
+    session: i64,
     granted: &'a [String],
-    unlisted: RefCell<&'a mut Unlisted<u64>>,
 }
 
 impl Environment<Error> for Surroundings<'_> {
@@ -42,7 +39,7 @@ impl Environment<Error> for Surroundings<'_> {
         let letter = letter_of(self.thread);
         match &self.lock.spec.naming {
             Naming::Unique(_) if self.lock.has_session_in_name => {
-                format!("x-{}-{letter}{number}-", self.over.session)
+                format!("x-{}-{letter}{number}-", self.session)
             }
             Naming::Unique(_) | Naming::Sole(_) => format!("_c_{letter}{number}-"),
         }
@@ -52,15 +49,8 @@ impl Environment<Error> for Surroundings<'_> {
         self.lock.limit()
     }
 
-    fn plan(&self) -> Plan {
-        if !self.lock.is_unlisted {
-            return Plan::List;
-        }
-        self.unlisted.borrow_mut().plan(self.over)
-    }
-
-    fn proves_alone(&self, name: &str, follows: u32) -> bool {
-        self.unlisted.borrow().proves_alone(name, follows, self.over)
+    fn lists_with_create(&self) -> bool {
+        !self.lock.lists_later
     }
 
     fn was_granted_here(&self, name: &str) -> bool {
@@ -161,9 +151,8 @@ impl World {
             lock,
             thread: t,
             uniques: Cell::new(thread.uniques),
-            over: Over { session: view.session, connection: view.connection },
+            session: view.session,
             granted: &client.granted,
-            unlisted: RefCell::new(&mut client.unlisted),
         };
         let Some(contender) = &mut thread.contender else { return Do::Sleep };
         let next = contender.step(spec, &surroundings, &view, input);
@@ -180,7 +169,7 @@ impl World {
         clean_up(client, thread.owner, lock, discarded);
         client.unwatch(|owner| match owner {
             Owner::Contender(of, watch) => of != t || contender.wants(watch),
-            Owner::Holder(..) | Owner::Guard(..) => true,
+            Owner::Holder(..) => true,
         });
         if !contender.is_held
             && let Some(place) = thread.holds.iter().position(|hold| hold.lock == number && !hold.is_returned)
@@ -235,13 +224,7 @@ impl World {
                 thread.answer(place, Err(connection_lost(false)));
                 continue;
             }
-            let watch = watch.map(|watch| match watch {
-                WatchId::Guard(number) => Owner::Guard(number),
-                _ => Owner::Contender(t, watch),
-            });
-            if let Some(Owner::Guard(number)) = watch {
-                thread.guard = Some(number);
-            }
+            let watch = watch.map(|watch| Owner::Contender(t, watch));
             if let Some(watch) = watch {
                 client.watch(watch, &request);
             }
@@ -250,15 +233,7 @@ impl World {
     }
 
     pub fn take_answers(&mut self, t: usize) -> Vec<Result<Response, Failure>> {
-        let thread = &mut *self.threads[t];
-        let answers: Vec<_> = std::mem::take(&mut thread.answers).into_iter().flatten().collect();
-        let client = &mut *self.clients[thread.client];
-        if let (Some(number), Some(Ok(_))) = (thread.guard.take(), answers.last())
-            && let Some(useless) = client.unlisted.guarded(number, number)
-        {
-            client.unwatch(|owner| owner != Owner::Guard(useless));
-        }
-        answers
+        std::mem::take(&mut self.threads[t].answers).into_iter().flatten().collect()
     }
 
     /// The time is up while answers are missing. What was not sent never will be.
@@ -297,7 +272,6 @@ impl World {
         }
         thread.mailbox.clear();
         thread.answers.clear();
-        thread.guard = None;
         (thread.owed, thread.stop, thread.retries, thread.at) = (Owed::Nothing, None, 0, usize::MAX);
     }
 

@@ -79,8 +79,6 @@ pub struct Thread {
     pub owner: i64,
     pub owed: Owed,
     pub answers: Vec<Option<Result<Response, Failure>>>,
-    /// The number of the guard that was asked for with them.
-    pub guard: Option<u64>,
     pub mailbox: VecDeque<(WatchId, WatchEvent)>,
     pub holds: Vec<Hold>,
     pub retries: u8,
@@ -99,7 +97,6 @@ impl Thread {
             owner: 0,
             owed: Owed::Nothing,
             answers: Vec::new(),
-            guard: None,
             mailbox: VecDeque::new(),
             holds: Vec::new(),
             retries: 0,

@@ -4,7 +4,7 @@ use curator_locks::{
     CreateMode, ErrorCode,
     unversioned::{
         Response,
-        contender::{Companion, Input, Naming, Plan},
+        contender::{Companion, Input, Naming},
     },
 };
 
@@ -213,20 +213,17 @@ fn what_an_earlier_session_made_is_not_looked_for_in_the_next_one() {
 }
 
 #[test]
-fn a_create_without_a_list_is_followed_by_one_unless_its_number_says_all() {
-    let bare = |plan: Plan, is_alone: bool, reconnects: bool| {
+fn a_create_without_a_list_is_followed_by_one() {
+    let bare = |reconnects: bool| {
         let mut one = OneContender::of(&Lock::mutex());
-        (one.process.plan, one.process.is_alone) = (plan, is_alone);
+        one.process.lists_with_create = false;
         assert_eq!(one.begin(), "create /main/u1-lock-");
         if reconnects {
             one.reconnect();
         }
         one.told([created(1, 7)])
     };
-    assert_eq!(bare(Plan::Follows(6), true, false), "hold");
-    assert_eq!(bare(Plan::Follows(6), false, false), "list /main");
-    assert_eq!(bare(Plan::Follows(6), true, true), "list /main");
-    assert_eq!(bare(Plan::Bare, true, false), "list /main");
+    assert_eq!([false, true].map(bare), ["list /main", "list /main"]);
 }
 
 #[test]

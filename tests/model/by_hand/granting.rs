@@ -32,7 +32,6 @@ fn with_the_hold_all_watches_are_given_up_but_that_on_the_own_znode() {
     assert_eq!(one.told([listed(&[], 7)]), "hold");
     assert!(!one.contender.wants(WatchId::Predecessor(1)) && one.contender.wants(WatchId::Own(2)));
     assert_eq!(one.contender.seen_over, 2, "the connection of the list");
-    assert!(one.contender.is_alone && !OneContender::asleep(&Lock::mutex()).contender.is_alone);
 }
 
 #[test]

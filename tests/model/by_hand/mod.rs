@@ -9,7 +9,7 @@ use curator_locks::{
     ErrorCode, Stat,
     unversioned::{
         EventType, Response, WatchEvent,
-        contender::{Contender, Environment, Failed, Input, Leftover, Plan, Reaction, Spec, View, WatchId},
+        contender::{Contender, Environment, Failed, Input, Leftover, Reaction, Spec, View, WatchId},
     },
 };
 
@@ -22,7 +22,6 @@ use super::{
 mod creating;
 mod granting;
 mod sole;
-mod unlisted;
 mod waiting;
 
 type Answer = Result<Response, Failure>;
@@ -35,9 +34,7 @@ const T: Duration = Duration::from_secs(3600);
 
 struct Process {
     leases: usize,
-    plan: Plan,
-    /// The number of a new znode proves that nobody else is there.
-    is_alone: bool,
+    lists_with_create: bool,
     granted: Vec<String>,
     uniques: Cell<u8>,
 }
@@ -52,12 +49,8 @@ impl Environment<Error> for Process {
         self.leases
     }
 
-    fn plan(&self) -> Plan {
-        self.plan
-    }
-
-    fn proves_alone(&self, _name: &str, _follows: u32) -> bool {
-        self.is_alone
+    fn lists_with_create(&self) -> bool {
+        self.lists_with_create
     }
 
     fn was_granted_here(&self, name: &str) -> bool {
@@ -89,13 +82,8 @@ impl OneContender {
             timeout: T,
             is_ended: false,
         };
-        let process = Process {
-            leases: lock.limit(),
-            plan: Plan::List,
-            is_alone: false,
-            granted: Vec::new(),
-            uniques: Cell::new(0),
-        };
+        let process =
+            Process { leases: lock.limit(), lists_with_create: true, granted: Vec::new(), uniques: Cell::new(0) };
         OneContender { contender: Contender::default(), spec: lock.spec.clone(), view, process }
     }
 

@@ -8,13 +8,9 @@ use super::*;
 use crate::{
     error::LostReason,
     framework::{client::core::CuratorFramework, config::retry::RetryOneTime, held::node::Znode},
-    locks::recipe::{
-        driver::StandardLockInternalsDriver,
-        spec::{Node, Plan},
-        unlisted::Over,
-    },
+    locks::recipe::{driver::StandardLockInternalsDriver, spec::Node},
     proto::response::Response,
-    session::{api::Ticket, fake::stub::StubSession, wait::pending::Watch},
+    session::fake::stub::StubSession,
 };
 
 const PATH: &str = "/lock/_c_0-lock-0000000003";
@@ -114,32 +110,6 @@ fn a_znode_that_is_gone_was_somebody_elses_doing_unless_the_own_delete_is_in_dou
         assert_eq!(reason(&result), (!is_ok).then_some(LostReason::NodeDeleted), "{what}");
         assert!(left.is_none(), "{what}");
         assert_eq!(stage.client.metrics().losses.node_deleted, u64::from(!is_ok), "{what}");
-    }
-}
-
-#[test]
-fn the_next_create_may_go_by_its_number_once_the_delete_is_confirmed() {
-    for (in_background, answer, is_alone) in
-        [(false, done(), true), (true, done(), true), (true, refused(ErrorCode::NoNode), false)]
-    {
-        let stage = Stage::new();
-        let over = Over { session: 7, connection: 1 };
-        {
-            let mut unlisted = stage.lock.unlisted.lock();
-            let name = |number: u32| format!("lock-{number:010}");
-            drop(unlisted.stands_alone(&name(2)));
-            unlisted.leaves(&name(2));
-            assert_eq!(unlisted.plan(over), Plan::ListAndGuard(1));
-            drop(unlisted.guarded(1, Watch::new(stage.session.clone(), Ticket(0))));
-            drop(unlisted.stands_alone(&name(3)));
-        }
-        if in_background {
-            stage.lock.release_in_background(&stage.held());
-            answer_delete(&stage.session, answer);
-        } else {
-            assert!(stage.release(&stage.held(), vec![answer]).0.is_ok());
-        }
-        assert_eq!(stage.lock.unlisted.lock().proves_alone("lock-0000000004", 3, over), is_alone);
     }
 }
 
