@@ -36,11 +36,8 @@ struct Asked {
 enum What {
     /// A look before the create.
     Look,
-    /// The creates, and with them the list, or not.
-    Creates {
-        /// See above.
-        lists: bool,
-    },
+    /// The creates; `lists`: and with them the list.
+    Creates { lists: bool },
     /// The search for the znode whose create got no answer; its name, once it is known.
     Lost(Option<String>),
     /// The list, with a watch of this number.

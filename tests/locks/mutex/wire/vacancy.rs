@@ -61,7 +61,7 @@ fn cycle(lock: &dyn InterProcessLock) {
     lock.release().unwrap();
 }
 
-/// A mutex that has used the numbers 0 and 1, and nobody else has come.
+/// A mutex that nobody else wanted so far, and whose last hold had the number 1.
 fn settled(client: &CuratorFramework) -> InterProcessMutex {
     let mutex = support::mutex(client);
     cycle(&mutex);
@@ -175,6 +175,17 @@ fn a_directory_that_was_made_anew_unseen_is_not_mistaken_for_the_old_one() {
     other.set_acl().for_path(PATH, world(perms::ALL & !perms::READ)).unwrap();
     let _rival = make_anew(&other);
     assert_waits(&counted, &mutex, &other, || ());
+}
+
+#[test]
+fn who_may_not_read_the_directory_any_more_is_granted_nothing() {
+    let counted = Counted::new();
+    let other = another(&counted.client);
+    let mutex = settled(&counted.client);
+    other.set_acl().for_path(PATH, world(perms::ALL & !perms::READ)).unwrap();
+    assert_eq!(mutex.acquire().unwrap_err().code(), Some(ErrorCode::NoAuth));
+    other.set_acl().for_path(PATH, world(perms::ALL)).unwrap();
+    eventually("its znode is gone", || queue(&other, PATH).is_empty());
 }
 
 #[test]
