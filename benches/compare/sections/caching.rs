@@ -1,6 +1,9 @@
 //! Locks that stay in their process while nobody else wants them.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use curator_locks::testing::{FaultProxy, op};
 
@@ -43,13 +46,14 @@ fn uncontended(run: &mut Run, limits: &mut Peer) -> Outcome<()> {
     thread::sleep(Duration::from_millis(500));
     ours.ask(&command)?;
     proxy.clear_log();
+    let begin = Instant::now();
     for _ in 0..run.rounds(400) {
         of_ours.extend(ours.ask(&command)?);
         of_limit.extend(limits.ask(&format!("reentrant {BATCH}"))?);
     }
     let requests = proxy.log().iter().filter(|request| request.op != op::PING).count();
     let cycles = (of_ours.len() * BATCH) as f64;
-    run.book_fact("cached_mutex_requests", Kind::CuratorLocks, 1, requests as f64 / cycles);
+    run.book_fact("cached_mutex_requests", Kind::CuratorLocks, 1, per_tenure(requests, begin));
     for (kind, batches) in [(Kind::CuratorLocks, of_ours), (Kind::ParkingLot, of_limit)] {
         let per_cycle: Vec<f64> = batches.into_iter().map(|nanos| nanos as f64 / BATCH as f64).collect();
         run.book(workload, kind, 1, per_cycle.clone(), per_cycle);
@@ -57,6 +61,11 @@ fn uncontended(run: &mut Run, limits: &mut Peer) -> Outcome<()> {
     run.print("A cached mutex that nobody else wants, and a re-entrant mutex of one process", &[workload]);
     run.say(&format!("\nRequests at the server in {cycles} cycles, pings not counted: {requests}."));
     Ok(())
+}
+
+/// How many requests there were for each `max_tenure` since then: a tenure asks by the clock who else waits.
+fn per_tenure(requests: usize, begin: Instant) -> f64 {
+    requests as f64 * MAX_TENURE / begin.elapsed().as_nanos() as f64
 }
 
 /// Threads that read by one lock object: time per cycle of all together.
@@ -71,6 +80,7 @@ fn reads(run: &mut Run) -> Outcome<()> {
     thread::sleep(Duration::from_millis(500));
     ours.ask(&command(READERS))?;
     proxy.clear_log();
+    let begin = Instant::now();
     // By turns, so that both have the same machine.
     for _ in 0..run.rounds(40) {
         for (n, batches) in &mut times {
@@ -79,7 +89,7 @@ fn reads(run: &mut Run) -> Outcome<()> {
     }
     let requests = proxy.log().iter().filter(|request| request.op != op::PING).count();
     let cycles: usize = times.iter().map(|(n, batches)| batches.len() * (BATCH / n * n)).sum();
-    run.book_fact("cached_read_requests", Kind::CuratorLocks, READERS, requests as f64 / cycles as f64);
+    run.book_fact("cached_read_requests", Kind::CuratorLocks, READERS, per_tenure(requests, begin));
     for (n, batches) in times {
         let per_cycle: Vec<f64> = batches.into_iter().map(|nanos| nanos as f64 / (BATCH / n * n) as f64).collect();
         run.book(workload, Kind::CuratorLocks, n, per_cycle.clone(), per_cycle);

@@ -121,7 +121,7 @@ pub(crate) enum Outcome {
     /// The time was up, or it would have had to wait.
     TimeUp,
     /// The head of the wait queue was lost.
-    Barred,
+    QueueHeadLost,
     /// The write lock does not stand any more.
     WriterGone,
 }
@@ -133,7 +133,7 @@ impl LockInternals {
         let spec = self.spec(wait);
         match (Acquire { owners, ..Acquire::new(self, spec, wait) }).run()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
-            Outcome::TimeUp | Outcome::Barred | Outcome::WriterGone => Ok(None),
+            Outcome::TimeUp | Outcome::QueueHeadLost | Outcome::WriterGone => Ok(None),
         }
     }
 
@@ -165,7 +165,7 @@ impl LockInternals {
         };
         match (Acquire { owners: Some(owners), ..Acquire::new(self, spec, wait) }).run()? {
             Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
-            Outcome::TimeUp | Outcome::Barred => Ok(None),
+            Outcome::TimeUp | Outcome::QueueHeadLost => Ok(None),
             Outcome::WriterGone => {
                 self.client().core.check_open()?;
                 if !writer.session().is_ended() {
@@ -198,7 +198,7 @@ impl<'a> Acquire<'a> {
         // Before the first look at the limit, so that no change after it is missed.
         let _subscription = self.limit.map(|limit| limit.subscribe(|| Arc::new(wake(Input::Woken))));
         let _on_loss = place.as_ref().map(|place| {
-            let bar: Arc<WakeUp> = Arc::new(wake(Input::Barred));
+            let bar: Arc<WakeUp> = Arc::new(wake(Input::QueueHeadLost));
             place.held.znode().wake_on_loss(&bar);
             bar
         });
@@ -473,7 +473,7 @@ impl<'a> Run<'a> {
                 Ok(Outcome::Granted { held, has_waited })
             }
             End::TimeUp => self.time_is_up(),
-            End::Barred => Ok(Outcome::Barred),
+            End::QueueHeadLost => Ok(Outcome::QueueHeadLost),
             End::CompanionGone => Ok(Outcome::WriterGone),
             End::Busy(ahead) => Err(Error::Busy { path: self.acquire.lock.base_path().to_owned(), ahead }),
             End::Uncertain => Err(self.acquire.lock.uncertain(self.acquire.spec.min_validity)),

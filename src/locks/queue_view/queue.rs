@@ -190,7 +190,7 @@ impl LockQueue {
 
     /// Adds what only this client knows: how it uses its cached znodes there, and how many threads wait without one.
     fn add_own_usage(&mut self, client: &CuratorFramework, directory: &ServerPath) {
-        for usage in client.core.holds.of(directory).caches().iter().map(|keeper| keeper.usage()) {
+        for usage in client.core.holds.of(directory).caches().iter().map(|cache| cache.usage()) {
             self.local_waiters += usage.waiting;
             for (node, threads) in usage.inside {
                 let path = client.prefix.to_client(node.as_str());

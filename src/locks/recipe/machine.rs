@@ -192,7 +192,7 @@ impl<E: Clone> Step<'_, E> {
             Input::Answers(answers) => self.answered(answers),
             Input::DirectoryMade(made) => self.directory_made(made),
             Input::Event(watch, event) => self.happened(watch, &event),
-            Input::Barred => self.leave(End::Barred),
+            Input::QueueHeadLost => self.leave(End::QueueHeadLost),
             Input::TimeUp => self.leave(End::TimeUp),
             Input::Failed(failed) => self.failed(failed),
             // Deleted, or its session has ended: the answer tells.
@@ -604,7 +604,7 @@ impl<E: Clone> Step<'_, E> {
         let Some(strategy) = self.spec.waits else { return self.leave(End::TimeUp) };
         self.me.has_waited = true;
         if self.me.lost_queue_head {
-            return self.leave(End::Barred);
+            return self.leave(End::QueueHeadLost);
         }
         match strategy {
             WaitStrategy::WatchPredecessor => self.watch(name, first, children, connection),

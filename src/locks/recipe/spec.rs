@@ -183,7 +183,7 @@ pub enum Input<E> {
     /// Time to look again: a pause is over, or the limit of leases has changed.
     Woken,
     /// The head of the wait queue is lost, without which the contender may not wait.
-    Barred,
+    QueueHeadLost,
     /// The time is up while it sleeps or waits for a connection.
     TimeUp,
     /// The end of [`Do::Hold`]: the znodes are in the process's registry. `is_deleted`: the own watch has reported the
@@ -253,7 +253,7 @@ pub enum End<E> {
     /// The time was up, or it would have had to wait.
     TimeUp,
     /// The head of the wait queue was lost.
-    Barred,
+    QueueHeadLost,
     /// The write lock whose place was to be taken does not stand any more.
     CompanionGone,
     /// The directory's numbers are nearly used up; this is the number.

@@ -313,12 +313,12 @@ impl InterProcessSemaphoreV2 {
                 }
                 Outcome::TimeUp | Outcome::WriterGone => return Ok(None),
                 // Queues again in the session that follows, as a waiter in the queue itself does.
-                Outcome::Barred
+                Outcome::QueueHeadLost
                     if held.session().is_ended()
                         || held.lost().is_some_and(|reason| reason != LostReason::NodeDeleted) => {}
                 // Somebody has deleted the znode in the queue, most often after a wait: a failure of its own. If the
                 // time is up, the next iteration says so.
-                Outcome::Barred => {
+                Outcome::QueueHeadLost => {
                     let call = self.client().call("acquire", self.path(), io);
                     if let Err(error) = call.allow_again(&mut 0, self.leases.node_gone())
                         && !wait.is_over()

@@ -255,9 +255,9 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| shared.watch());
             shared.connected(0, 7, Instant::now());
-            let patience = Duration::from_secs(20);
-            assert!(matches!(told.recv_timeout(patience), Ok(SessionEvent::Connected { .. })));
-            assert_eq!(told.recv_timeout(patience), Ok(SessionEvent::Expired));
+            let longest = Duration::from_secs(20);
+            assert!(matches!(told.recv_timeout(longest), Ok(SessionEvent::Connected { .. })));
+            assert_eq!(told.recv_timeout(longest), Ok(SessionEvent::Expired));
             assert!(!shared.state.lock().alive);
             shared.finished();
         });

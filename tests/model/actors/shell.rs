@@ -82,7 +82,7 @@ impl World {
             Owed::Event => match thread.mailbox.pop_front() {
                 Some((watch, event)) => Input::Event(watch, event),
                 None if thread.stop.is_some() => stopped(thread.stop),
-                None if self.lost_queue_head(rules, t) => Input::Barred,
+                None if self.lost_queue_head(rules, t) => Input::QueueHeadLost,
                 None => Input::Woken,
             },
             Owed::Moment if thread.stop.is_some() => stopped(thread.stop),

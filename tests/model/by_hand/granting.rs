@@ -176,6 +176,6 @@ fn what_has_left_the_other_queue_may_not_wait_here_any_more() {
         assert_eq!(one.told([synced(), no_node()]), "again? the own znode is gone");
         one.begin();
         let next = one.told([created(2, 8), names(vec![other(3), own(2, 8)])]);
-        assert_eq!(next, if holds_queue_head { "end: Barred" } else { "list /main and watch" });
+        assert_eq!(next, if holds_queue_head { "end: QueueHeadLost" } else { "list /main and watch" });
     }
 }

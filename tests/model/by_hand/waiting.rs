@@ -214,7 +214,7 @@ fn who_queues_outlasts_a_lost_connection_and_leaves_a_server_that_refuses_in_pea
 #[test]
 fn what_ends_a_wait_leaves_no_watch_behind() {
     for (input, end) in [
-        (Input::Barred, "end: Barred"),
+        (Input::QueueHeadLost, "end: QueueHeadLost"),
         (Input::TimeUp, "end: TimeUp"),
         (Input::Event(PREDECESSOR, WatchEvent::Ended), "connect"),
     ] {

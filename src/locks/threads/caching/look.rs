@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn a_znode_is_handed_out_only_where_nothing_is_missing() {
-        let firm = Evidence { is_gone: false, connection: 3, seen_over: 3, is_watched: true, is_valid: true };
-        let young = Evidence { is_watched: false, ..firm };
-        assert!(is_certain(&firm, false) && is_certain(&young, true) && !is_certain(&young, false));
+        let certain = Evidence { is_gone: false, connection: 3, seen_over: 3, is_watched: true, is_valid: true };
+        let young = Evidence { is_watched: false, ..certain };
+        assert!(is_certain(&certain, false) && is_certain(&young, true) && !is_certain(&young, false));
         for shaky in [
-            Evidence { is_gone: true, ..firm },
-            Evidence { connection: 0, seen_over: 0, ..firm },
-            Evidence { seen_over: 2, ..firm },
-            Evidence { is_valid: false, ..firm },
+            Evidence { is_gone: true, ..certain },
+            Evidence { connection: 0, seen_over: 0, ..certain },
+            Evidence { seen_over: 2, ..certain },
+            Evidence { is_valid: false, ..certain },
         ] {
             assert!(!is_certain(&shaky, true), "{shaky:?}");
         }

@@ -8,19 +8,19 @@ fn a_znode_that_is_gone_is_in_doubt_until_its_session_has_answered() {
         (synced(), Err(SessionError::Server(ErrorCode::NoNode))),
         (Err(SessionError::Server(ErrorCode::Unimplemented)), Ok(ours())),
     ] {
-        let scene = Wanted::new(None);
-        let (_node, states) = deleted(&scene);
-        scene.look_at(scene.begun);
+        let rig = Rig::new(None);
+        let (_node, states) = deleted(&rig);
+        rig.look_at(rig.begun);
         assert_eq!(states.try_iter().collect::<Vec<_>>(), [IN_DOUBT]);
-        assert_eq!(scene.requests(), 2);
+        assert_eq!(rig.requests(), 2);
         // Once.
-        scene.look_at(scene.begun + WATCH_AFTER);
-        assert_eq!(scene.requests(), 2);
-        scene.answer(sync);
-        assert!(!scene.is_woken());
-        scene.answer(exists);
-        assert!(scene.is_woken());
-        scene.look_at(scene.begun);
+        rig.look_at(rig.begun + WATCH_AFTER);
+        assert_eq!(rig.requests(), 2);
+        rig.answer(sync);
+        assert!(!rig.is_woken());
+        rig.answer(exists);
+        assert!(rig.is_woken());
+        rig.look_at(rig.begun);
         assert_eq!(states.iter().collect::<Vec<_>>(), [DELETED], "and the end of the channel");
     }
 }
@@ -28,18 +28,18 @@ fn a_znode_that_is_gone_is_in_doubt_until_its_session_has_answered() {
 #[test]
 fn a_znode_that_goes_with_its_session_is_lost_for_that_reason() {
     for answers in [false, true] {
-        let scene = Wanted::new(None);
-        let (node, states) = deleted(&scene);
-        scene.look_at(scene.begun);
+        let rig = Rig::new(None);
+        let (node, states) = deleted(&rig);
+        rig.look_at(rig.begun);
         if answers {
-            scene.answer(Err(SessionError::Server(ErrorCode::SessionExpired)));
-            scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
-            scene.look_at(scene.begun);
-            assert_eq!(node.state(scene.begun), IN_DOUBT, "a server that has yet to close the connection");
+            rig.answer(Err(SessionError::Server(ErrorCode::SessionExpired)));
+            rig.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+            rig.look_at(rig.begun);
+            assert_eq!(node.state(rig.begun), IN_DOUBT, "a server that has yet to close the connection");
         }
-        let session: Arc<dyn Session> = scene.said.clone();
-        scene.held.lose_all(Some(&session), LostReason::SessionExpired);
-        scene.look_at(scene.begun);
+        let session: Arc<dyn Session> = rig.said.clone();
+        rig.held.lose_all(Some(&session), LostReason::SessionExpired);
+        rig.look_at(rig.begun);
         assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, EXPIRED]);
         assert_eq!(node.lost(), Some(LostReason::SessionExpired));
     }
@@ -47,51 +47,51 @@ fn a_znode_that_goes_with_its_session_is_lost_for_that_reason() {
 
 #[test]
 fn a_znode_that_is_gone_before_a_disconnect_was_deleted_if_the_session_has_another_connection() {
-    let scene = Wanted::new(None);
-    let (node, states) = deleted(&scene);
-    scene.look_at(scene.begun);
-    scene.said.connection.store(0, Ordering::Release);
-    scene.answer(Err(SessionError::ConnectionLoss(None)));
-    scene.answer(Err(SessionError::ConnectionLoss(None)));
-    scene.look_at(scene.begun + 10 * WATCH_AFTER);
-    assert_eq!(node.state(scene.begun), IN_DOUBT);
-    scene.said.connection.store(2, Ordering::Release);
-    scene.look_at(scene.begun + 10 * WATCH_AFTER);
-    scene.look_at(scene.begun + 10 * WATCH_AFTER);
-    assert_eq!(scene.requests(), 0);
+    let rig = Rig::new(None);
+    let (node, states) = deleted(&rig);
+    rig.look_at(rig.begun);
+    rig.said.connection.store(0, Ordering::Release);
+    rig.answer(Err(SessionError::ConnectionLoss(None)));
+    rig.answer(Err(SessionError::ConnectionLoss(None)));
+    rig.look_at(rig.begun + 10 * WATCH_AFTER);
+    assert_eq!(node.state(rig.begun), IN_DOUBT);
+    rig.said.connection.store(2, Ordering::Release);
+    rig.look_at(rig.begun + 10 * WATCH_AFTER);
+    rig.look_at(rig.begun + 10 * WATCH_AFTER);
+    assert_eq!(rig.requests(), 0);
     assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, DELETED]);
 }
 
 #[test]
 fn a_session_that_could_not_say_whether_it_lives_is_asked_again() {
-    let scene = Wanted::new(None);
-    let (node, _states) = deleted(&scene);
-    scene.look_at(scene.begun);
-    scene.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
-    scene.answer(Ok(ours()));
+    let rig = Rig::new(None);
+    let (node, _states) = deleted(&rig);
+    rig.look_at(rig.begun);
+    rig.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
+    rig.answer(Ok(ours()));
     let refused = Instant::now();
-    scene.look_at(refused);
-    assert_eq!(scene.requests(), 0, "not in a circle");
-    scene.look_at(refused + WATCH_AFTER + MOMENT);
-    scene.answer(synced());
-    scene.answer(Ok(ours()));
-    assert_eq!(node.state(scene.begun), DELETED);
+    rig.look_at(refused);
+    assert_eq!(rig.requests(), 0, "not in a circle");
+    rig.look_at(refused + WATCH_AFTER + MOMENT);
+    rig.answer(synced());
+    rig.answer(Ok(ours()));
+    assert_eq!(node.state(rig.begun), DELETED);
 }
 
 #[test]
 fn a_znode_that_the_watch_finds_gone_is_asked_about_and_told() {
-    let scene = Wanted::new(None);
-    let node = scene.hold();
+    let rig = Rig::new(None);
+    let node = rig.hold();
     let states = node.channel();
-    scene.look_at(node.since + WATCH_AFTER);
-    scene.is_woken();
-    scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
-    assert!(scene.is_woken());
-    scene.look_at(node.since + WATCH_AFTER + MOMENT);
-    scene.answer(synced());
-    scene.answer(Err(SessionError::Server(ErrorCode::NoNode)));
-    assert!(scene.is_woken());
-    assert_eq!(scene.look_at(node.since + WATCH_AFTER + MOMENT), Some(node.since + 2 * WATCH_AFTER + MOMENT));
+    rig.look_at(node.since + WATCH_AFTER);
+    rig.is_woken();
+    rig.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+    assert!(rig.is_woken());
+    rig.look_at(node.since + WATCH_AFTER + MOMENT);
+    rig.answer(synced());
+    rig.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+    assert!(rig.is_woken());
+    assert_eq!(rig.look_at(node.since + WATCH_AFTER + MOMENT), Some(node.since + 2 * WATCH_AFTER + MOMENT));
     assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, DELETED]);
 }
 

@@ -47,21 +47,21 @@ fn said(valid_until: Instant) -> Arc<StubSession> {
 }
 
 /// The znodes, and what the client's thread does with them.
-struct Wanted {
+struct Rig {
     held: Arc<HeldNodes>,
     received: Receiver<Event>,
     said: Arc<StubSession>,
     begun: Instant,
 }
 
-impl Wanted {
-    fn new(max_hold_time: Option<Duration>) -> Wanted {
+impl Rig {
+    fn new(max_hold_time: Option<Duration>) -> Rig {
         let (events, received) = event_channel();
         let begun = Instant::now();
         let said = said(begun + LONG);
         let dispatcher = Arc::new(Dispatcher::new());
         dispatcher.start().unwrap();
-        Wanted {
+        Rig {
             held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher, Counters::new())),
             received,
             said,
@@ -113,14 +113,14 @@ fn ours() -> Response {
 }
 
 /// A hold whose znode is gone, and what its holder has been told.
-fn deleted(scene: &Wanted) -> (Arc<HeldNode>, StateChanges) {
-    let node = scene.watched();
+fn deleted(rig: &Rig) -> (Arc<HeldNode>, StateChanges) {
+    let node = rig.watched();
     let states = node.channel();
-    scene.look_at(scene.begun);
-    scene.is_woken();
-    scene.deletes(&node);
-    assert!(scene.is_woken());
-    assert_eq!((node.state(scene.begun), node.lost()), (IN_DOUBT, Some(LostReason::NodeDeleted)), "before any look");
+    rig.look_at(rig.begun);
+    rig.is_woken();
+    rig.deletes(&node);
+    assert!(rig.is_woken());
+    assert_eq!((node.state(rig.begun), node.lost()), (IN_DOUBT, Some(LostReason::NodeDeleted)), "before any look");
     assert!(!node.is_certain() && node.valid_until() <= Instant::now());
     (node, states)
 }

@@ -33,8 +33,8 @@ fn a_request_is_about_the_hold_that_the_contender_got_last() {
     let about = Arc::new(Mutex::new(None));
     let is_about = about.clone();
     let node = RevocableNode::new(Arc::new(Revocation::lasting(move |_, held| *is_about.lock() = held)));
-    let scene = Wanted::new(None);
-    let (first, second) = (scene.hold(), scene.hold());
+    let rig = Rig::new(None);
+    let (first, second) = (rig.hold(), rig.hold());
     node.holds(&first);
     drop(first);
     node.holds(&second);

@@ -4,67 +4,67 @@ use super::*;
 
 #[test]
 fn a_released_hold_says_so_for_good_and_wakes_only_who_listens() {
-    let scene = Wanted::new(None);
-    let node = scene.watched();
+    let rig = Rig::new(None);
+    let node = rig.watched();
     let states = node.channel();
     let (tell, told) = unbounded();
     let tell_again = tell.clone();
     node.listen(Arc::new(move |state| tell.send(state).unwrap()));
-    scene.look_at(scene.begun);
-    scene.is_woken();
+    rig.look_at(rig.begun);
+    rig.is_woken();
     node.released();
-    assert!(!scene.is_woken(), "the client's own thread has nothing to do with it");
+    assert!(!rig.is_woken(), "the client's own thread has nothing to do with it");
     assert_eq!(states.iter().collect::<Vec<_>>(), [HoldState::Released], "and the end of the channel");
     assert_eq!(told.recv_timeout(LONG).unwrap(), HoldState::Released);
     // What comes after that is not about this hold.
     node.released();
-    scene.deletes(&node);
+    rig.deletes(&node);
     node.lose(LostReason::NodeDeleted);
-    scene.said.ended.store(true, Ordering::Release);
-    scene.held.lose_all(None, LostReason::ClientClosed);
-    scene.look_at(scene.begun);
-    assert_eq!((node.state(scene.begun), node.lost()), (HoldState::Released, None));
+    rig.said.ended.store(true, Ordering::Release);
+    rig.held.lose_all(None, LostReason::ClientClosed);
+    rig.look_at(rig.begun);
+    assert_eq!((node.state(rig.begun), node.lost()), (HoldState::Released, None));
     assert!(node.valid_until() <= Instant::now());
     // Who asks after that is told, too.
     assert_eq!(node.channel().iter().collect::<Vec<_>>(), [HoldState::Released]);
     node.listen(Arc::new(move |state| tell_again.send(state).unwrap()));
     assert_eq!(told.recv_timeout(LONG).unwrap(), HoldState::Released);
     assert!(told.recv_timeout(LONG).is_err(), "both listeners are gone, after one message each");
-    assert!(!scene.is_woken());
+    assert!(!rig.is_woken());
 }
 
 #[test]
 fn a_lost_hold_stays_lost_after_its_release_and_is_told_as_lost() {
     for loses in [
-        (|_, node| node.lose(LostReason::NodeDeleted)) as fn(&Wanted, &HeldNode),
-        |scene, node| scene.deletes(node),
-        |scene, _| scene.said.ended.store(true, Ordering::Release),
+        (|_, node| node.lose(LostReason::NodeDeleted)) as fn(&Rig, &HeldNode),
+        |rig, node| rig.deletes(node),
+        |rig, _| rig.said.ended.store(true, Ordering::Release),
     ] {
-        let scene = Wanted::new(None);
-        let node = scene.watched();
+        let rig = Rig::new(None);
+        let node = rig.watched();
         let states = node.channel();
-        loses(&scene, &node);
+        loses(&rig, &node);
         let reason = node.lost().unwrap();
         node.released();
-        assert_eq!((node.state(scene.begun), node.lost()), (HoldState::Lost(reason), Some(reason)));
+        assert_eq!((node.state(rig.begun), node.lost()), (HoldState::Lost(reason), Some(reason)));
         assert_eq!(states.iter().collect::<Vec<_>>(), [HoldState::Lost(reason)]);
     }
 }
 
 #[test]
 fn a_hold_that_is_being_released_is_certain_as_long_as_its_znode_is() {
-    let scene = Wanted::new(None);
-    let node = scene.hold();
+    let rig = Rig::new(None);
+    let node = rig.hold();
     node.released();
     assert!(node.is_certain());
-    *scene.said.valid_until.lock() = Some(scene.begun);
+    *rig.said.valid_until.lock() = Some(rig.begun);
     assert!(!node.is_certain());
 }
 
 #[test]
 fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once() {
-    let scene = Wanted::new(None);
-    let node = scene.watched();
+    let rig = Rig::new(None);
+    let node = rig.watched();
     let first = node.channel();
     let begin = Instant::now();
     for _ in 0..100_000 {
@@ -72,12 +72,12 @@ fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once(
         assert_eq!(node.inner.lock().subscribers.len(), 1);
     }
     println!("100,000 channels: {:?}", begin.elapsed());
-    assert_eq!(scene.received.try_iter().count(), 1, "a look for the first of them");
+    assert_eq!(rig.received.try_iter().count(), 1, "a look for the first of them");
     let (second, shared) = (node.channel(), first.clone());
     drop(first);
     // Each of them is told of all.
-    *scene.said.valid_until.lock() = Some(scene.begun);
-    scene.look_at(Instant::now());
+    *rig.said.valid_until.lock() = Some(rig.begun);
+    rig.look_at(Instant::now());
     node.released();
     for states in [second, shared] {
         assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, HoldState::Released]);
@@ -86,8 +86,8 @@ fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once(
 
 #[test]
 fn changes_can_be_selected_on() {
-    let scene = Wanted::new(None);
-    let node = scene.hold();
+    let rig = Rig::new(None);
+    let node = rig.hold();
     let never = crossbeam_channel::never::<()>();
     node.released();
     crossbeam_channel::select! {
@@ -98,10 +98,10 @@ fn changes_can_be_selected_on() {
 
 #[test]
 fn what_is_granted_while_the_client_is_closed_is_lost_at_once() {
-    let scene = Wanted::new(None);
-    scene.held.lose_all(None, LostReason::ClientClosed);
+    let rig = Rig::new(None);
+    rig.held.lose_all(None, LostReason::ClientClosed);
     // After the thread's last look.
-    scene.look_at(scene.begun);
-    let states = scene.hold().channel();
+    rig.look_at(rig.begun);
+    let states = rig.hold().channel();
     assert_eq!(states.iter().collect::<Vec<_>>(), [HoldState::Lost(LostReason::ClientClosed)]);
 }

@@ -52,8 +52,8 @@ fn a_session_that_is_cut_at_random_leaves_no_waiter_behind_and_mixes_no_replies_
 fn one_call(session: &Arc<dyn Session>, thread: usize, round: usize) -> bool {
     let path = format!("/{thread}/{round}");
     let token = CancelToken::new();
-    let patience = [LONG, Duration::from_millis(30), Duration::from_millis(3), LONG][round % 4];
-    let bound = WaitBound { cancel: Some(&token), deadline: Some(Instant::now() + patience) };
+    let longest = [LONG, Duration::from_millis(30), Duration::from_millis(3), LONG][round % 4];
+    let bound = WaitBound { cancel: Some(&token), deadline: Some(Instant::now() + longest) };
     let pending = submit_one(session, sync(&path));
     if round % 7 == thread % 7 {
         drop(pending);

@@ -95,7 +95,7 @@ impl Client {
 }
 
 fn wait_until(limit: Duration, condition: impl Fn() -> bool) {
-    // With no limit but that of patience nothing is measured, and nothing else runs where threads are counted.
+    // Without a limit nothing is measured, and nothing else runs where threads are counted.
     let machine = (limit < LONG).then(Machine::watch);
     let begun = Instant::now();
     while !condition() {

@@ -136,17 +136,17 @@ fn a_wait_ends_at_its_deadline_whether_the_server_says_nothing_or_never_stops() 
         let fake = Fake::new();
         let (client, mut peer) = Client::connected(&fake);
         let noise = is_loud.then(|| flood(&peer));
-        for patience in [0, 5, 21, 25, 31, 100, 250].map(Duration::from_millis) {
+        for longest in [0, 5, 21, 25, 31, 100, 250].map(Duration::from_millis) {
             let late = |_| {
                 let pending = submit_one(&client.session, sync("/a"));
                 peer.request();
-                let deadline = Instant::now() + patience;
+                let deadline = Instant::now() + longest;
                 let answer = pending.wait(WaitBound::at(deadline));
                 assert!(matches!(answer, ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: true }), "{answer:?}");
                 since(deadline)
             };
             let late = (0..TRIES).map(late).collect();
-            machine.assert_share_at_most(&format!("{patience:?}, loud: {is_loud}: late"), 0.0, late, LATE);
+            machine.assert_share_at_most(&format!("{longest:?}, loud: {is_loud}: late"), 0.0, late, LATE);
         }
         drop(client);
         hang_up(&peer);
