@@ -95,7 +95,7 @@ fn an_acquire_without_the_lock_is_counted_by_how_it_ended() {
 const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
 #[test]
-fn a_cycle_that_nobody_disturbs_is_one_create_and_one_delete() {
+fn a_cycle_that_nobody_disturbs_is_one_create_one_list_and_one_delete() {
     let client = client();
     // The server could remove a container between two cycles.
     client.create().creating_parents_if_needed().for_path("/l").unwrap();
@@ -113,7 +113,8 @@ fn a_cycle_that_nobody_disturbs_is_one_create_and_one_delete() {
     let after = client.metrics().requests;
     assert_eq!((after.create - before.create, after.delete - before.delete), (10, 10));
     assert_eq!((after.write, after.multi), (before.write, before.multi));
-    assert!(after.read - before.read <= slow, "{} reads, {slow} slow cycles", after.read - before.read);
+    let reads = after.read - before.read;
+    assert!((10..=10 + slow).contains(&reads), "{reads} reads, {slow} slow cycles");
 }
 
 #[test]

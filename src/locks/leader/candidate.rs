@@ -392,7 +392,8 @@ impl CandidateTask {
             if term.is_some() || self.left.is_cancelled() || held.lost().is_some() || core.check_open().is_err() {
                 return Ok(term);
             }
-            if doubt.has_lasted(Instant::now(), timeout) {
+            // A znode that may not be read is asked about again after a session timeout, and the answer takes its time.
+            if doubt.has_lasted(Instant::now(), timeout * 5 / 4) {
                 self.write(|state| state.node = None);
                 lock.release_in_background(held);
                 return Err(lock.uncertain(Duration::ZERO));
