@@ -2,6 +2,7 @@
 //!
 //! | open | for |
 //! |---|---|
+//! | `certainty` | whether a znode still stands |
 //! | `node` | a znode, as the servers know it, and a hold of it, as its holder does |
 //! | `subscribers` | the subscribers of a hold's changes, and of warnings before its end |
 //! | `registry` | all held znodes of a client, and when its thread looks at them |
@@ -9,6 +10,7 @@
 //! A plain lock is a znode with one hold. A cached one has a hold of its cache's, which lasts as long as the znode, and
 //! one for each thread that the cache hands it to.
 
+pub(crate) mod certainty;
 pub(crate) mod changes;
 pub(crate) mod grants;
 pub(crate) mod holds;

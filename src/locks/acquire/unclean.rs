@@ -10,14 +10,12 @@ use parking_lot::Mutex;
 use crate::{
     base::paths::ServerPath,
     error::{Error, Result},
-    framework::{client::call::Call, held::node::HeldNode},
+    framework::{
+        client::call::Call,
+        held::{certainty::Certainty, node::HeldNode},
+    },
     locks::{
-        acquire::{
-            contention::with_acl,
-            internals::LockInternals,
-            last_look::{Certainty, last_look},
-            owners::Owners,
-        },
+        acquire::{contention::with_acl, internals::LockInternals, last_look::last_look, owners::Owners},
         holds::{
             death::{UncleanDeath, UncleanDeaths},
             fencing::token::FencingToken,
@@ -92,18 +90,18 @@ impl LockInternals {
             }
         }
         let look = if wait.only_try { free } else { bound };
-        match (last_look(held, wait.options.min_validity, look, false), wait.bound.is_over()) {
+        match (last_look(held, wait.options.min_validity, look, true), wait.bound.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !wait.only_try => Ok(false),
-            (Certainty::Certain, _) => {
+            (Ok(Certainty::Certain), _) => {
                 self.forget_the_dead(held, marks);
                 Ok(true)
             }
-            (Certainty::Lost, _) => {
+            (Ok(Certainty::Gone), _) => {
                 let reason = held.iter().find_map(|held| held.lost());
                 Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
-            (Certainty::InDoubt, _) => Err(self.uncertain(wait.options.min_validity)),
+            (Ok(Certainty::InDoubt) | Err(_), _) => Err(self.uncertain(wait.options.min_validity)),
         }
     }
 

@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use crate::{
     error::{Error, Result},
+    framework::held::certainty::Certainty,
     locks::{
-        acquire::{
-            internals::LockInternals,
-            last_look::{Certainty, last_look},
-            owners::Owners,
-        },
+        acquire::{internals::LockInternals, last_look::last_look, owners::Owners},
         options::{acquire::AcquireOptions, wait::Wait},
     },
     session::wait::deadline::WaitEnd,
@@ -55,16 +52,12 @@ impl LockInternals {
         let Some(held) = owners.current() else { return Ok(true) };
         check_validity(wanted, self.client().session_timeout())?;
         let bound = wait.io(self.client().core.config.connection_timeout);
-        match (last_look(&[held], wanted, bound, false), bound.is_over()) {
-            (Certainty::Certain | Certainty::Lost, _) => Ok(true),
-            (Certainty::InDoubt, Some(WaitEnd::Cancelled)) => {
-                Err(Error::Cancelled { path: self.base_path().to_owned() })
-            }
-            (Certainty::InDoubt, Some(WaitEnd::Deadline)) if wait.options.timeout_is_error => {
-                Err(self.still_taken(None))
-            }
-            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(false),
-            (Certainty::InDoubt, None) => Err(self.uncertain(wanted)),
+        match last_look(&[held], wanted, bound, true) {
+            Ok(Certainty::Certain | Certainty::Gone) => Ok(true),
+            Ok(Certainty::InDoubt) => Err(self.uncertain(wanted)),
+            Err(WaitEnd::Cancelled) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
+            Err(WaitEnd::Deadline) if wait.options.timeout_is_error => Err(self.still_taken(None)),
+            Err(WaitEnd::Deadline) => Ok(false),
         }
     }
 }

@@ -410,7 +410,7 @@ impl CandidateTask {
         let mut term = None;
         self.write(|state| {
             // Checked under the lock: earlier changes of the connection show here, and later ones find the term.
-            if held.is_certain() && candidate.listeners.may_lead() {
+            if held.state(Instant::now()) == HoldState::Held && candidate.listeners.may_lead() {
                 let begun = Leadership::new(candidate.lock.hold(held.clone()));
                 state.last_path = Some(begun.path().to_owned());
                 state.term = Some(begun.clone());

@@ -13,12 +13,13 @@ use parking_lot::Mutex;
 use crate::{
     base::panics::caught,
     error::{Error, Result},
-    framework::{client::core::CuratorFramework, events::reactions::WakeUp, held::node::HeldNode},
+    framework::{
+        client::core::CuratorFramework,
+        events::reactions::WakeUp,
+        held::{certainty::Certainty, node::HeldNode},
+    },
     locks::{
-        acquire::{
-            last_look::{Certainty, last_look},
-            validity::check_validity,
-        },
+        acquire::{last_look::last_look, validity::check_validity},
         face::{
             lock::{InterProcessLock, Locker},
             methods::lock_methods,
@@ -236,13 +237,13 @@ impl InterProcessMultiLock {
         let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let bound = wait.bound;
-        let has_to_ask = has_waited && !wait.only_try;
-        match (last_look(&nodes, wanted, bound, has_to_ask), bound.is_over()) {
-            (Certainty::Certain, _) => Ok(Round::Taken(taken)),
-            (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.paths() }),
-            (Certainty::InDoubt, Some(WaitEnd::Deadline)) => Ok(self.time_is_up(taken.least_certain())),
-            (Certainty::InDoubt, None) => Err(Error::Uncertain { path: taken.least_certain(), wanted, after: longest }),
-            (Certainty::Lost, _) => Ok(Round::MemberLost),
+        let is_confirmed = !has_waited || wait.only_try;
+        match last_look(&nodes, wanted, bound, is_confirmed) {
+            Ok(Certainty::Certain) => Ok(Round::Taken(taken)),
+            Ok(Certainty::InDoubt) => Err(Error::Uncertain { path: taken.least_certain(), wanted, after: longest }),
+            Ok(Certainty::Gone) => Ok(Round::MemberLost),
+            Err(WaitEnd::Cancelled) => Err(Error::Cancelled { path: self.paths() }),
+            Err(WaitEnd::Deadline) => Ok(self.time_is_up(taken.least_certain())),
         }
     }
 

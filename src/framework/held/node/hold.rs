@@ -14,7 +14,7 @@ use crate::{
     error::LostReason,
     framework::{
         events::event::Event,
-        held::{changes::HoldState, limits::Limits},
+        held::{certainty::Evidence, changes::HoldState, limits::Limits},
     },
     session::api::Session,
 };
@@ -134,11 +134,6 @@ impl HeldNode {
         self.znode.counters().map(|counters| &**counters)
     }
 
-    /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
-    pub(crate) fn is_certain(&self) -> bool {
-        self.znode.is_certain()
-    }
-
     /// Why it is not held any more, for a release or a re-entry. While it is unknown who deleted the znode, the reason
     /// is `NodeDeleted`.
     pub(crate) fn lost(&self) -> Option<LostReason> {
@@ -163,6 +158,14 @@ impl HeldNode {
             return self.since;
         }
         self.certain_until(inner).unwrap_or(self.since)
+    }
+
+    /// What is known of this hold and its znode.
+    pub(crate) fn evidence(&self) -> Evidence {
+        let of_znode = self.znode.evidence();
+        let inner = self.inner.lock();
+        let is_gone = of_znode.is_gone || inner.life.is_over();
+        Evidence { is_gone, valid_until: self.certain_until(&inner), ..of_znode }
     }
 
     /// Up to here the lock is held for certain, if its znode is there.

@@ -147,21 +147,6 @@ struct Deletion {
     is_asked: bool,
 }
 
-/// The client's knowledge of a held znode, without asking a server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Evidence {
-    /// The znode is gone, or its session is, or the cache has given it back.
-    pub(crate) is_gone: bool,
-    /// The live connection, 0 if there is none.
-    pub(crate) connection: u64,
-    /// The connection over which a server last said that the znode is there.
-    pub(crate) seen_over: u64,
-    /// A watch on the znode is in place and has not fired.
-    pub(crate) is_watched: bool,
-    /// The servers cannot have expired the session yet.
-    pub(crate) is_valid: bool,
-}
-
 /// One hold of a znode, until it is released or lost.
 pub(crate) struct HeldNode {
     znode: Arc<HeldZnode>,

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Evidence, HeldNode, HeldZnode, Life, RevocableNode, WatchState, Znode, ZnodeState};
+use super::{HeldNode, HeldZnode, Life, RevocableNode, WatchState, Znode, ZnodeState};
 use crate::{
     base::{telemetry::counters::Counters, unlocked::drop_unlocked},
     error::LostReason,
@@ -21,7 +21,11 @@ use crate::{
             event::{Event, EventSender},
             reactions::WakeUp,
         },
-        held::{changes::HoldState, limits::WATCH_AFTER},
+        held::{
+            certainty::{Certainty, Evidence},
+            changes::HoldState,
+            limits::WATCH_AFTER,
+        },
     },
     session::{api::Session, wait::pending::Watch},
 };
@@ -116,35 +120,28 @@ impl HeldZnode {
         match inner.life.end() {
             Some(end) => end,
             None if self.has_session_ended() => HoldState::Lost(LostReason::SessionExpired),
-            None if self.is_there(inner, now) => HoldState::Held,
-            None => HoldState::InDoubt,
+            None => match self.evidence_in(inner).certainty(now) {
+                Certainty::Certain => HoldState::Held,
+                // If only the reason of its end is open, that is still to be reported.
+                Certainty::InDoubt | Certainty::Gone => HoldState::InDoubt,
+            },
         }
     }
 
-    /// Whether the znode is there for certain, unless its loss is known.
-    fn is_there(&self, inner: &ZnodeState, now: Instant) -> bool {
-        let connection = self.session.connection();
-        let unseen = connection != 0 && connection != self.seen_over.load(Ordering::Acquire);
-        inner.deletion.is_none() && !unseen && self.session.valid_until().is_some_and(|at| now < at)
-    }
-
-    /// Whether the znode is there for certain, unless somebody deletes it right now; also while it is given back.
-    pub(crate) fn is_certain(&self) -> bool {
-        let inner = self.inner.lock();
-        let is_lost = matches!(inner.life.end(), Some(HoldState::Lost(_))) || self.has_session_ended();
-        !is_lost && self.is_there(&inner, Instant::now())
-    }
-
     pub(crate) fn evidence(&self) -> Evidence {
-        let (is_gone, is_watched) = {
-            let inner = self.inner.lock();
-            let is_gone = inner.life.is_over() || inner.deletion.is_some() || self.has_session_ended();
-            (is_gone, inner.is_watched)
-        };
+        self.evidence_in(&self.inner.lock())
+    }
+
+    fn evidence_in(&self, inner: &ZnodeState) -> Evidence {
+        let is_gone = inner.life.is_over() || inner.deletion.is_some() || self.has_session_ended();
         let (connection, seen_over) = (self.session.connection(), self.seen_over.load(Ordering::Acquire));
-        // The clock is read last: the values that it is compared with can only be older.
-        let is_valid = self.session.valid_until().is_some_and(|until| Instant::now() < until);
-        Evidence { is_gone, connection, seen_over, is_watched, is_valid }
+        Evidence {
+            is_gone,
+            is_connected: connection != 0,
+            is_seen: connection == 0 || connection == seen_over,
+            is_watched: inner.is_watched,
+            valid_until: self.session.valid_until(),
+        }
     }
 
     /// Notes that the znode was seen over this connection, after the hold began. A later one may be known already, over

@@ -6,59 +6,73 @@ use std::{
 };
 
 use crate::{
-    framework::held::{changes::HoldState, node::HeldNode},
+    framework::held::{
+        certainty::{Certainty, Evidence},
+        node::HeldNode,
+    },
     locks::recipe::doubt::Doubt,
     proto::{request::Request, response::Response, types::ErrorCode},
     session::{
         api::{Session, SessionError},
         wait::{
-            deadline::WaitBound,
+            deadline::{WaitBound, WaitEnd},
             pending::{ReplyOutcome, submit},
         },
     },
 };
 
-/// The certainty of several holds together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Certainty {
-    /// There was a moment, just now, at which all were held for certain.
-    Certain,
-    /// One is gone.
-    Lost,
-    /// None is known to be gone, and one is not certain.
-    InDoubt,
-}
-
-/// Looks at several holds. Costs nothing where all are certain for `time` ahead. Otherwise asks the servers, with one
-/// write for each session, and waits until the next heartbeats have made all certain: up to the wait bound, at most the
-/// session timeout. `has_to_ask`: asks in any case, as nothing reports yet that a young hold's znode was deleted.
+/// Looks at several holds. Costs nothing where there was a moment, just now, at which all were certain for `time` ahead.
+/// Otherwise asks the servers, with one write for each session, and waits until the next heartbeats have made all certain:
+/// up to the wait bound, at most the session timeout. `is_confirmed`: znodes without a watch need not be asked about, as
+/// their contender has just been granted them.
 ///
 /// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. An
 /// earlier certainty is therefore no reason to return a lock; only this look is, as the last thing before the return.
-pub(crate) fn last_look(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>, has_to_ask: bool) -> Certainty {
+pub(crate) fn last_look(
+    held: &[Arc<HeldNode>],
+    time: Duration,
+    bound: WaitBound<'_>,
+    is_confirmed: bool,
+) -> Result<Certainty, WaitEnd> {
+    match glance(held, time, is_confirmed).0 {
+        Certainty::InDoubt => ask_until_certain(held, time, bound),
+        certainty => Ok(certainty),
+    }
+}
+
+#[cold]
+fn ask_until_certain(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Result<Certainty, WaitEnd> {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
-    let (mut is_answered, mut doubt) = (!has_to_ask, Doubt::default());
-    let mut asked: Option<Instant> = None;
+    let mut doubt = Doubt::default();
+    // When the last question with an answer was sent.
+    let mut confirmed: Option<Instant> = None;
     loop {
         doubt.steps(Instant::now(), longest);
-        if held.iter().any(|held| held.session().connection() == 0) {
+        // Read first: the evidence has to be read last.
+        let over = bound.is_over();
+        let is_confirmed = confirmed.is_some_and(|at| at.elapsed() < shortest / 2);
+        let (certainty, evidence) = glance(held, time, is_confirmed);
+        match (certainty, over) {
+            (Certainty::Gone, _) => return Ok(certainty),
+            (_, Some(end)) => return Err(end),
+            (Certainty::Certain, None) => return Ok(certainty),
+            (Certainty::InDoubt, None) => {}
+        }
+        if !evidence.is_connected {
             // No server can be asked. If the connection stays away the session ends, and the hold is lost.
             doubt.ends();
         }
-        match glance(held, time) {
-            Certainty::Lost => return Certainty::Lost,
-            Certainty::Certain if is_answered => return Certainty::Certain,
-            _ if bound.is_over().is_some() || doubt.has_lasted(Instant::now(), longest) => return Certainty::InDoubt,
-            _ => {}
-        }
         let now = Instant::now();
-        let asks = asked.is_none_or(|at| now.saturating_duration_since(at) >= shortest / 2);
+        if doubt.has_lasted(now, longest) {
+            return Ok(certainty);
+        }
+        let asks = evidence.is_connected && !(evidence.is_seen && (evidence.is_watched || is_confirmed));
         doubt.sleeps(now, asks);
         if asks && ask(held, bound) {
-            asked = Some(now);
-            is_answered = true;
+            confirmed = Some(now);
         } else {
+            // The next prompt heartbeats make the session certain.
             pause(shortest, bound);
         }
     }
@@ -79,26 +93,13 @@ fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
     Instant::now().checked_add(time).map_or(bound, |at| bound.by(at))
 }
 
-/// The certainty that is known without asking the servers.
-fn glance(held: &[Arc<HeldNode>], time: Duration) -> Certainty {
-    let Some(then) = Instant::now().checked_add(time) else { return Certainty::InDoubt };
-    let mut look = Certainty::Certain;
-    for held in held {
-        match held.state(then) {
-            HoldState::Held => {}
-            // The hold's end was reported, and only the reason is open.
-            HoldState::InDoubt if held.lost().is_some() => return Certainty::Lost,
-            HoldState::InDoubt => look = Certainty::InDoubt,
-            _ => return Certainty::Lost,
-        }
-    }
-    // Once more at the end, with the clock read last: a pause in the midst of the states shows.
-    let until = held.iter().map(|held| held.valid_until()).min();
-    if until.is_some_and(|at| at.saturating_duration_since(Instant::now()) <= time) && look == Certainty::Certain {
-        Certainty::InDoubt
-    } else {
-        look
-    }
+/// The certainty of all together that is known without asking the servers, and why.
+fn glance(held: &[Arc<HeldNode>], time: Duration, is_confirmed: bool) -> (Certainty, Evidence) {
+    let all = held.iter().map(|held| held.evidence()).reduce(Evidence::and).unwrap_or_default();
+    // The clock is read last: a pause in the midst of the holds shows.
+    let until = Instant::now().checked_add(time);
+    let certainty = until.map_or(Certainty::InDoubt, |until| all.certainty_of_grant(until, is_confirmed));
+    (certainty, all)
 }
 
 /// Asks whether the znodes still stand, session by session. `false`: one has not answered.
@@ -114,7 +115,7 @@ fn ask(held: &[Arc<HeldNode>], bound: WaitBound<'_>) -> bool {
 }
 
 /// One write: a sync, so that no server answers that has been cut off from the others, and a question for each znode.
-pub(crate) fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: WaitBound<'_>) -> bool {
+fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: WaitBound<'_>) -> bool {
     let (asked, connection, half) = (Instant::now(), session.connection(), session.timeout() / 2);
     let path = |held: &&Arc<HeldNode>| held.path().as_str().to_owned();
     let sync = held.first().map(|held| Request::Sync { path: path(held) });

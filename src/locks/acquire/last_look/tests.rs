@@ -13,18 +13,31 @@ use crate::{
         held::registry::HeldNodes,
     },
     proto::types::Stat,
-    session::{fake::stub::StubSession, wait::cancel::CancelToken},
+    session::{
+        api::Ticket,
+        fake::stub::StubSession,
+        wait::{cancel::CancelToken, pending::Watch},
+    },
 };
 
 const LONG: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
 
-fn all_certain(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Certainty {
-    last_look(held, time, bound, false)
+type Looked = Result<Certainty, WaitEnd>;
+
+const CERTAIN: Looked = Ok(Certainty::Certain);
+const IN_DOUBT: Looked = Ok(Certainty::InDoubt);
+const GONE: Looked = Ok(Certainty::Gone);
+const TIME_UP: Looked = Err(WaitEnd::Deadline);
+
+/// A look of the contender that has just been granted them.
+fn all_certain(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Looked {
+    last_look(held, time, bound, true)
 }
 
-fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Certainty {
-    last_look(held, time, bound, true)
+/// A look of a thread that knows only the evidence.
+fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Looked {
+    last_look(held, time, bound, false)
 }
 
 /// Two holds of a session that is valid for long, seen over its connection.
@@ -58,11 +71,7 @@ fn answer(session: &StubSession, replies: [crate::session::api::Reply; 2]) {
 }
 
 /// What this look says once the first znode stands and the question for the second one is answered so.
-fn answered(
-    session: &StubSession,
-    second: crate::session::api::Reply,
-    look: impl FnOnce() -> Certainty + Send,
-) -> Certainty {
+fn answered(session: &StubSession, second: crate::session::api::Reply, look: impl FnOnce() -> Looked + Send) -> Looked {
     thread::scope(|scope| {
         let look = scope.spawn(look);
         answer(session, [stands(), second]);
@@ -73,33 +82,27 @@ fn answered(
 #[test]
 fn what_is_certain_is_not_asked_for() {
     let (session, held) = two();
-    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Certain);
-    assert_eq!(all_certain(&[], NOW, WaitBound::default()), Certainty::Certain);
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), CERTAIN);
     assert!(session.submissions.lock().is_empty());
 }
 
 #[test]
 fn what_has_to_be_confirmed_is_asked_for() {
-    for (reply, look_at_it) in
-        [(stands(), Certainty::Certain), (Err(SessionError::Server(ErrorCode::NoNode)), Certainty::Lost)]
-    {
+    for (reply, look_at_it) in [(stands(), CERTAIN), (Err(SessionError::Server(ErrorCode::NoNode)), GONE)] {
         let (session, held) = two();
         assert_eq!(answered(&session, reply, || all_confirmed(&held, NOW, WaitBound::default())), look_at_it);
     }
     let (_, held) = two();
-    assert_eq!(
-        all_confirmed(&held, NOW, WaitBound::at(Instant::now() + Duration::from_millis(20))),
-        Certainty::InDoubt
-    );
+    assert_eq!(all_confirmed(&held, NOW, WaitBound::at(Instant::now() + Duration::from_millis(20))), TIME_UP);
 }
 
 #[test]
 fn one_that_is_lost_is_enough() {
     let (session, held) = two();
     held.last().unwrap().lose(LostReason::NodeDeleted);
-    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Lost);
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), GONE);
     put_in_doubt(&session);
-    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Lost, "whatever is in doubt besides");
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), GONE, "whatever is in doubt besides");
 }
 
 /// Waits for a sync and one question, and answers them so.
@@ -118,9 +121,9 @@ fn an_answer_of_some_confirms_nothing() {
     let synced = || Ok(Response::Synced { path: "/a".into() });
     let refused = || Err(SessionError::Server(ErrorCode::ThrottledOp));
     for (of_first, certainty) in [
-        ((synced(), stands()), Certainty::Certain),
-        ((synced(), refused()), Certainty::InDoubt),
-        ((refused(), stands()), Certainty::InDoubt),
+        ((synced(), stands()), CERTAIN),
+        ((synced(), refused()), Err(WaitEnd::Cancelled)),
+        ((refused(), stands()), Err(WaitEnd::Cancelled)),
     ] {
         let ((first, mut held), (second, others)) = (two(), two());
         held.truncate(1);
@@ -146,7 +149,7 @@ fn a_pause_in_the_midst_of_a_look_shows() {
     let (session, held) = two();
     *session.valid_until.lock() = Some(Instant::now() + Duration::from_millis(100));
     *session.when_asked.lock() = Some(Box::new(|| thread::sleep(Duration::from_millis(200))));
-    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now())), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now())), TIME_UP);
 }
 
 #[test]
@@ -158,22 +161,22 @@ fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
         answer(&session, [stands(), stands()]);
         assert!(!look.is_finished(), "a server that has answered proves no heartbeat");
         *session.valid_until.lock() = Some(Instant::now() + LONG);
-        assert_eq!(look.join().unwrap(), Certainty::Certain);
+        assert_eq!(look.join().unwrap(), CERTAIN);
     });
 }
 
 #[test]
 fn what_is_wanted_for_longer_than_it_is_certain_is_waited_for() {
     let (session, held) = two();
-    assert_eq!(all_certain(&held, LONG / 2, WaitBound::default()), Certainty::Certain);
+    assert_eq!(all_certain(&held, LONG / 2, WaitBound::default()), CERTAIN);
     let soon = WaitBound::at(Instant::now() + Duration::from_millis(20));
-    assert_eq!(all_certain(&held, LONG, soon), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, LONG, soon), TIME_UP);
     session.submissions.lock().clear();
     thread::scope(|scope| {
         let look = scope.spawn(|| all_certain(&held, LONG, WaitBound::default()));
         answer(&session, [stands(), stands()]);
         *session.valid_until.lock() = Some(Instant::now() + 2 * LONG);
-        assert_eq!(look.join().unwrap(), Certainty::Certain);
+        assert_eq!(look.join().unwrap(), CERTAIN);
     });
 }
 
@@ -181,7 +184,7 @@ fn what_is_wanted_for_longer_than_it_is_certain_is_waited_for() {
 fn what_was_not_seen_over_the_new_connection_is_certain_with_the_answer() {
     let (session, held) = two();
     session.connection.store(2, Ordering::Release);
-    assert_eq!(answered(&session, stands(), || all_certain(&held, NOW, WaitBound::default())), Certainty::Certain);
+    assert_eq!(answered(&session, stands(), || all_certain(&held, NOW, WaitBound::default())), CERTAIN);
 }
 
 #[test]
@@ -190,57 +193,55 @@ fn a_znode_that_is_gone_or_another_one_by_now_is_lost() {
     for reply in [Err(SessionError::Server(ErrorCode::NoNode)), another] {
         let (session, held) = two();
         put_in_doubt(&session);
-        assert_eq!(answered(&session, reply, || all_certain(&held, NOW, WaitBound::default())), Certainty::Lost);
+        assert_eq!(answered(&session, reply, || all_certain(&held, NOW, WaitBound::default())), GONE);
     }
 }
 
 #[test]
 fn a_pause_is_no_part_of_the_time_in_which_all_may_become_certain() {
-    let timeout = Duration::from_secs(1);
-    let (session, held) = two();
+    let (session, timeout) = (StubSession::new(), Duration::from_secs(1));
+    let held = tenure(&session, true);
     *session.timeout.lock() = timeout;
     put_in_doubt(&session);
-    // The process stands still in the midst of a look, and is certain half a timeout after that.
+    // The process stands still in the midst of the second look, and is certain half a timeout after that.
     let this = session.clone();
-    *session.when_asked.lock() = Some(Box::new(move || {
+    let pause = move || {
         thread::sleep(timeout.mul_f64(0.9));
-        *this.valid_until.lock() = Some(Instant::now());
-    }));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            answer(&session, [stands(), stands()]);
+        thread::spawn(move || {
             thread::sleep(timeout / 2);
-            *session.valid_until.lock() = Some(Instant::now() + LONG);
+            *this.valid_until.lock() = Some(Instant::now() + LONG);
         });
-        assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Certain);
-    });
+    };
+    let second = session.clone();
+    *session.when_asked.lock() = Some(Box::new(move || *second.when_asked.lock() = Some(Box::new(pause))));
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), CERTAIN);
     put_in_doubt(&session);
     let begun = Instant::now();
-    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::InDoubt, "there is an end without a pause");
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), IN_DOUBT, "there is an end without a pause");
     assert!(begun.elapsed() >= timeout);
 }
 
 #[test]
-fn the_deadline_and_the_caller_end_it_in_doubt() {
+fn the_deadline_and_the_caller_end_it() {
     let (session, held) = two();
     put_in_doubt(&session);
     let soon = WaitBound::at(Instant::now() + Duration::from_millis(20));
-    assert_eq!(all_certain(&held, NOW, soon), Certainty::InDoubt);
-    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now())), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, soon), TIME_UP);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now())), TIME_UP);
     let token = CancelToken::new();
     token.cancel();
-    assert_eq!(all_certain(&held, NOW, WaitBound { deadline: None, cancel: Some(&token) }), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, WaitBound { deadline: None, cancel: Some(&token) }), Err(WaitEnd::Cancelled));
     session.connection.store(0, Ordering::Release);
     let asked = session.submissions.lock().len();
-    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now() + Duration::from_millis(20))), Certainty::InDoubt);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now() + Duration::from_millis(20))), TIME_UP);
     assert_eq!(session.submissions.lock().len(), asked, "there is nobody to ask");
 }
 
 /// It is certain once the servers could be asked for half a timeout.
 #[test]
 fn a_time_without_a_connection_is_no_part_of_that_time_either() {
-    let (session, held) = two();
-    let timeout = Duration::from_secs(1);
+    let (session, timeout) = (StubSession::new(), Duration::from_secs(1));
+    let held = tenure(&session, true);
     *session.timeout.lock() = timeout;
     put_in_doubt(&session);
     session.connection.store(0, Ordering::SeqCst);
@@ -248,9 +249,77 @@ fn a_time_without_a_connection_is_no_part_of_that_time_either() {
     thread::spawn(move || {
         thread::sleep(timeout.mul_f64(0.8));
         this.connection.store(1, Ordering::SeqCst);
-        answer(&this, [stands(), stands()]);
         thread::sleep(timeout.mul_f64(0.5));
         *this.valid_until.lock() = Some(Instant::now() + LONG);
     });
-    assert_eq!(all_certain(&held, NOW, WaitBound::default()), Certainty::Certain);
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), CERTAIN);
+}
+
+/// The tenure of a cached lock, with a watch on its znode or without.
+fn tenure(session: &Arc<StubSession>, is_watched: bool) -> [Arc<HeldNode>; 1] {
+    *session.valid_until.lock() = Some(Instant::now() + LONG);
+    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Counters::new());
+    let session: Arc<dyn Session> = session.clone();
+    let watch = is_watched.then(|| Watch::new(session.clone(), Ticket(0)));
+    [nodes.add(ServerPath::from_server("/locks/m/lock-0000000000"), session, 3, 1, watch)]
+}
+
+#[test]
+fn a_znode_that_was_watched_over_another_connection_is_asked_about_and_one_that_is_gone_is_not() {
+    let session = StubSession::new();
+    let held = tenure(&session, true);
+    assert_eq!(all_confirmed(&held, NOW, WaitBound::default()), CERTAIN);
+    assert!(session.submissions.lock().is_empty(), "its watch would have told of its end");
+    session.connection.store(2, Ordering::SeqCst);
+    let looked = thread::scope(|scope| {
+        let look = scope.spawn(|| all_confirmed(&held, NOW, WaitBound::default()));
+        answer_one(&session, Ok(Response::Synced { path: String::new() }), stands());
+        look.join().unwrap()
+    });
+    assert_eq!(looked, CERTAIN);
+    session.ended.store(true, Ordering::SeqCst);
+    assert_eq!(all_confirmed(&held, NOW, WaitBound::default()), GONE);
+    assert!(session.submissions.lock().is_empty());
+}
+
+/// The znode has no watch, and the connection of the first question is gone when its answer comes.
+#[test]
+fn only_an_answer_over_the_connection_of_now_makes_certain_of_a_znode_without_a_watch() {
+    let session = StubSession::new();
+    let held = tenure(&session, false);
+    assert_eq!(all_certain(&held, NOW, WaitBound::default()), CERTAIN);
+    assert!(session.submissions.lock().is_empty(), "its contender has just seen it");
+    let looked = thread::scope(|scope| {
+        let look = scope.spawn(|| all_confirmed(&held, NOW, WaitBound::default()));
+        for connection in [2, 2] {
+            while session.submissions.lock().len() < 2 && !look.is_finished() {
+                thread::yield_now();
+            }
+            assert!(!look.is_finished(), "it asks nobody");
+            session.connection.store(connection, Ordering::SeqCst);
+            answer_one(&session, Ok(Response::Synced { path: String::new() }), stands());
+        }
+        look.join().unwrap()
+    });
+    assert_eq!(looked, CERTAIN);
+}
+
+/// The znode was not seen over the current connection, and no server answers.
+#[test]
+fn who_is_certain_only_when_its_time_is_up_does_not_get_the_lock() {
+    let session = StubSession::new();
+    let held = tenure(&session, true);
+    session.connection.store(2, Ordering::SeqCst);
+    let end = Instant::now() + Duration::from_millis(200);
+    let looked = thread::scope(|scope| {
+        let look = scope.spawn(|| all_certain(&held, NOW, WaitBound::at(end)));
+        // If it begins too late it does not ask.
+        while session.submissions.lock().is_empty() && !look.is_finished() {
+            thread::yield_now();
+        }
+        // The thread sleeps until its time is up, and finds this when it wakes.
+        session.connection.store(1, Ordering::SeqCst);
+        look.join().unwrap()
+    });
+    assert_eq!(looked, TIME_UP);
 }

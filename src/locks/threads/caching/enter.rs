@@ -11,15 +11,20 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::call::Call,
-        held::node::{HeldNode, RevocableNode},
+        held::{
+            certainty::Certainty,
+            node::{HeldNode, RevocableNode},
+        },
     },
     locks::{
-        acquire::{Acquire, Delegate, Outcome, Queued, internals::LockInternals, next_recheck, owners::Owners},
+        acquire::{
+            Acquire, Delegate, Outcome, Queued, internals::LockInternals, last_look::last_look, next_recheck,
+            owners::Owners,
+        },
         options::wait::Wait,
         threads::caching::{
             cache::{Cache, State, Woken},
             local_queue::{Mode, Turn, Waiter},
-            look::{Look, look},
         },
     },
     session::wait::{
@@ -178,21 +183,21 @@ impl<'a> Entering<'a> {
         // A mere try has no time that could be up: it ends with its requests.
         let end = bound.is_over().filter(|end| !self.wait.only_try || *end == WaitEnd::Cancelled);
         let looked = match end {
-            Some(end) => Look::Stopped(end),
-            None => look(lock.client(), tenure, woken.turn.is_first(), bound)?,
+            Some(end) => Err(end),
+            None => last_look(std::slice::from_ref(tenure), Duration::ZERO, bound, woken.turn.is_first()),
         };
         match looked {
-            Look::Certain => {
+            Ok(Certainty::Certain) => {
                 self.turn = Turn::No;
                 Ok(ControlFlow::Break(self.entered.take()))
             }
-            Look::Stopped(WaitEnd::Cancelled) => Err(self.call().cancelled()),
-            Look::Stopped(WaitEnd::Deadline) if self.wait.only_try || !lock.client().is_connected() => {
+            Err(WaitEnd::Cancelled) => Err(self.call().cancelled()),
+            Err(WaitEnd::Deadline) if self.wait.only_try || !lock.client().is_connected() => {
                 Err(self.call().connection_loss())
             }
-            Look::Stopped(WaitEnd::Deadline) => Ok(ControlFlow::Break(None)),
-            Look::Gone => Ok(ControlFlow::Continue(self.again(number, grant))),
-            Look::InDoubt => {
+            Err(WaitEnd::Deadline) => Ok(ControlFlow::Break(None)),
+            Ok(Certainty::Gone) => Ok(ControlFlow::Continue(self.again(number, grant))),
+            Ok(Certainty::InDoubt) => {
                 // The znode goes with the last hold by it: others wait for it at the servers.
                 cache.step(|local_queue| local_queue.gone(number));
                 Err(lock.uncertain(Duration::ZERO))

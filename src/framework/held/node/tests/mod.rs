@@ -121,7 +121,7 @@ fn deleted(rig: &Rig) -> (Arc<HeldNode>, StateChanges) {
     rig.deletes(&node);
     assert!(rig.is_woken());
     assert_eq!((node.state(rig.begun), node.lost()), (IN_DOUBT, Some(LostReason::NodeDeleted)), "before any look");
-    assert!(!node.is_certain() && node.valid_until() <= Instant::now());
+    assert!(node.evidence().is_gone && node.valid_until() <= Instant::now());
     (node, states)
 }
 

@@ -52,16 +52,6 @@ fn a_lost_hold_stays_lost_after_its_release_and_is_told_as_lost() {
 }
 
 #[test]
-fn a_hold_that_is_being_released_is_certain_as_long_as_its_znode_is() {
-    let rig = Rig::new(None);
-    let node = rig.hold();
-    node.released();
-    assert!(node.is_certain());
-    *rig.said.valid_until.lock() = Some(rig.begun);
-    assert!(!node.is_certain());
-}
-
-#[test]
 fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once() {
     let rig = Rig::new(None);
     let node = rig.watched();

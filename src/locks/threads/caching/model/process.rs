@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    framework::held::node::Evidence,
+    framework::held::certainty::{Certainty, Evidence},
     locks::threads::caching::{
         local_queue::{LocalQueue, Mode, Next, Turn, Waiter},
         options::Caching,
@@ -228,17 +228,25 @@ impl Process {
 
     pub(super) fn evidence(&self, number: u64, omitted: Omitted) -> Evidence {
         let Some(node) = self.nodes.iter().find(|node| node.number == number) else {
-            return Evidence { is_gone: true, connection: 0, seen_over: 0, is_watched: false, is_valid: false };
+            return Evidence { is_gone: true, ..Evidence::default() };
         };
-        let Node { mut seen_over, mut is_watched, is_gone, .. } = *node;
-        let (mut connection, mut is_valid) = (self.connection, self.is_valid);
+        let Node { mut is_watched, is_gone, seen_over, .. } = *node;
+        let is_connected = self.connection != 0;
+        let (mut is_seen, mut is_valid) = (is_connected && self.connection == seen_over, self.is_valid);
         match omitted {
             Omitted::Nothing => {}
-            Omitted::Connection => (connection, seen_over) = (1, 1),
+            Omitted::Connection => is_seen = true,
             Omitted::Watch => is_watched = true,
             Omitted::ValidUntil => is_valid = true,
         }
-        Evidence { is_gone, connection, seen_over, is_watched, is_valid }
+        let is_connected = is_connected || omitted == Omitted::Connection;
+        let valid_until = is_valid.then(|| base() + Duration::from_secs(1));
+        Evidence { is_gone, is_connected, is_seen, is_watched, valid_until }
+    }
+
+    /// Whether a thread would return with a lock of which it knows this.
+    pub(super) fn is_certain(evidence: &Evidence, is_confirmed: bool) -> bool {
+        evidence.certainty_of_grant(base(), is_confirmed) == Certainty::Certain
     }
 
     /// Carries out the effects of a step of the local queue.

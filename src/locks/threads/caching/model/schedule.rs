@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    process::{Omitted, Request, Sought, Task, Thread, Told, base, limits},
+    process::{Omitted, Process, Request, Sought, Task, Thread, Told, base, limits},
     world::World,
 };
-use crate::locks::threads::caching::{
-    local_queue::{Mode, Turn},
-    look::is_certain,
-};
+use crate::locks::threads::caching::local_queue::{Mode, Turn};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
@@ -95,9 +92,9 @@ impl World {
             Thread::Looking { tenure, grant, confirmed_over, .. } => {
                 let evidence = process.evidence(tenure, self.omitted);
                 let is_confirmed = Turn::Hold { tenure, grant }.is_first() || confirmed_over == process.connection;
-                let is_seen = evidence.seen_over == process.connection && (evidence.is_watched || is_confirmed);
+                let is_seen = evidence.is_seen && (evidence.is_watched || is_confirmed);
                 evidence.is_gone
-                    || is_certain(&evidence, is_confirmed)
+                    || Process::is_certain(&evidence, is_confirmed)
                     || process.connection != 0 && self.lives(p) && !is_seen
             }
         }

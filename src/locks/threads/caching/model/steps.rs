@@ -3,13 +3,10 @@
 use std::mem;
 
 use super::{
-    process::{Node, Omitted, Request, Sought, Task, Thread, Told, base, limits},
+    process::{Node, Omitted, Process, Request, Sought, Task, Thread, Told, base, limits},
     world::World,
 };
-use crate::locks::threads::caching::{
-    local_queue::{Mode, Turn},
-    look::is_certain,
-};
+use crate::locks::threads::caching::local_queue::{Mode, Turn};
 
 impl World {
     pub(super) fn step(&mut self, p: usize, t: usize) -> Result<(), String> {
@@ -49,15 +46,15 @@ impl World {
                 process.follow(next);
             }
             Thread::Looking { rounds, tenure, grant, has_seen, confirmed_over } => {
-                let evidence = process.evidence(tenure, self.omitted);
+                let (evidence, connection) = (process.evidence(tenure, self.omitted), process.connection);
                 let is_confirmed = Turn::Hold { tenure, grant }.is_first() || confirmed_over == process.connection;
-                if is_certain(&evidence, is_confirmed) {
+                if Process::is_certain(&evidence, is_confirmed) {
                     let before = mem::replace(&mut process.entered, tenure);
                     if before == tenure && !process.tells_in_order {
                         return Err("a tenure outlasts its first hold, and what happens to it is told too late".into());
                     }
                     process.threads[t] = Thread::Inside { rounds, tenure, grant };
-                    return self.entered(p, t, tenure, grant, has_seen || confirmed_over == evidence.connection);
+                    return self.entered(p, t, tenure, grant, has_seen || confirmed_over == connection);
                 } else if evidence.is_gone {
                     let (who, only_tries) = (process.waiters[t], task.only_tries());
                     let (turn, next) = process.local_queue.enter_again(who, task.mode(), (tenure, grant), only_tries);
