@@ -9,9 +9,6 @@ use std::{
 
 use super::times::Times;
 
-/// The value of the facade's label, where there is one.
-pub(super) type Label = Option<(&'static str, &'static str)>;
-
 /// A number that grows. On a cache line of its own: threads that count something else must not wait for it.
 #[repr(align(64))]
 #[derive(Debug)]
@@ -23,7 +20,7 @@ pub(crate) struct Counter {
 
 impl Counter {
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
-    pub(super) fn new(name: &'static str, label: Label) -> Counter {
+    pub(super) fn new(name: &'static str, label: Option<(&'static str, &'static str)>) -> Counter {
         Counter {
             value: AtomicU64::new(0),
             #[cfg(feature = "metrics")]

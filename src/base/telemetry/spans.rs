@@ -1,53 +1,39 @@
-//! Spans of acquires and holds with the feature `tracing`; without it these types are empty, and nothing is done.
+//! Spans of acquires and holds with the feature `tracing`; without it nothing is traced.
 
 use std::fmt;
 
-/// One acquire, from the call to its return.
-#[derive(Debug)]
-pub(crate) struct AcquireSpan {
-    #[cfg(feature = "tracing")]
-    span: tracing::Span,
-    #[cfg(feature = "tracing")]
-    since: Option<std::time::Instant>,
-}
-
+/// Runs one acquire, from the call to its return: log messages in between belong to its span. `outcome` names how it ended.
 #[cfg(feature = "tracing")]
-impl AcquireSpan {
-    pub(crate) fn begin(path: &str, kind: &str) -> AcquireSpan {
-        use tracing::field::Empty;
+pub(crate) fn in_acquire_span<T>(
+    path: &str,
+    kind: &str,
+    acquire: impl FnOnce() -> T,
+    outcome: impl FnOnce(&T) -> &'static str,
+) -> T {
+    use tracing::field::{Empty, debug};
 
-        let span = tracing::info_span!(target: "curator_locks", "acquire", path, kind, outcome = Empty, waited = Empty);
-        // The clock is read only for a span that is recorded.
-        let since = (!span.is_disabled()).then(std::time::Instant::now);
-        AcquireSpan { span, since }
+    let span = tracing::info_span!(target: "curator_locks", "acquire", path, kind, outcome = Empty, waited = Empty);
+    // The clock is read only for a span that is recorded.
+    let since = (!span.is_disabled()).then(std::time::Instant::now);
+    let acquired = span.in_scope(acquire);
+    let outcome = outcome(&acquired);
+    if let Some(since) = since {
+        span.record("outcome", outcome);
+        span.record("waited", debug(since.elapsed()));
     }
-
-    /// Log messages in between belong to the span.
-    pub(crate) fn run<T>(&self, acquire: impl FnOnce() -> T) -> T {
-        self.span.in_scope(acquire)
-    }
-
-    pub(crate) fn ended(&self, outcome: &str) {
-        if let Some(since) = self.since {
-            self.span.record("outcome", outcome);
-            self.span.record("waited", tracing::field::debug(since.elapsed()));
-        }
-    }
+    acquired
 }
 
 #[cfg(not(feature = "tracing"))]
-impl AcquireSpan {
-    pub(crate) fn begin(_path: &str, _kind: &str) -> AcquireSpan {
-        AcquireSpan {}
-    }
-
-    #[expect(clippy::unused_self, reason = "with the feature there is a span")]
-    pub(crate) fn run<T>(&self, acquire: impl FnOnce() -> T) -> T {
-        acquire()
-    }
-
-    #[expect(clippy::unused_self, reason = "with the feature there is a span")]
-    pub(crate) fn ended(&self, _outcome: &str) {}
+pub(crate) fn in_acquire_span<T>(
+    _path: &str,
+    _kind: &str,
+    acquire: impl FnOnce() -> T,
+    outcome: impl FnOnce(&T) -> &'static str,
+) -> T {
+    let acquired = acquire();
+    outcome(&acquired);
+    acquired
 }
 
 /// One hold, from the grant to its release or loss. Dropping it ends the span, which may run a subscriber's code: not under

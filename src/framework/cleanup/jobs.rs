@@ -15,10 +15,7 @@ use parking_lot::Mutex;
 
 use super::removal::{Progress, Removal, SearchIn};
 use crate::{
-    base::{
-        paths::ServerPath,
-        telemetry::counters::{CountedJob, Counters},
-    },
+    base::{paths::ServerPath, telemetry::counters::Counters},
     error::Meaning,
     framework::events::event::{Event, EventSender},
     proto::{response::Response, types::ErrorCode},
@@ -41,8 +38,8 @@ pub(crate) struct Job {
     done: Option<Sender<()>>,
     pause: Duration,
     has_warned: bool,
-    /// Counts as long as the job is there.
-    counted: Option<CountedJob>,
+    /// Set while it is counted.
+    counted: Option<Arc<Counters>>,
 }
 
 impl Job {
@@ -118,6 +115,14 @@ impl Job {
     }
 }
 
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(counters) = &self.counted {
+            counters.clean_up_jobs.add(-1);
+        }
+    }
+}
+
 /// The list of clean-up jobs. The background thread works it off whenever there is a connection.
 pub(crate) struct Cleanup {
     jobs: Mutex<Jobs>,
@@ -149,7 +154,8 @@ impl Cleanup {
     }
 
     pub(crate) fn add(&self, mut job: Job) {
-        job.counted = Some(self.counters.clean_up_job());
+        self.counters.clean_up_jobs.add(1);
+        job.counted = Some(self.counters.clone());
         log::debug!("to be cleaned up: {:?}", job.removal);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.jobs.lock().waiting.insert(id, job);

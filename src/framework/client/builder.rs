@@ -6,7 +6,7 @@ use super::core::CuratorFramework;
 #[cfg(feature = "tls")]
 use crate::session::transport::{tls::Tls, tls_config::TlsConfig};
 use crate::{
-    base::{paths::Prefix, telemetry::counters::Counters},
+    base::paths::Prefix,
     error::{Error, Result},
     framework::{
         config::{
@@ -304,7 +304,6 @@ impl Builder {
             return Err(invalid("max_frame_size", value, "must be 1024 to 2147483647 bytes"));
         }
         let prefix = Prefix::new(hosts.chroot(), &self.namespace)?;
-        let counters = Counters::new();
         let session = SessionConfig {
             hosts,
             addresses: Arc::default(),
@@ -314,7 +313,7 @@ impl Builder {
             quorum_heartbeats: self.quorum_heartbeats,
             max_frame_size,
             max_request_size: self.max_frame_size.unwrap_or(LARGEST_REQUEST),
-            counters: counters.session.clone(),
+            counters: Arc::default(),
         };
         let config = Config {
             ensemble,
@@ -331,7 +330,7 @@ impl Builder {
             max_hold_time: self.max_hold_time,
             session_factory: session_factory.unwrap_or_else(|| Arc::new(NativeSessionFactory)),
         };
-        Ok(CuratorFramework::new(config, counters, prefix))
+        Ok(CuratorFramework::new(config, prefix))
     }
 }
 

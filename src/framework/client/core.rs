@@ -186,9 +186,10 @@ impl Drop for LastHandle {
 }
 
 impl CuratorFramework {
-    pub(crate) fn new(config: Config, counters: Arc<Counters>, prefix: Prefix) -> Self {
+    pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
         let (events, received) = event_channel();
         let dispatcher = Arc::new(Dispatcher::new());
+        let counters = config.session.counters.clone();
         let core = Arc::new(Core {
             held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone(), counters.clone()),
             config,

@@ -13,7 +13,7 @@ use super::{
     core::{CuratorFramework, CuratorFrameworkState, ListenerId},
 };
 use crate::{
-    base::{paths::Prefix, telemetry::snapshot::Metrics, unlocked::drop_unlocked},
+    base::{paths::Prefix, telemetry::Metrics, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
     session::wait::deadline::WaitBound,
@@ -127,7 +127,7 @@ impl CuratorFramework {
     /// atomics, and never blocks.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        self.core.counters.snapshot()
+        self.core.counters.read()
     }
 
     /// A client that puts another namespace in front of its paths, on the same session. Empty for none.

@@ -19,7 +19,7 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let (events, received) = event_channel();
-        Rig { cleanup: Cleanup::new(events, Counters::new()), received, desk: StubSession::new(), now: Instant::now() }
+        Rig { cleanup: Cleanup::new(events, Arc::default()), received, desk: StubSession::new(), now: Instant::now() }
     }
 
     fn session(&self) -> Arc<dyn Session> {
