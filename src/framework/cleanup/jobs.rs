@@ -13,7 +13,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::removal::{Progress, Removal, SearchIn};
+use super::removal::{Progress, Removal};
 use crate::{
     base::{paths::ServerPath, telemetry::counters::Counters},
     error::Meaning,
@@ -79,17 +79,8 @@ impl Job {
     /// The directory whose children a search lists next.
     fn lists(&self) -> Option<&ServerPath> {
         match &self.removal {
-            Removal::Protected { parent, search: SearchIn::Children, .. } => Some(parent),
+            Removal::Protected { parent, too_large: None, .. } => Some(parent),
             _ => None,
-        }
-    }
-
-    /// Searches among the session's own znodes where the list of the children is known to be too large.
-    fn avoids_list(&mut self, crowded: &HashMap<ServerPath, usize>) {
-        if let Removal::Protected { parent, is_ephemeral: true, search, .. } = &mut self.removal
-            && let Some(&limit) = crowded.get(parent)
-        {
-            *search = SearchIn::Ephemerals { limit };
         }
     }
 
@@ -143,8 +134,6 @@ struct Jobs {
     under_way: HashMap<u64, Job>,
     /// The directories that are being listed.
     listed: HashSet<ServerPath>,
-    /// The directories whose list is above the frame limit, as long as there is another way to search.
-    crowded: HashMap<ServerPath, usize>,
 }
 
 impl Cleanup {
@@ -236,9 +225,7 @@ impl Cleanup {
                     is_more |= jobs.listed.remove(directory);
                 }
                 let own = shared.as_ref().map(|shared| shared.part_of(&job.removal));
-                let progress = job.take(own.as_deref().unwrap_or(replies));
-                jobs.note_crowded(&job.removal, &progress);
-                match progress {
+                match job.take(own.as_deref().unwrap_or(replies)) {
                     Progress::More => {
                         jobs.waiting.insert(*id, job);
                         is_more = true;
@@ -289,8 +276,7 @@ impl Jobs {
     fn begin(&mut self, session: &Arc<dyn Session>, over: &mut Vec<Job>) -> Vec<Vec<u64>> {
         let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
         let mut due = Vec::new();
-        for (id, mut job) in mem::take(&mut self.waiting) {
-            job.avoids_list(&self.crowded);
+        for (id, job) in mem::take(&mut self.waiting) {
             let directory = job.lists().cloned();
             if job.is_over() {
                 over.push(job);
@@ -311,16 +297,6 @@ impl Jobs {
             due.push(ids);
         }
         due
-    }
-
-    fn note_crowded(&mut self, removal: &Removal, progress: &Progress) {
-        match (removal, progress) {
-            (Removal::Protected { parent, search: SearchIn::Ephemerals { limit }, .. }, Progress::More) => {
-                self.crowded.insert(parent.clone(), *limit);
-            }
-            (Removal::Protected { parent, .. }, Progress::GaveUp(_)) => drop(self.crowded.remove(parent)),
-            _ => {}
-        }
     }
 
     fn rest(&mut self, id: u64, mut job: Job, now: Instant) {

@@ -18,19 +18,12 @@ pub(crate) enum Removal {
     /// These znodes, whose names no other client uses.
     Nodes(Vec<ServerPath>),
     /// The child with this prefix: a protected create whose outcome is unknown.
-    Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, search: SearchIn },
+    ///
+    /// `too_large`: the list of the directory's children is above this frame limit, and would end the connection of all
+    /// locks of the client each time. The session's own znodes are listed instead.
+    Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, too_large: Option<usize> },
     /// A container that was made for a child which never came. The server removes containers that had a child once.
     NeverUsed(ServerPath),
-}
-
-/// The list in which a search looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum SearchIn {
-    /// Among the directory's children.
-    Children,
-    /// Among the session's own znodes, as the list of the children is above this frame limit: it would end the connection
-    /// of all locks of the client each time.
-    Ephemerals { limit: usize },
 }
 
 /// The progress of a removal after some replies.
@@ -53,7 +46,7 @@ impl Removal {
 
     /// An ephemeral znode must be of the session that is asked.
     pub(crate) fn protected(parent: ServerPath, prefix: String, is_ephemeral: bool) -> Removal {
-        Removal::Protected { parent, prefix, is_ephemeral, search: SearchIn::Children }
+        Removal::Protected { parent, prefix, is_ephemeral, too_large: None }
     }
 
     /// The next requests, to be sent in one write.
@@ -62,11 +55,11 @@ impl Removal {
         match self {
             Removal::Nodes(paths) => paths.iter().map(delete).collect(),
             // Without the sync a server could answer that has not yet seen the create.
-            Removal::Protected { parent, search: SearchIn::Children, .. } => {
+            Removal::Protected { parent, too_large: None, .. } => {
                 let path = parent.as_str().to_owned();
                 vec![sync(parent), Request::GetChildren { path, watch: false, with_stat: false }]
             }
-            Removal::Protected { parent, prefix, search: SearchIn::Ephemerals { .. }, .. } => {
+            Removal::Protected { parent, prefix, .. } => {
                 vec![sync(parent), Request::GetEphemerals { prefix: parent.join(prefix).into_string() }]
             }
             Removal::NeverUsed(path) => vec![use_once(path)],
@@ -89,24 +82,24 @@ impl Removal {
     }
 
     fn searched(&mut self, replies: &[Reply]) -> Progress {
-        let Removal::Protected { parent, prefix, is_ephemeral, search } = self else { return Progress::Done };
+        let Removal::Protected { parent, prefix, is_ephemeral, too_large } = self else { return Progress::Done };
         let [synced, reply] = replies else { return Progress::Again };
         if !is_synced(synced) {
             return Progress::Again;
         }
-        let found = match (reply, *search) {
+        let found = match (reply, too_large.as_ref()) {
             (Ok(response), _) => found_in(response, parent, prefix),
-            (Err(SessionError::FrameTooLarge { limit, .. }), SearchIn::Children) if *is_ephemeral => {
-                *search = SearchIn::Ephemerals { limit: *limit };
+            (Err(SessionError::FrameTooLarge { limit, .. }), None) if *is_ephemeral => {
+                *too_large = Some(*limit);
                 return Progress::More;
             }
-            (Err(SessionError::FrameTooLarge { limit, .. }), SearchIn::Children) => {
-                return Progress::GaveUp(too_large(parent, prefix, *limit));
+            (Err(SessionError::FrameTooLarge { limit, .. }), _)
+            | (Err(SessionError::Server(ErrorCode::Unimplemented)), Some(limit)) => {
+                return Progress::GaveUp(format!(
+                    "cannot look for {prefix} in {parent}: the list of its children is above the limit of {limit} bytes; \
+                     raise max_frame_size(), or delete that znode by hand"
+                ));
             }
-            (
-                Err(SessionError::FrameTooLarge { .. } | SessionError::Server(ErrorCode::Unimplemented)),
-                SearchIn::Ephemerals { limit },
-            ) => return Progress::GaveUp(too_large(parent, prefix, limit)),
             // No directory, no children.
             (reply, _) if is_gone(reply) => return Progress::Done,
             _ => return Progress::Again,
@@ -171,13 +164,6 @@ fn is_answered(reply: &Reply) -> bool {
         Err(SessionError::FrameTooLarge { .. }) => true,
         Err(_) => false,
     }
-}
-
-fn too_large(directory: &ServerPath, prefix: &str, limit: usize) -> String {
-    format!(
-        "cannot look for {prefix} in {directory}: the list of its children is above the limit of {limit} bytes; raise \
-         max_frame_size(), or delete that znode by hand"
-    )
 }
 
 #[cfg(test)]
