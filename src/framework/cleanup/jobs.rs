@@ -48,11 +48,12 @@ impl Job {
     }
 
     pub(crate) fn delete(path: ServerPath, session: Option<&Arc<dyn Session>>) -> Job {
-        Job::new(Removal::node(path), session)
+        Job::new(Removal::Nodes(vec![path]), session)
     }
 
     pub(crate) fn protected(parent: ServerPath, prefix: String, session: Option<&Arc<dyn Session>>) -> Job {
-        Job::new(Removal::protected(parent, prefix, session.is_some()), session)
+        let is_ephemeral = session.is_some();
+        Job::new(Removal::Protected { parent, prefix, is_ephemeral, too_large: None }, session)
     }
 
     pub(crate) fn never_used(path: ServerPath) -> Job {
@@ -213,8 +214,10 @@ impl Cleanup {
     }
 
     /// Takes the replies to the requests of some jobs.
-    pub(crate) fn answered(&self, ids: &[u64], replies: &[Reply], now: Instant) {
-        let shared = (ids.len() > 1).then(|| SharedList::new(replies)).flatten();
+    pub(crate) fn answered(&self, ids: &[u64], mut replies: Vec<Reply>, now: Instant) {
+        if let [_, Ok(Response::Children { names, .. })] = replies.as_mut_slice() {
+            names.sort_unstable();
+        }
         let (mut ended, mut is_more) = (Vec::new(), false);
         {
             let jobs = &mut *self.jobs.lock();
@@ -224,8 +227,7 @@ impl Cleanup {
                     // Other searches in this directory may have come meanwhile, and wait for the end of this one.
                     is_more |= jobs.listed.remove(directory);
                 }
-                let own = shared.as_ref().map(|shared| shared.part_of(&job.removal));
-                match job.take(own.as_deref().unwrap_or(replies)) {
+                match job.take(&replies) {
                     Progress::More => {
                         jobs.waiting.insert(*id, job);
                         is_more = true;
@@ -240,30 +242,6 @@ impl Cleanup {
         if is_more {
             self.tell();
         }
-    }
-}
-
-/// A list that several searches share; thousands of them may share a list of thousands.
-struct SharedList<'a> {
-    synced: &'a Reply,
-    sorted: Vec<&'a str>,
-}
-
-impl<'a> SharedList<'a> {
-    fn new(replies: &'a [Reply]) -> Option<SharedList<'a>> {
-        let [synced, Ok(Response::Children { names, .. })] = replies else { return None };
-        let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
-        sorted.sort_unstable();
-        Some(SharedList { synced, sorted })
-    }
-
-    /// The replies with those names only that a search looks for.
-    fn part_of(&self, removal: &Removal) -> Vec<Reply> {
-        let prefix = if let Removal::Protected { prefix, .. } = removal { prefix.as_str() } else { "" };
-        let from = self.sorted.partition_point(|name| *name < prefix);
-        let own = self.sorted.iter().skip(from).take_while(|name| name.starts_with(prefix));
-        let names = own.map(|name| (*name).to_owned()).collect();
-        vec![self.synced.clone(), Ok(Response::Children { names, stat: None })]
     }
 }
 

@@ -104,7 +104,7 @@ impl Background {
                 self.next_later += 1;
                 self.later.insert((at, self.next_later), task);
             }
-            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, &replies, Instant::now()),
+            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, replies, Instant::now()),
         }
     }
 

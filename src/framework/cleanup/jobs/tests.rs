@@ -42,7 +42,7 @@ impl Rig {
                 }
                 Event::CleanedUp(ids, replies) => {
                     answers += 1;
-                    self.cleanup.answered(&ids, &replies, self.now);
+                    self.cleanup.answered(&ids, replies, self.now);
                 }
                 _ => panic!("something else"),
             }
