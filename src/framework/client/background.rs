@@ -12,7 +12,7 @@ use crate::{
     error::{LostReason, Result},
     framework::events::{
         connection_state::{ConnectionState, ConnectionStateMachine},
-        event::{Event, Task},
+        event::Event,
     },
     session::{
         api::{SessionConfig, SessionEvent, SessionObserver},
@@ -37,11 +37,10 @@ pub(crate) struct Background {
     session: SessionConfig,
     /// Counts sessions, so that late events of an old one are not taken for events of the new one.
     generation: u64,
-    has_session: bool,
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
-    /// The delayed tasks, the next one first, as every event looks at it: there may be tens of thousands.
-    later: BTreeMap<(Instant, u64), Task>,
+    /// The tasks, the next one first, as every event looks at it: there may be tens of thousands.
+    later: BTreeMap<(Instant, u64), Box<dyn FnOnce() + Send>>,
     next_later: u64,
     /// Whether the log has said that there was no connection so far.
     has_warned: bool,
@@ -64,7 +63,6 @@ impl Background {
             states,
             session,
             generation: 0,
-            has_session: false,
             next_servers: None,
             next_look: None,
             later: BTreeMap::new(),
@@ -99,8 +97,7 @@ impl Background {
             Event::Session(..) | Event::Stop => {}
             Event::Look => self.next_look = Some(Instant::now()),
             Event::CleanUp => self.clean_up(),
-            Event::Run(task) => task(),
-            Event::RunAt(at, task) => {
+            Event::Run(at, task) => {
                 self.next_later += 1;
                 self.later.insert((at, self.next_later), task);
             }
@@ -124,20 +121,20 @@ impl Background {
                 }
                 self.next_servers = None;
                 self.next_look = Some(now);
-                let states = self.states.connected(now);
-                self.raise(states);
+                let state = self.states.connected(now);
+                self.raise(state);
                 self.core.wake_waiting();
                 self.core.cleanup.wake_all();
                 self.clean_up();
             }
             SessionEvent::Disconnected => {
                 self.next_servers = Some(now + LOOK_FOR_SERVERS);
-                let states = self.states.disconnected(now);
-                self.raise(states);
+                let state = self.states.disconnected(now);
+                self.raise(state);
             }
             SessionEvent::Expired => {
-                let states = self.states.expired(now);
-                self.lose_session(LostReason::SessionExpired, states);
+                let state = self.states.expired(now);
+                self.lose_session(LostReason::SessionExpired, state);
             }
             SessionEvent::AuthFailed(scheme) => {
                 // The credentials do not get better by trying: calls fail with AuthFailed from now on.
@@ -147,17 +144,16 @@ impl Background {
                 }
                 self.next_look = Some(now);
                 self.core.auth_failed(scheme);
-                let states = self.states.expired(now);
-                self.raise(states);
+                let state = self.states.expired(now);
+                self.raise(state);
             }
         }
     }
 
     /// Sets each timer anew before it does the timer's work, which may panic.
     fn timers(&mut self, now: Instant) {
-        let lost = self.states.tick(now);
-        if !lost.is_empty() {
-            self.lose_session(LostReason::SuspendedTooLong, lost);
+        if let Some(lost) = self.states.tick(now) {
+            self.lose_session(LostReason::SuspendedTooLong, Some(lost));
         }
         if self.next_servers.is_some_and(|at| now >= at) {
             self.next_servers = Some(now + LOOK_FOR_SERVERS);
@@ -181,20 +177,23 @@ impl Background {
     }
 
     /// Gives the session up and opens another. Tells the holders first, so that they know before anybody else can hold.
-    fn lose_session(&mut self, reason: LostReason, states: Vec<ConnectionState>) {
+    fn lose_session(&mut self, reason: LostReason, state: Option<ConnectionState>) {
         if let Some(session) = self.core.current_session() {
             self.core.held.lose_all(Some(&session), reason);
         }
         let retired = self.core.retire_session();
-        self.has_session = false;
         self.look(Instant::now());
-        self.raise(states);
+        self.raise(state);
         if let Some(session) = retired {
             session.abandon();
             // A contender with znodes in it waits for its end.
             self.core.wake_waiting();
         }
         self.states.set_timeout(self.session.session_timeout);
+        self.replace_session();
+    }
+
+    fn replace_session(&mut self) {
         if let Err(error) = self.open_session() {
             log::error!("cannot open a new session: {error}");
         }
@@ -213,7 +212,6 @@ impl Background {
             self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
         })?;
         self.core.set_session(session);
-        self.has_session = true;
         Ok(())
     }
 
@@ -244,10 +242,8 @@ impl Background {
             }
             Err(error) => log::error!("the ensemble provider gave a bad connect string: {error}"),
         }
-        if !self.has_session
-            && let Err(error) = self.open_session()
-        {
-            log::error!("cannot open a new session: {error}");
+        if self.core.current_session().is_none() {
+            self.replace_session();
         }
     }
 
@@ -257,14 +253,13 @@ impl Background {
         }
     }
 
-    fn raise(&self, states: Vec<ConnectionState>) {
-        for state in states {
-            let client = self.last.upgrade().map(|last| {
-                let (core, prefix) = (self.core.clone(), self.prefix.clone());
-                CuratorFramework { core, prefix, last }
-            });
-            self.core.raise(client, state);
-        }
+    fn raise(&self, state: Option<ConnectionState>) {
+        let Some(state) = state else { return };
+        let client = self.last.upgrade().map(|last| {
+            let (core, prefix) = (self.core.clone(), self.prefix.clone());
+            CuratorFramework { core, prefix, last }
+        });
+        self.core.raise(client, state);
     }
 }
 
@@ -331,9 +326,9 @@ mod tests {
         let unwell = StubSession::new();
         let _held = client.core.held.add(ServerPath::from_server("/held"), unwell.clone(), 3, 1, None);
         *unwell.when_asked.lock() = Some(Box::new(|| panic!("a session of the caller's own")));
-        background.lose_session(LostReason::SessionExpired, vec![ConnectionState::Lost]);
+        background.lose_session(LostReason::SessionExpired, Some(ConnectionState::Lost));
         assert_eq!((client.connection_state(), tries.len()), (Some(ConnectionState::Lost), 1));
-        assert!(background.has_session && background.next_look.is_some());
+        assert!(client.core.current_session().is_some() && background.next_look.is_some());
     }
 
     #[test]

@@ -43,19 +43,7 @@ pub(crate) struct Failure {
     pub(crate) maybe_done: bool,
 }
 
-impl<'a> Call<'a> {
-    pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, bound: WaitBound<'a>) -> Self {
-        Call {
-            core,
-            operation,
-            path,
-            bound,
-            started: Cell::new(Instant::now()),
-            session: OnceCell::new(),
-            is_in_doubt: Cell::new(false),
-        }
-    }
-
+impl Call<'_> {
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
     /// put an end to it.
     pub(crate) fn retry<T>(&self, mut attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>) -> Result<T> {
@@ -206,7 +194,15 @@ impl<'a> Call<'a> {
 
 impl CuratorFramework {
     pub(crate) fn call<'a>(&'a self, operation: &'static str, path: &'a str, bound: WaitBound<'a>) -> Call<'a> {
-        Call::new(&self.core, operation, path, bound)
+        Call {
+            core: &self.core,
+            operation,
+            path,
+            bound,
+            started: Cell::new(Instant::now()),
+            session: OnceCell::new(),
+            is_in_doubt: Cell::new(false),
+        }
     }
 }
 

@@ -66,8 +66,6 @@ pub enum CuratorFrameworkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u64);
 
-pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
-
 /// The state that all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
@@ -84,7 +82,7 @@ pub(crate) struct Core {
     /// Messages to the client's own thread.
     pub(super) received: Receiver<Event>,
     pub(super) link: Mutex<Lifecycle>,
-    pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
+    pub(super) listeners: Mutex<Vec<(ListenerId, Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>)>>,
     pub(super) next_listener: AtomicU64,
 }
 
@@ -218,21 +216,10 @@ impl CuratorFramework {
 }
 
 impl Core {
-    /// Runs a task on the client's own thread, unless the client is closed. It must not block.
-    pub(crate) fn run_in_background(&self, task: impl FnOnce() + Send + 'static) {
-        self.post_task(Event::Run(Box::new(task)));
-    }
-
-    /// Runs a task on the client's own thread after a while.
+    /// Runs a task on the client's own thread after this time, unless the client is closed. It must not block.
     pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
-        if delay.is_zero() {
-            return self.run_in_background(task);
-        }
         let now = Instant::now();
-        self.post_task(Event::RunAt(now.checked_add(delay).unwrap_or(now + FAR), Box::new(task)));
-    }
-
-    fn post_task(&self, task: Event) {
+        let task = Event::Run(now.checked_add(delay).unwrap_or(now + FAR), Box::new(task));
         // Posted under the lock under which the client's life ends, so in front of the thread's last event: nothing is left
         // in the channel that would keep the client alive.
         let link = self.link.lock();
@@ -325,8 +312,7 @@ impl Core {
         for reaction in self.reactions.living() {
             let _ = caught("a reaction to a connection state", || reaction(state));
         }
-        let listeners: Vec<StateListener> =
-            self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
+        let listeners: Vec<_> = self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
         let Some(client) = client else { return };
         for listener in listeners {
             let client = client.clone();

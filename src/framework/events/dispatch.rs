@@ -5,7 +5,6 @@ use std::cell::Cell;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use super::event::Task;
 use crate::{
     base::{panics::caught, threads::spawn},
     error::Result,
@@ -30,9 +29,9 @@ pub(crate) fn as_listener(run: impl FnOnce()) {
 /// Runs user callbacks one after the other, in the order in which they were handed in.
 pub(crate) struct Dispatcher {
     /// Taken by `stop`. A later task would keep alive all that it refers to, even the client.
-    tasks: Mutex<Option<Sender<Task>>>,
+    tasks: Mutex<Option<Sender<Box<dyn FnOnce() + Send>>>>,
     /// Taken when it is started.
-    queue: Mutex<Option<Receiver<Task>>>,
+    queue: Mutex<Option<Receiver<Box<dyn FnOnce() + Send>>>>,
 }
 
 impl Dispatcher {
