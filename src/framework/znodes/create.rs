@@ -60,11 +60,6 @@ pub(crate) fn is_curators(name: &str) -> bool {
     name.strip_prefix(PROTECTION).is_some_and(|uuid| uuid.as_bytes().get(VERSION_AT) == Some(&b'4'))
 }
 
-/// Whether an answer to creates of containers says that the servers do not know them: the parents are persistent then.
-pub(crate) fn are_unknown(mut codes: impl Iterator<Item = ErrorCode>) -> bool {
-    codes.any(|code| code == ErrorCode::Unimplemented)
-}
-
 impl CuratorFramework {
     /// The ACL of a znode that a call makes, as the provider says.
     pub(crate) fn leaf_acl(&self, path: &ServerPath) -> Vec<Acl> {
@@ -114,8 +109,9 @@ impl CuratorFramework {
         containers: bool,
     ) -> Result<bool> {
         let replies = call.ask_all(session, missing.iter().map(|path| self.parent_creation(path, containers)));
-        let codes = replies.iter().filter_map(|reply| reply.as_ref().err()?.code());
-        if containers && are_unknown(codes) {
+        let mut codes = replies.iter().filter_map(|reply| reply.as_ref().err()?.code());
+        // The servers do not know containers: the parents are persistent then.
+        if containers && codes.any(|code| code == ErrorCode::Unimplemented) {
             return self.make_missing(call, session, missing, false);
         }
         let mut made_last = false;
