@@ -54,7 +54,7 @@ impl Background {
     }
 
     fn new(core: Arc<Core>, last: Weak<LastHandle>, prefix: Arc<Prefix>) -> Background {
-        let session = core.config.session.clone();
+        let session = core.session.clone();
         let states = ConnectionStateMachine::new(session.session_timeout, core.config.expiration_percent);
         Background {
             core,
@@ -204,7 +204,7 @@ impl Background {
         let (events, generation) = (self.core.events.clone(), self.generation);
         let observer: SessionObserver = Arc::new(move |event| events.send(Event::Session(generation, event)));
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
-        let opened = self.core.config.session_factory.open(&self.session, observer);
+        let opened = self.core.session_factory.open(&self.session, observer);
         // The events of a session that failed to open must not have another one opened at once; nor must a factory that
         // fails late.
         let session = opened.inspect_err(|_| {
@@ -226,7 +226,7 @@ impl Background {
 
     /// The connect string may have changed, which matters only while there is no connection.
     fn look_for_servers(&mut self) {
-        let ensemble = &self.core.config.ensemble;
+        let ensemble = &self.core.ensemble;
         let asked = caught("the ensemble provider", || ConnectString::parse(&ensemble.connection_string()));
         match asked.unwrap_or_else(|| Ok(self.session.hosts.clone())) {
             Ok(hosts) if hosts == self.session.hosts => {}

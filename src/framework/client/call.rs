@@ -59,7 +59,7 @@ impl Call<'_> {
 
     /// `Ok` if the policy allows another attempt, after it has slept; otherwise the error to end with.
     pub(crate) fn allow_retry(&self, retries: &mut u32, error: Error) -> Result<()> {
-        if self.core.config.retry_policy.allows_error(&error) {
+        if self.core.retry_policy.allows_error(&error) {
             return self.allow_again(retries, error);
         }
         self.core.check_open()?;
@@ -68,7 +68,7 @@ impl Call<'_> {
 
     /// Like `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
     pub(crate) fn allow_again(&self, retries: &mut u32, error: Error) -> Result<()> {
-        let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.get().elapsed(), self);
+        let allowed = self.core.retry_policy.allow_retry(*retries, self.started.get().elapsed(), self);
         *retries += 1;
         self.core.check_open()?;
         match self.bound.is_over() {
@@ -106,7 +106,7 @@ impl Call<'_> {
         }
         if self.session.get().is_some_and(|first| first.is_ended()) {
             let error = self.error(SessionError::Expired);
-            if !self.core.config.retry_policy.allows_error(&error) {
+            if !self.core.retry_policy.allows_error(&error) {
                 return Err(error);
             }
         }

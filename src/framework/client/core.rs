@@ -13,7 +13,7 @@ use crate::{
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::{Cleanup, Job},
-        config::Config,
+        config::{Config, ensemble::EnsembleProvider, retry::RetryPolicy},
         events::{
             connection_state::ConnectionState,
             dispatch::Dispatcher,
@@ -23,7 +23,7 @@ use crate::{
         held::{grants::RecentGrants, holds::Holds, limits::FAR, registry::HeldNodes},
     },
     session::{
-        api::Session,
+        api::{Session, SessionConfig, SessionFactory},
         wait::{
             cancel::CancelToken,
             deadline::{WaitBound, WaitEnd},
@@ -69,6 +69,11 @@ pub struct ListenerId(pub(crate) u64);
 /// The state that all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
+    pub(super) ensemble: Arc<dyn EnsembleProvider>,
+    pub(super) retry_policy: Arc<dyn RetryPolicy>,
+    /// The configuration that the first session is opened with.
+    pub(super) session: SessionConfig,
+    pub(super) session_factory: Arc<dyn SessionFactory>,
     pub(crate) counters: Arc<Counters>,
     /// Cancelled when the client is closed.
     pub(crate) closed: CancelToken,
@@ -184,13 +189,24 @@ impl Drop for LastHandle {
 }
 
 impl CuratorFramework {
-    pub(crate) fn new(config: Config, prefix: Prefix) -> Self {
+    pub(super) fn new(
+        config: Config,
+        ensemble: Arc<dyn EnsembleProvider>,
+        retry_policy: Arc<dyn RetryPolicy>,
+        session: SessionConfig,
+        session_factory: Arc<dyn SessionFactory>,
+        prefix: Prefix,
+    ) -> Self {
         let (events, received) = event_channel();
         let dispatcher = Arc::new(Dispatcher::new());
-        let counters = config.session.counters.clone();
+        let counters = session.counters.clone();
         let core = Arc::new(Core {
             held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone(), counters.clone()),
             config,
+            ensemble,
+            retry_policy,
+            session,
+            session_factory,
             closed: CancelToken::new(),
             holds: Holds::default(),
             cleanup: Cleanup::new(events.clone(), counters.clone()),
@@ -401,7 +417,7 @@ impl Core {
             session.close(deadline);
         }
         // The last handle may go while its thread unwinds.
-        let _ = caught("the ensemble provider", || self.config.ensemble.close());
+        let _ = caught("the ensemble provider", || self.ensemble.close());
     }
 }
 

@@ -45,7 +45,7 @@ impl CuratorFramework {
     }
 
     fn start_threads(&self) -> Result<()> {
-        self.core.config.ensemble.start()?;
+        self.core.ensemble.start()?;
         self.core.dispatcher.start()?;
         Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
     }
@@ -161,7 +161,7 @@ impl CuratorFramework {
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         let link = self.core.link.lock();
-        link.session.as_ref().map_or(self.core.config.session.session_timeout, |session| session.timeout())
+        link.session.as_ref().map_or(self.core.config.session_timeout, |session| session.timeout())
     }
 
     /// Calls the listener on every change of the connection state, in order, on the client's dispatch thread and under
