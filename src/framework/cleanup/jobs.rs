@@ -3,10 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     mem,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -15,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::removal::{Progress, Removal};
 use crate::{
-    base::{paths::ServerPath, telemetry::counters::Counters},
+    base::{paths::ServerPath, telemetry::counters::Counters, unlocked::drop_unlocked},
     error::Meaning,
     framework::events::event::{Event, EventSender},
     proto::{response::Response, types::ErrorCode},
@@ -118,10 +115,6 @@ impl Drop for Job {
 /// The list of clean-up jobs. The background thread works it off whenever there is a connection.
 pub(crate) struct Cleanup {
     jobs: Mutex<Jobs>,
-    next_id: AtomicU64,
-    /// Whether the background thread was told of work, and has yet to look. It clears this before it looks, so it
-    /// overlooks no later job.
-    is_told: AtomicBool,
     events: EventSender,
     counters: Arc<Counters>,
 }
@@ -129,6 +122,9 @@ pub(crate) struct Cleanup {
 /// The jobs by their state, so that a look costs only what there is to do.
 #[derive(Default)]
 struct Jobs {
+    last_id: u64,
+    /// Whether the background thread was told of work, and has yet to look.
+    is_told: bool,
     waiting: BTreeMap<u64, Job>,
     /// The jobs in a pause, with its end.
     resting: BTreeMap<(Instant, u64), Job>,
@@ -139,21 +135,21 @@ struct Jobs {
 
 impl Cleanup {
     pub(crate) fn new(events: EventSender, counters: Arc<Counters>) -> Self {
-        let (next_id, is_told) = (AtomicU64::new(1), AtomicBool::new(false));
-        Cleanup { jobs: Mutex::default(), next_id, is_told, events, counters }
+        Cleanup { jobs: Mutex::default(), events, counters }
     }
 
     pub(crate) fn add(&self, mut job: Job) {
         self.counters.clean_up_jobs.add(1);
         job.counted = Some(self.counters.clone());
         log::debug!("to be cleaned up: {:?}", job.removal);
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.jobs.lock().waiting.insert(id, job);
-        self.tell();
+        let jobs = &mut *self.jobs.lock();
+        jobs.last_id += 1;
+        jobs.waiting.insert(jobs.last_id, job);
+        self.tell(jobs);
     }
 
-    fn tell(&self) {
-        if !self.is_told.swap(true, Ordering::AcqRel) {
+    fn tell(&self, jobs: &mut Jobs) {
+        if !mem::replace(&mut jobs.is_told, true) {
             self.events.send(Event::CleanUp);
         }
     }
@@ -165,8 +161,11 @@ impl Cleanup {
 
     /// Forgets every job: the client is closed, and with its sessions goes what they own.
     pub(crate) fn clear(&self) {
-        let jobs = mem::take(&mut *self.jobs.lock());
-        drop(jobs);
+        let mut jobs = self.jobs.lock();
+        // A late reply must find no other job under its number.
+        let empty = Jobs { last_id: jobs.last_id, ..Jobs::default() };
+        let forgotten = mem::replace(&mut *jobs, empty);
+        drop_unlocked(jobs, forgotten);
     }
 
     /// When the next pause is over.
@@ -195,10 +194,10 @@ impl Cleanup {
 
     /// Submits every job that waits.
     pub(crate) fn work(&self, session: &Arc<dyn Session>) {
-        self.is_told.store(false, Ordering::Release);
         let (mut batch, mut over) = (Vec::new(), Vec::new());
         {
-            let mut jobs = self.jobs.lock();
+            let jobs = &mut *self.jobs.lock();
+            jobs.is_told = false;
             for ids in jobs.begin(session, &mut over) {
                 let first = ids.first().and_then(|id| jobs.under_way.get(id));
                 let requests = first.map(|job| job.removal.requests()).unwrap_or_default();
@@ -236,12 +235,11 @@ impl Cleanup {
                     Progress::Done | Progress::Again | Progress::GaveUp(_) => ended.push(job),
                 }
             }
-            is_more &= !jobs.waiting.is_empty();
+            if is_more && !jobs.waiting.is_empty() {
+                self.tell(jobs);
+            }
         }
         drop(ended);
-        if is_more {
-            self.tell();
-        }
     }
 }
 

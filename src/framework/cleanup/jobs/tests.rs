@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::{
     framework::events::event::event_channel,
