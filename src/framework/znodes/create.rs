@@ -22,29 +22,21 @@ use crate::{
 const PROTECTION: &str = "_c_";
 /// The position of the version in a uuid's text.
 const VERSION_AT: usize = 14;
-/// The byte behind the version of this crate's uuids, for a znode that goes with its hold.
-const FOR_ONE_HOLD: u8 = 0;
-/// That byte for a znode that may stay while it is idle.
-const MAY_STAY_IDLE: u8 = 1;
-/// The text of version 8 and [`MAY_STAY_IDLE`].
+/// The text of version 8, and of the byte behind it in a name whose znode may stay while it is idle.
 const IDLE_MARK: &str = "8001";
 
 /// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is for private use, Curator's is of
 /// version 4: so that [`is_curators`] can tell. To Curator and kazoo it is a uuid as any other.
 pub(crate) fn protection(_session_id: i64) -> String {
-    protection_with(FOR_ONE_HOLD)
+    protection_of(false)
 }
 
-/// [`protection`] of a znode that its process keeps between holds, which [`may_stay_idle`] tells.
-pub(crate) fn protection_of_cached(_session_id: i64) -> String {
-    protection_with(MAY_STAY_IDLE)
-}
-
-fn protection_with(mark: u8) -> String {
+/// [`protection`] of a znode that its process may keep between holds, which [`may_stay_idle`] tells.
+pub(crate) fn protection_of(stays_idle: bool) -> String {
     let mut hyphenated = uuid::Uuid::encode_buffer();
     let mut bytes = uuid::Uuid::new_v4().into_bytes();
     // The rest stays random: 110 bits.
-    [bytes[6], bytes[7]] = [0, mark];
+    [bytes[6], bytes[7]] = [0, u8::from(stays_idle)];
     let own = uuid::Builder::from_bytes(bytes).with_version(uuid::Version::Custom).into_uuid();
     [PROTECTION, own.hyphenated().encode_lower(&mut hyphenated), "-"].concat()
 }
