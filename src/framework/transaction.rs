@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    client::{
-        call::{Call, Failure},
-        core::CuratorFramework,
-    },
+    client::{call::Call, core::CuratorFramework},
     held::node::HeldNode,
 };
 use crate::{
@@ -176,36 +173,21 @@ impl Transaction {
         let Some(first) = self.steps.first() else { return Ok(Vec::new()) };
         let path = self.client.prefix.to_client(first.path());
         let call = self.client.call("transaction", &path, WaitBound::default());
-        call.retry(|session| match self.send(&call, session) {
-            Err(Failure { error, maybe_done: false }) => Err(error),
-            Err(Failure { error, .. }) => Ok(Err(error)),
-            Ok(results) => Ok(self.finish(&call, session, results)),
+        // A name with a unique id: as long as it exists, it is this hold's znode.
+        let stands = |held: &HeldNode| Request::Check { path: held.path().as_str().to_owned(), version: -1 };
+        let ops: Vec<_> = self.guards.iter().map(|(_, held)| stands(held)).chain(self.steps.iter().cloned()).collect();
+        call.retry(|session| match call.reply_or_doubt(submit_one(session, Request::Multi(ops.clone()))) {
+            Err((error, false)) => Err(error),
+            Err((error, true)) => Ok(Err(error)),
+            Ok(reply) => Ok(self.finish(&call, session, reply)),
         })?
     }
 
-    fn send(
-        &self,
-        call: &Call<'_>,
-        session: &Arc<dyn Session>,
-    ) -> Result<Vec<Result<Response, Option<ErrorCode>>>, Failure> {
-        // A name with a unique id: as long as it exists, it is this hold's znode.
-        let stands = |held: &HeldNode| Request::Check { path: held.path().as_str().to_owned(), version: -1 };
-        let ops = self.guards.iter().map(|(_, held)| stands(held)).chain(self.steps.iter().cloned()).collect();
-        match call.reply_or_failure(submit_one(session, Request::Multi(ops)))? {
-            Response::Multi(results) => Ok(results),
-            other => Err(Failure { error: call.unexpected(&other), maybe_done: true }),
-        }
-    }
-
-    fn finish(
-        &self,
-        call: &Call<'_>,
-        session: &Arc<dyn Session>,
-        results: Vec<Result<Response, Option<ErrorCode>>>,
-    ) -> Result<Vec<TransactionResult>> {
-        if results.len() != self.guards.len() + self.steps.len() {
-            return Err(call.unexpected(&Response::Multi(results)));
-        }
+    fn finish(&self, call: &Call<'_>, session: &Arc<dyn Session>, reply: Response) -> Result<Vec<TransactionResult>> {
+        let results = match reply {
+            Response::Multi(results) if results.len() == self.guards.len() + self.steps.len() => results,
+            other => return Err(call.unexpected(&other)),
+        };
         if results.iter().any(Result::is_err) {
             let codes: Vec<_> = results.into_iter().map(|result| result.err().flatten()).collect();
             return Err(self.refused(session, &codes));

@@ -35,14 +35,6 @@ pub(crate) struct Call<'a> {
     is_in_doubt: Cell<bool>,
 }
 
-/// Why a request has no reply.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) error: Error,
-    /// Whether the server may have carried the request out.
-    pub(crate) maybe_done: bool,
-}
-
 impl Call<'_> {
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
     /// put an end to it.
@@ -139,23 +131,22 @@ impl Call<'_> {
 
     /// Waits for a reply.
     pub(crate) fn reply(&self, pending: Pending) -> Result<Response> {
-        self.reply_or_failure(pending).map_err(|failure| failure.error)
+        self.reply_or_doubt(pending).map_err(|(error, _)| error)
     }
 
-    /// Waits for a reply; an error says whether the request may have taken effect all the same.
-    pub(crate) fn reply_or_failure(&self, pending: Pending) -> Result<Response, Failure> {
+    /// Waits for a reply; beside an error stands whether the server may have carried the request out all the same.
+    pub(crate) fn reply_or_doubt(&self, pending: Pending) -> Result<Response, (Error, bool)> {
         match pending.wait_sent(self.bound, self.core.config.connection_timeout) {
             ReplyOutcome::Reply(Ok(response)) => Ok(response),
             ReplyOutcome::Reply(Err(error)) => {
                 let error = self.error(error);
-                Err(Failure { maybe_done: error.is_in_doubt(), error })
+                let maybe_done = error.is_in_doubt();
+                Err((error, maybe_done))
             }
-            ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent } => {
-                Err(Failure { error: self.cancelled(), maybe_done: sent })
-            }
+            ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent } => Err((self.cancelled(), sent)),
             ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent } => {
                 self.is_in_doubt.set(self.is_in_doubt.get() || sent);
-                Err(Failure { error: self.connection_loss(), maybe_done: sent })
+                Err((self.connection_loss(), sent))
             }
         }
     }
