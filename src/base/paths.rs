@@ -142,11 +142,7 @@ impl Prefix {
     /// [`Error::InvalidPath`] if ZooKeeper would refuse the caller's path.
     pub(crate) fn to_server(&self, client_path: &str) -> Result<ServerPath> {
         validate_path(client_path)?;
-        Ok(ServerPath(if client_path == "/" && !self.whole.is_empty() {
-            self.whole.clone()
-        } else {
-            format!("{}{client_path}", self.whole)
-        }))
+        Ok(ServerPath(self.whole.clone()).join(client_path))
     }
 
     /// The caller's form of a path of the server. A path outside of the prefix is left as it is.

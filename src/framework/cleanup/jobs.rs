@@ -173,23 +173,19 @@ impl Cleanup {
         self.jobs.lock().resting.keys().next().map(|(at, _)| *at)
     }
 
-    /// Queues the jobs whose pause is over. `false`: there are none.
-    pub(crate) fn wake(&self, now: Instant) -> bool {
+    /// Queues the jobs whose pause is over; `None`: all of them, as there is a new connection. `false`: there are none.
+    pub(crate) fn wake(&self, now: Option<Instant>) -> bool {
         let jobs = &mut *self.jobs.lock();
-        let later = jobs.resting.split_off(&(now, u64::MAX));
-        let rested = mem::replace(&mut jobs.resting, later);
+        let later = now.map(|now| jobs.resting.split_off(&(now, u64::MAX)));
+        let rested = mem::replace(&mut jobs.resting, later.unwrap_or_default());
         let is_any = !rested.is_empty();
-        jobs.waiting.extend(rested.into_iter().map(|((_, id), job)| (id, job)));
-        is_any
-    }
-
-    /// There is a new connection: queues all jobs at once.
-    pub(crate) fn wake_all(&self) {
-        let jobs = &mut *self.jobs.lock();
-        for ((_, id), mut job) in mem::take(&mut jobs.resting) {
-            job.pause = FIRST_PAUSE;
+        for ((_, id), mut job) in rested {
+            if now.is_none() {
+                job.pause = FIRST_PAUSE;
+            }
             jobs.waiting.insert(id, job);
         }
+        is_any
     }
 
     /// Submits every job that waits.
@@ -268,10 +264,8 @@ impl Jobs {
             }
             self.under_way.insert(id, job);
         }
-        for (directory, ids) in searches {
-            self.listed.insert(directory);
-            due.push(ids);
-        }
+        self.listed.extend(searches.keys().cloned());
+        due.extend(searches.into_values());
         due
     }
 

@@ -124,7 +124,7 @@ impl Background {
                 let state = self.states.connected(now);
                 self.raise(state);
                 self.core.wake_waiting();
-                self.core.cleanup.wake_all();
+                self.core.cleanup.wake(None);
                 self.clean_up();
             }
             SessionEvent::Disconnected => {
@@ -160,7 +160,7 @@ impl Background {
             self.warn_if_never_connected();
             self.look_for_servers();
         }
-        if self.core.cleanup.wake(now) {
+        if self.core.cleanup.wake(Some(now)) {
             self.clean_up();
         }
         while let Some(next) = self.later.first_entry().filter(|next| next.key().0 <= now) {
@@ -253,13 +253,49 @@ impl Background {
         }
     }
 
+    /// Publishes a connection state, has the recipes react, and tells the listeners.
     fn raise(&self, state: Option<ConnectionState>) {
         let Some(state) = state else { return };
-        let client = self.last.upgrade().map(|last| {
-            let (core, prefix) = (self.core.clone(), self.prefix.clone());
-            CuratorFramework { core, prefix, last }
-        });
-        self.core.raise(client, state);
+        self.report(state);
+        {
+            let mut link = self.core.link.lock();
+            link.state = Some(state);
+            link.wake_all();
+        }
+        for reaction in self.core.reactions.living() {
+            let _ = caught("a reaction to a connection state", || reaction(state));
+        }
+        let Some(last) = self.last.upgrade() else { return };
+        let client = CuratorFramework { core: self.core.clone(), prefix: self.prefix.clone(), last };
+        let listeners: Vec<_> = self.core.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
+        for listener in listeners {
+            let client = client.clone();
+            self.core.dispatcher.run(move || listener(&client, state));
+        }
+    }
+
+    /// Counts the state, and writes one line when a connection goes, one when the session is given up for that, and one when
+    /// there is a connection again.
+    fn report(&self, state: ConnectionState) {
+        let (session, connections) = (self.core.current_session(), &self.core.counters.connections);
+        let id = session.as_ref().map_or(0, |session| session.id());
+        let counter = match state {
+            ConnectionState::Suspended => {
+                let cause = session.and_then(|session| session.last_error());
+                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+                log::warn!("connection state {state}, session {id:#x} may live on{cause}");
+                &connections.suspended
+            }
+            ConnectionState::Lost => {
+                log::warn!("connection state {state}: the session and its locks are gone");
+                &connections.lost
+            }
+            ConnectionState::Connected | ConnectionState::Reconnected => {
+                log::info!("connection state {state}, session {id:#x}");
+                if state == ConnectionState::Connected { &connections.connected } else { &connections.reconnected }
+            }
+        };
+        counter.count();
     }
 }
 

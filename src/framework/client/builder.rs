@@ -248,6 +248,7 @@ impl Builder {
             (None, Some(tls)) => Some(Arc::new(Tls::new(&tls)?)),
             (given, None) => given,
         };
+        let missing = |name, rule| invalid(name, String::new(), rule);
         let ensemble = self.ensemble.ok_or_else(|| {
             missing("connect_string", "a client needs servers: see connect_string(), or ensemble_provider()")
         })?;
@@ -331,10 +332,6 @@ impl CuratorFrameworkFactory {
     pub fn builder() -> Builder {
         Builder::default()
     }
-}
-
-fn missing(name: &'static str, rule: &str) -> Error {
-    invalid(name, String::new(), rule)
 }
 
 fn invalid(name: &'static str, value: String, rule: &str) -> Error {

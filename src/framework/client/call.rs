@@ -80,29 +80,23 @@ impl Call<'_> {
     pub(crate) fn session(&self) -> Result<Arc<dyn Session>> {
         let connected_by = Instant::now() + self.core.config.connection_timeout;
         let found = self.core.connected_session(None, self.bound.by(connected_by))?;
-        self.check_session(found.as_ref().ok())?;
-        match found {
-            Ok(session) => Ok(session),
-            Err(WaitEnd::Cancelled) => Err(self.cancelled()),
-            Err(WaitEnd::Deadline) => Err(self.connection_loss()),
-        }
-    }
-
-    /// A policy may want a call to end with the session in which it began, also when the session is lost between two
-    /// attempts, where no reply says so.
-    fn check_session(&self, found: Option<&Arc<dyn Session>>) -> Result<()> {
         if self.session.get().is_none()
-            && let Some(first) = found.cloned().or_else(|| self.core.current_session())
+            && let Some(first) = found.as_ref().ok().cloned().or_else(|| self.core.current_session())
         {
             let _ = self.session.set(first);
         }
+        // A policy may want a call to end with the session in which it began, also when the session is lost between two
+        // attempts, where no reply says so.
         if self.session.get().is_some_and(|first| first.is_ended()) {
             let error = self.error(SessionError::Expired);
             if !self.core.retry_policy.allows_error(&error) {
                 return Err(error);
             }
         }
-        Ok(())
+        found.map_err(|end| match end {
+            WaitEnd::Cancelled => self.cancelled(),
+            WaitEnd::Deadline => self.connection_loss(),
+        })
     }
 
     /// Sends one request and waits for its reply.

@@ -112,7 +112,7 @@ impl Lifecycle {
         }
     }
 
-    fn wake_all(&mut self) {
+    pub(super) fn wake_all(&mut self) {
         for sender in self.waiting.drain(..) {
             // Full or gone: either way there is nothing to wake.
             let _ = sender.try_send(());
@@ -316,56 +316,6 @@ impl Core {
         Some(session)
     }
 
-    /// Publishes a connection state, has the recipes react, and tells the listeners.
-    pub(crate) fn raise(&self, client: Option<CuratorFramework>, state: ConnectionState) {
-        self.log_state(state);
-        self.count_state(state);
-        {
-            let mut link = self.link.lock();
-            link.state = Some(state);
-            link.wake_all();
-        }
-        for reaction in self.reactions.living() {
-            let _ = caught("a reaction to a connection state", || reaction(state));
-        }
-        let listeners: Vec<_> = self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
-        let Some(client) = client else { return };
-        for listener in listeners {
-            let client = client.clone();
-            self.dispatcher.run(move || listener(&client, state));
-        }
-    }
-
-    /// One line when a connection goes, one when the session is given up for that, and one when there is a connection
-    /// again.
-    fn log_state(&self, state: ConnectionState) {
-        match state {
-            ConnectionState::Suspended => {
-                let cause = self.current_session().and_then(|session| session.last_error());
-                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-                log::warn!("connection state {state}, session {:#x} may live on{cause}", self.session_id());
-            }
-            ConnectionState::Lost => log::warn!("connection state {state}: the session and its locks are gone"),
-            ConnectionState::Connected | ConnectionState::Reconnected => {
-                log::info!("connection state {state}, session {:#x}", self.session_id());
-            }
-        }
-    }
-
-    fn count_state(&self, state: ConnectionState) {
-        let connections = &self.counters.connections;
-        match state {
-            ConnectionState::Connected => connections.connected.count(),
-            ConnectionState::Suspended => connections.suspended.count(),
-            ConnectionState::Reconnected => connections.reconnected.count(),
-            ConnectionState::Lost => connections.lost.count(),
-        }
-    }
-
-    fn session_id(&self) -> i64 {
-        self.current_session().map_or(0, |session| session.id())
-    }
-
     /// No session will come: ends every call that waits for one.
     pub(crate) fn auth_failed(&self, scheme: String) {
         let mut link = self.link.lock();
@@ -406,14 +356,11 @@ impl Core {
         // Before the session ends, because the background thread may not have come round to it: containers that never had
         // a child stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {
-            self.cleanup.wake_all();
+            self.cleanup.wake(None);
             self.cleanup.work(session);
         }
         self.cleanup.clear();
-        if let Some(session) = session {
-            session.close(deadline);
-        }
-        for session in retired {
+        for session in session.into_iter().chain(retired) {
             session.close(deadline);
         }
         // The last handle may go while its thread unwinds.

@@ -35,19 +35,18 @@ impl CuratorFramework {
                 CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
             }
         }
-        let started = self.start_threads();
+        let started = self
+            .core
+            .ensemble
+            .start()
+            .and_then(|()| self.core.dispatcher.start())
+            .and_then(|()| Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone()));
         if started.is_err() {
             self.core.close(Duration::ZERO);
             // There may be no background thread to do it.
             self.core.dispatcher.stop();
         }
         started
-    }
-
-    fn start_threads(&self) -> Result<()> {
-        self.core.ensemble.start()?;
-        self.core.dispatcher.start()?;
-        Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
     }
 
     /// Blocks until there is a connection, over suspensions and lost sessions. Returns `false` if the time is up first;

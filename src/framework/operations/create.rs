@@ -192,19 +192,11 @@ impl Creation<'_> {
         let prefix = protection(session.id());
         let create = self.request(&prefix, true);
         self.doubt = Some((session.clone(), prefix));
-        match self.call.reply_or_doubt(submit_one(session, create)) {
-            Ok(reply) => {
-                let path = self.created(reply)?;
-                self.doubt = None;
-                Ok(path)
-            }
-            Err((error, maybe_done)) => {
-                if !maybe_done {
-                    self.doubt = None;
-                }
-                Err(error)
-            }
+        let reply = self.call.reply_or_doubt(submit_one(session, create));
+        if matches!(reply, Ok(Response::Created { .. }) | Err((_, false))) {
+            self.doubt = None;
         }
+        self.created(reply.map_err(|(error, _)| error)?)
     }
 
     /// The request for a znode with this protection prefix.

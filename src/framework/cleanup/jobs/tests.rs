@@ -131,7 +131,7 @@ fn what_the_server_refuses_is_tried_until_it_is_gone_with_a_growing_pause() {
         assert_eq!(rig.answer(|_| Err(SessionError::Server(code))).len(), 1, "{code:?}");
         rig.take();
         let next = rig.cleanup.next_try().unwrap();
-        assert!(!rig.cleanup.wake(next - Duration::from_millis(1)) && rig.cleanup.wake(next));
+        assert!(!rig.cleanup.wake(Some(next - Duration::from_millis(1))) && rig.cleanup.wake(Some(next)));
         pauses.push((next - rig.now).as_millis());
         rig.now = next;
         rig.cleanup.work(&rig.session());
@@ -141,12 +141,12 @@ fn what_the_server_refuses_is_tried_until_it_is_gone_with_a_growing_pause() {
     rig.answer(|_| Err(SessionError::ConnectionLoss(None)));
     rig.take();
     // A new connection ends the pause, and the next one is short again.
-    rig.cleanup.wake_all();
+    rig.cleanup.wake(None);
     rig.cleanup.work(&rig.session());
     rig.answer(|_| Err(SessionError::Server(ErrorCode::NoAuth)));
     rig.take();
     assert_eq!(rig.cleanup.next_try(), Some(rig.now + FIRST_PAUSE));
-    rig.cleanup.wake_all();
+    rig.cleanup.wake(None);
     rig.cleanup.work(&rig.session());
     rig.answer(|_| Err(SessionError::Server(ErrorCode::NoNode)));
     rig.take();
