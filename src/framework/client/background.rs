@@ -12,7 +12,7 @@ use crate::{
     error::{LostReason, Result},
     framework::events::{
         connection_state::{ConnectionState, ConnectionStateMachine},
-        event::Event,
+        event::{Event, Task},
     },
     session::{
         api::{SessionConfig, SessionEvent, SessionObserver},
@@ -40,7 +40,7 @@ pub(crate) struct Background {
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
     /// The tasks, the next one first, as every event looks at it: there may be tens of thousands.
-    later: BTreeMap<(Instant, u64), Box<dyn FnOnce() + Send>>,
+    later: BTreeMap<(Instant, u64), Task>,
     next_later: u64,
     /// Whether the log has said that there was no connection so far.
     has_warned: bool,

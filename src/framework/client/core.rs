@@ -66,6 +66,8 @@ pub enum CuratorFrameworkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u64);
 
+pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
+
 /// The state that all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
@@ -87,7 +89,7 @@ pub(crate) struct Core {
     /// Messages to the client's own thread.
     pub(super) received: Receiver<Event>,
     pub(super) link: Mutex<Lifecycle>,
-    pub(super) listeners: Mutex<Vec<(ListenerId, Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>)>>,
+    pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
     pub(super) next_listener: AtomicU64,
 }
 

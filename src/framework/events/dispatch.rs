@@ -5,6 +5,7 @@ use std::cell::Cell;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
+use super::event::Task;
 use crate::{
     base::{panics::caught, threads::spawn},
     error::Result,
@@ -29,9 +30,9 @@ pub(crate) fn as_listener(run: impl FnOnce()) {
 /// Runs user callbacks one after the other, in the order in which they were handed in.
 pub(crate) struct Dispatcher {
     /// Taken by `stop`. A later task would keep alive all that it refers to, even the client.
-    tasks: Mutex<Option<Sender<Box<dyn FnOnce() + Send>>>>,
+    tasks: Mutex<Option<Sender<Task>>>,
     /// Taken when it is started.
-    queue: Mutex<Option<Receiver<Box<dyn FnOnce() + Send>>>>,
+    queue: Mutex<Option<Receiver<Task>>>,
 }
 
 impl Dispatcher {

@@ -6,6 +6,9 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::session::api::{Reply, SessionEvent};
 
+/// A task that does not block.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
+
 /// A message to the thread.
 pub(crate) enum Event {
     /// Something happened to the session with this number.
@@ -16,8 +19,8 @@ pub(crate) enum Event {
     CleanUp,
     /// The replies to the requests of some jobs.
     CleanedUp(Vec<u64>, Vec<Reply>),
-    /// A task to run at this time. It must not block.
-    Run(Instant, Box<dyn FnOnce() + Send>),
+    /// A task to run at this time.
+    Run(Instant, Task),
     /// The client is closed.
     Stop,
 }
