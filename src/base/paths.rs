@@ -116,14 +116,12 @@ impl Prefix {
         if !chroot.is_empty() {
             validate_path(chroot)?;
         }
-        if namespace.is_empty() {
-            return Ok(Prefix { whole: chroot.to_owned(), chroot_length: chroot.len() });
-        }
         if let Some(rule) = broken_rule(&format!("/{namespace}")) {
             let rule = format!("with '/' in front it is a path, and {rule}");
             return Err(Error::InvalidArgument { name: "namespace", value: namespace.to_owned(), rule });
         }
-        Ok(Prefix { whole: format!("{chroot}/{namespace}"), chroot_length: chroot.len() })
+        let whole = if namespace.is_empty() { chroot.to_owned() } else { format!("{chroot}/{namespace}") };
+        Ok(Prefix { whole, chroot_length: chroot.len() })
     }
 
     /// Empty, or a path.

@@ -2,10 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    instruments::{Counter, Gauge, Timer},
-    times::Times,
-};
+use super::instruments::{Counter, Gauge, Timer, Times};
 use crate::{error::LostReason, proto::request::Request};
 
 /// Numbers as a user reads them, and the instruments that count them: each in one line.
@@ -54,12 +51,8 @@ macro_rules! family {
 
         impl fmt::Display for $public {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let all = [$((stringify!($field), self.$field)),*];
-                for (place, (name, count)) in all.into_iter().enumerate() {
-                    let comma = if place == 0 { "" } else { ", " };
-                    write!(f, "{comma}{count} {}", name.replace('_', " "))?;
-                }
-                Ok(())
+                let all = [$(format!("{} {}", self.$field, stringify!($field).replace('_', " "))),*];
+                f.write_str(&all.join(", "))
             }
         }
     };

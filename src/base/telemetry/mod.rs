@@ -4,12 +4,11 @@
 //! |---|---|
 //! | `instruments` | one counter, one gauge, one timer |
 //! | `counters` | all counters of one client, their names, and the numbers as a user reads them |
-//! | `spans` | the spans of the feature `tracing`, and empty types without it |
+//! | `spans` | the spans of the feature `tracing` |
 
 pub(crate) mod counters;
 pub(crate) mod instruments;
 pub(crate) mod spans;
-pub(crate) mod times;
 
 pub use counters::{Acquires, Connections, Losses, Metrics, Requests};
-pub use times::Times;
+pub use instruments::Times;

@@ -3,36 +3,28 @@
 use std::fmt;
 
 /// Runs one acquire, from the call to its return: log messages in between belong to its span. `outcome` names how it ended.
-#[cfg(feature = "tracing")]
+#[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "what the span says"))]
 pub(crate) fn in_acquire_span<T>(
     path: &str,
     kind: &str,
     acquire: impl FnOnce() -> T,
     outcome: impl FnOnce(&T) -> &'static str,
 ) -> T {
-    use tracing::field::{Empty, debug};
-
-    let span = tracing::info_span!(target: "curator_locks", "acquire", path, kind, outcome = Empty, waited = Empty);
+    #[cfg(feature = "tracing")]
+    let span = {
+        use tracing::field::Empty;
+        tracing::info_span!(target: "curator_locks", "acquire", path, kind, outcome = Empty, waited = Empty)
+    };
     // The clock is read only for a span that is recorded.
-    let since = (!span.is_disabled()).then(std::time::Instant::now);
-    let acquired = span.in_scope(acquire);
+    #[cfg(feature = "tracing")]
+    let (since, acquire) = ((!span.is_disabled()).then(std::time::Instant::now), || span.in_scope(acquire));
+    let acquired = acquire();
     let outcome = outcome(&acquired);
+    #[cfg(feature = "tracing")]
     if let Some(since) = since {
         span.record("outcome", outcome);
-        span.record("waited", debug(since.elapsed()));
+        span.record("waited", tracing::field::debug(since.elapsed()));
     }
-    acquired
-}
-
-#[cfg(not(feature = "tracing"))]
-pub(crate) fn in_acquire_span<T>(
-    _path: &str,
-    _kind: &str,
-    acquire: impl FnOnce() -> T,
-    outcome: impl FnOnce(&T) -> &'static str,
-) -> T {
-    let acquired = acquire();
-    outcome(&acquired);
     acquired
 }
 

@@ -40,8 +40,7 @@ pub(crate) struct Background {
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
     /// The tasks, the next one first, as every event looks at it: there may be tens of thousands.
-    later: BTreeMap<(Instant, u64), Task>,
-    next_later: u64,
+    later: BTreeMap<Instant, Vec<Task>>,
     /// Whether the log has said that there was no connection so far.
     has_warned: bool,
 }
@@ -66,7 +65,6 @@ impl Background {
             next_servers: None,
             next_look: None,
             later: BTreeMap::new(),
-            next_later: 0,
             has_warned: false,
         }
     }
@@ -97,17 +95,14 @@ impl Background {
             Event::Session(..) | Event::Stop => {}
             Event::Look => self.next_look = Some(Instant::now()),
             Event::CleanUp => self.clean_up(),
-            Event::Run(at, task) => {
-                self.next_later += 1;
-                self.later.insert((at, self.next_later), task);
-            }
+            Event::Run(at, task) => self.later.entry(at).or_default().push(task),
             Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, replies, Instant::now()),
         }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
         let next_clean_up = self.core.cleanup.next_try();
-        let next_later = self.later.first_key_value().map(|((at, _), _)| *at);
+        let next_later = self.later.keys().next().copied();
         let timers = [self.states.next_deadline(), self.next_servers, self.next_look, next_clean_up, next_later];
         timers.into_iter().flatten().min()
     }
@@ -163,8 +158,10 @@ impl Background {
         if self.core.cleanup.wake(Some(now)) {
             self.clean_up();
         }
-        while let Some(next) = self.later.first_entry().filter(|next| next.key().0 <= now) {
-            let _ = caught("a task of the client's thread", next.remove());
+        while let Some(next) = self.later.first_entry().filter(|next| *next.key() <= now) {
+            for task in next.remove() {
+                let _ = caught("a task of the client's thread", task);
+            }
         }
         if self.next_look.is_some_and(|at| now >= at) {
             self.look(now);

@@ -67,8 +67,7 @@ impl CuratorFramework {
         directory: &ServerPath,
         containers: bool,
     ) -> Result<bool> {
-        let mut chain: Vec<ServerPath> = directory.ancestors().collect();
-        chain.push(directory.clone());
+        let chain: Vec<ServerPath> = directory.ancestors().chain([directory.clone()]).collect();
         let looks = chain.iter().map(|path| Request::Exists { path: path.as_str().to_owned(), watch: false });
         let replies = call.ask_all(session, looks);
         let (mut missing, mut is_below_ephemeral) = (Vec::new(), false);
