@@ -139,7 +139,8 @@ impl Builder {
         self
     }
 
-    /// Says which ACL a new znode gets. Defaults to [`DefaultAclProvider`]: everybody may do everything.
+    /// Says which ACL a new znode gets. Defaults to [`DefaultAclProvider`](crate::DefaultAclProvider): everybody may do
+    /// everything.
     pub fn acl_provider(mut self, provider: impl AclProvider) -> Self {
         self.config.acl_provider = Arc::new(provider);
         self
